@@ -1,0 +1,44 @@
+# Each target installs what it needs into .venv by itself; a bare machine needs Python 3.11+, venv, pip and make.
+#   make test ARGS="-k claim"      ARGS goes to the command behind the target
+#   make install PYTHON=python3.13 another interpreter
+
+PYTHON ?= python3
+# Two processes keep two cores busy; on one core a second only adds start-up time.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4))')
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install check test bench mutants soak-store
+
+help: ## say what the targets do
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
+		printf '  make %-12s %s\n' "$$name" "$$what"; done
+
+install: $(STAMP) ## put Windlass and the tools of development into .venv
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'Windlass needs Python 3.11 or newer: make PYTHON=python3.12 …' >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 0 --noconftest tests/rules
+
+test: check ## check, then every test on SQLite and PostgreSQL
+	$(BIN)/pytest -n $(JOBS) --ignore=tests/rules $(ARGS)
+
+bench: $(STAMP) ## measure the store beside the raw drivers
+	$(BIN)/windlass bench store $(ARGS)
+
+mutants: $(STAMP) ## remove each guard in turn and see its test fail
+	$(BIN)/python -m tests.mutants $(ARGS)
+
+soak-store: $(STAMP) ## the long profile of the store's model test
+	WINDLASS_HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/queue/test_model.py $(ARGS)

@@ -1,0 +1,1 @@
+"""The schema, as numbered steps forward; each file holds both dialects."""

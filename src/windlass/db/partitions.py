@@ -1,0 +1,63 @@
+"""Day partitions of history, on PostgreSQL: made ahead, dropped when old. Days are of UTC.
+
+A partition is built as a table of its own and then attached, which does not block those who write to the others;
+an old one is detached concurrently and then dropped. Both can be interrupted anywhere and are finished by the next run.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from windlass.db.base import Database
+from windlass.db.sqlfile import SCHEMA, load
+
+SQL = load(__file__)
+
+PARTITIONED = ("done", "attempt", "event")
+_NAME = re.compile(r"(done|attempt|event)_(\d{8})")
+
+
+async def make_partitions(db: Database, *, days_ahead: int) -> list[str]:
+    """Make the missing partitions from yesterday until `days_ahead` days ahead; return their names."""
+    [clock] = await db.fetch(SQL.today)
+    today = clock["clock_at"].astimezone(UTC).date()
+    attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
+    made = []
+    for offset in range(-1, days_ahead + 1):
+        for table in PARTITIONED:
+            day = today + timedelta(days=offset)
+            name = f"{table}_{day:%Y%m%d}"
+            if name not in attached:
+                await _make(db, table, name, day)
+                made.append(name)
+    return made
+
+
+async def drop_partitions(db: Database, *, before: datetime) -> list[str]:
+    """Drop the partitions whose whole day lies before `before`; return their names."""
+    dropped = []
+    for row in await db.fetch(SQL.partitions):
+        match = _NAME.fullmatch(row["name"])
+        if match is None or _end(match[2]) > before:
+            continue
+        table = f"{SCHEMA}.{match[1]}"
+        if row["attached"]:
+            how = "FINALIZE" if row["pending"] else "CONCURRENTLY"
+            await db.maintain(f"ALTER TABLE {table} DETACH PARTITION {SCHEMA}.{row['name']} {how}")
+        await db.maintain(f"DROP TABLE {SCHEMA}.{row['name']}")
+        dropped.append(row["name"])
+    return dropped
+
+
+async def _make(db: Database, table: str, name: str, day: date) -> None:
+    bounds = f"FROM ('{day} 00:00:00+00') TO ('{day + timedelta(days=1)} 00:00:00+00')"
+    await db.run(
+        # Left over from a run that was interrupted, or detached and not yet dropped: it holds nothing anybody reads.
+        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} (LIKE {SCHEMA}.{table});"
+        f"ALTER TABLE {SCHEMA}.{table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds};"
+    )
+
+
+def _end(day: str) -> datetime:
+    return datetime.strptime(day, "%Y%m%d").replace(tzinfo=UTC) + timedelta(days=1)

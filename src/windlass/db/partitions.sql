@@ -1,0 +1,16 @@
+-- name: today
+-- The database's clock.
+-- both
+SELECT :now AS clock_at
+
+-- name: partitions
+-- Day partitions of history, attached or on their way out.
+-- postgres
+SELECT c.relname AS name, CASE WHEN i.inhrelid IS NULL THEN 0 ELSE 1 END AS attached,
+       CASE WHEN i.inhdetachpending THEN 1 ELSE 0 END AS pending
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+ WHERE n.nspname = 'windlass' AND c.relkind = 'r' AND c.relname ~ '^(done|attempt|event)_[0-9]{8}$'
+ ORDER BY c.relname
+-- sqlite
+SELECT name, 0 AS attached, 0 AS pending FROM sqlite_master WHERE false

@@ -1,0 +1,278 @@
+"""PostgreSQL, by asyncpg.
+
+Statements that write run on `hot` connections, on which sequential and bitmap scans are off: on tables just filled
+and never analysed the planner would else sort the whole backlog for one claim. Reads have connections of their own.
+Behind a transaction-mode pooler nothing outlives a transaction, so every statement runs inside one, which begins by
+setting what a direct connection sets once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from windlass.clock import Clock
+from windlass.db.base import Capabilities, Dialect, Row, Statements
+from windlass.db.sqlfile import Query
+from windlass.errors import CommitAborted, CommitUnknown, Contention, Unavailable
+
+T = TypeVar("T")
+
+HOT_SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "lock_timeout": "1s",
+    "statement_timeout": "30s",
+    # 0.6 of the default duty lease: a stopped process must not block its successor.
+    "idle_in_transaction_session_timeout": "3600ms",
+}
+READ_SETTINGS = {"jit": "off", "statement_timeout": "60s", "default_transaction_read_only": "on"}
+CONNECT_TIMEOUT_S = 5.0
+STATUS_TRIES = 50
+STATUS_PAUSE_S = 0.1
+
+_CONTENTION = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DuplicateSchemaError,
+    asyncpg.DuplicateTableError,
+)
+_UNAVAILABLE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+    TimeoutError,
+)
+
+
+class _Connection(asyncpg.Connection):
+    def get_reset_query(self) -> str:
+        """Nothing is ever set for longer than a transaction, so giving a connection back costs no round trip."""
+        return ""
+
+
+class PostgresDatabase:
+    """A pool of writing and a pool of reading connections."""
+
+    dialect: Dialect = "postgres"
+    capabilities = Capabilities(notify=True, partitions=True, commit_status=True, claims=True)
+
+    def __init__(self, dsn: str, clock: Clock | None, pooled: bool) -> None:
+        self._dsn = dsn
+        self._clock = clock
+        self._pooled = pooled
+        self._hot: asyncpg.Pool[Any] | None = None
+        self._read: asyncpg.Pool[Any] | None = None
+
+    @classmethod
+    async def open(cls, dsn: str, *, clock: Clock | None, pooled: bool, connections: int) -> PostgresDatabase:
+        """Return the database, having connected once; Unavailable with the reason when that fails."""
+        database = cls(dsn, clock, pooled)
+        database._hot = await _translated(database._pool(connections, HOT_SETTINGS))
+        database._read = await _translated(database._pool(3, READ_SETTINGS))
+        return database
+
+    async def _pool(self, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
+        pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
+            self._dsn,
+            min_size=1,
+            max_size=size,
+            connection_class=_Connection,
+            timeout=CONNECT_TIMEOUT_S,
+            statement_cache_size=0 if self._pooled else 256,
+            server_settings={} if self._pooled else {"application_name": "windlass", **settings},
+            max_inactive_connection_lifetime=0,
+        )
+        return pool
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query; by itself where the connection keeps its settings, else inside a transaction of its own."""
+        pool, settings = self._pool_for(query)
+        if self._pooled or self._clock:
+            async with self._open(pool, settings, tracked=False) as statements:
+                return await statements.fetch(query, **parameters)
+        async with _acquired(pool) as connection:
+            return await _fetch(connection, query, parameters)
+
+    async def run(self, script: str) -> None:
+        """Run a script in a transaction of its own."""
+        async with self.transaction() as statements:
+            await statements.run(script)
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Open a transaction on a writing connection."""
+        assert self._hot is not None
+        async with self._open(self._hot, HOT_SETTINGS, tracked=tracked) as statements:
+            yield statements
+
+    async def maintain(self, statement: str) -> None:
+        """Run one statement on a connection of its own, without time limits."""
+        connection = await _translated(self._connect())
+        try:
+            await _translated(connection.execute(statement))
+        finally:
+            await connection.close()
+
+    async def notify(self, channel: str, payload: str) -> None:
+        """Send a hint, on a writing connection and outside any transaction of a job."""
+        assert self._hot is not None
+        async with _acquired(self._hot) as connection:
+            await _translated(connection.execute("SELECT pg_notify($1, $2)", channel, payload))
+
+    @asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
+        """Listen on a direct connection of its own."""
+        connection = await _translated(self._connect())
+        hints: asyncio.Queue[str | None] = asyncio.Queue()
+        connection.add_termination_listener(lambda _: hints.put_nowait(None))
+        await _translated(connection.add_listener(channel, lambda *message: hints.put_nowait(message[3])))
+        try:
+            yield _until_none(hints)
+        finally:
+            await connection.close()
+
+    async def version(self) -> str:
+        """Return for example `PostgreSQL 15.8`."""
+        assert self._read is not None
+        async with _acquired(self._read) as connection:
+            return "PostgreSQL " + str(await _translated(connection.fetchval("SHOW server_version"))).split()[0]
+
+    async def close(self) -> None:
+        """Close both pools."""
+        for pool in (self._hot, self._read):
+            if pool is not None:
+                await pool.close()
+
+    async def _connect(self) -> asyncpg.Connection[Any]:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(
+            self._dsn, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0
+        )
+        return connection
+
+    def _pool_for(self, query: Query) -> tuple[asyncpg.Pool[Any], dict[str, str]]:
+        assert self._hot is not None and self._read is not None
+        return (self._hot, HOT_SETTINGS) if query.writes else (self._read, READ_SETTINGS)
+
+    def _begin(self, settings: dict[str, str]) -> str:
+        local = dict(settings) if self._pooled else {}
+        if self._clock:
+            local["windlass.now"] = self._clock().isoformat()
+        local.pop("default_transaction_read_only", None)
+        return "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())])
+
+    @asynccontextmanager
+    async def _open(
+        self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
+    ) -> AsyncIterator[PostgresTransaction]:
+        async with _acquired(pool) as connection:
+            await _translated(connection.execute(self._begin(settings)))
+            try:
+                xid = await _translated(connection.fetchval("SELECT pg_current_xact_id()::text")) if tracked else None
+                yield PostgresTransaction(connection)
+            except BaseException:
+                await _roll_back(connection)
+                raise
+            try:
+                await connection.execute("COMMIT")
+            except _UNAVAILABLE as broken:
+                await self._resolve(xid, broken)
+
+    async def _resolve(self, xid: str | None, broken: BaseException) -> None:
+        """Return if transaction `xid` did commit after all; raise CommitAborted or CommitUnknown if not."""
+        if xid is None:
+            raise CommitUnknown(f"The connection broke at COMMIT ({broken}); whether it was committed is not known.")
+        for _ in range(STATUS_TRIES):
+            try:
+                connection = await self._connect()
+                try:
+                    status = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", xid)
+                finally:
+                    await connection.close()
+            except _UNAVAILABLE:
+                status = None
+            if status == "committed":
+                return
+            if status == "aborted":
+                raise CommitAborted(f"The connection broke at COMMIT ({broken}); nothing was written.")
+            await asyncio.sleep(STATUS_PAUSE_S)
+        raise CommitUnknown(f"The connection broke at COMMIT ({broken}); the database does not say what became of it.")
+
+
+class PostgresTransaction:
+    """The verbs, inside one open transaction."""
+
+    dialect: Dialect = "postgres"
+    capabilities = PostgresDatabase.capabilities
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query in this transaction."""
+        return await _fetch(self._connection, query, parameters)
+
+    async def run(self, script: str) -> None:
+        """Run a script of statements without parameters."""
+        await _translated(self._connection.execute(script))
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Join this transaction."""
+        yield self
+
+
+async def _fetch(connection: Any, query: Query, parameters: dict[str, Any]) -> list[Row]:
+    text, slots = query.postgres
+    if parameters.keys() != query.parameters:
+        raise TypeError(f"{query.name} takes {sorted(query.parameters)}, got {sorted(parameters)}")
+    values = [
+        parameters[name] if column is None else [row[column] for row in parameters[name]] for name, column in slots
+    ]
+    rows: list[Row] = await _translated(connection.fetch(text, *values))
+    return rows
+
+
+async def _roll_back(connection: Any) -> None:
+    try:
+        await connection.execute("ROLLBACK")
+    except _UNAVAILABLE:
+        connection.terminate()  # the server rolls back what it had
+
+
+@asynccontextmanager
+async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
+    connection = await _translated(pool.acquire(timeout=CONNECT_TIMEOUT_S))
+    try:
+        yield connection
+    finally:
+        await pool.release(connection)
+
+
+async def _translated(call: Awaitable[T]) -> T:
+    """Await `call`; turn the driver's errors into ours, so that callers can tell what is safe to run again."""
+    try:
+        return await call
+    except _CONTENTION as error:
+        raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except asyncpg.UniqueViolationError as error:
+        if error.schema_name != "pg_catalog":  # there: two create the same thing at once
+            raise
+        raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except _UNAVAILABLE as error:
+        raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
+
+
+async def _until_none(hints: asyncio.Queue[str | None]) -> AsyncIterator[str]:
+    while (hint := await hints.get()) is not None:
+        yield hint

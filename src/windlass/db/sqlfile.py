@@ -1,0 +1,211 @@
+"""Named queries: each `.sql` file of `queue/`, read once, both dialects checked against each other.
+
+    -- name: promote
+    -- One sentence: what it does.  Further lines: locks, index, returns.
+    -- postgres
+    …
+    -- sqlite
+    …; …
+
+A text that both take stands once, under `-- both`. A `-- sqlite` text may hold several statements; they run in order
+in one transaction, and the rows come from the last one that returns any.
+`:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
+where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
+`columns(job)` stands for the columns of `job`, `columns(job, j)` for them qualified by `j`.
+On PostgreSQL the loader puts table names into the schema `windlass`, so that no `search_path` is needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+SCHEMA = "windlass"
+TABLES = frozenset(
+    (
+        "attempt attempts dead dedup done event job job_events jobs jobs_dead jobs_done jobs_queued jobs_timed lane "
+        "migration pause pulse queue session tenant timer workers"
+    ).split()
+)
+
+JOB_COLUMNS = (
+    "id task payload headers tags priority max_attempts max_lost timeout_s retry idempotency_key unique_key "
+    "flow_id parent_id schedule_id slot_at run run_at created_at start_by"
+).split()
+
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_DIALECT = re.compile(r"^-- (postgres|sqlite|both)\b[^\n]*$", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+_ROWS = re.compile(r"\brows\(:(\w+),([^)]*)\)\s+AS\s+(\w+)")
+_ROWS_AGAIN = re.compile(r"\brows\(:(\w+)\)")
+_TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)(\s+)([a-z_]+)\b(?!\.)")
+_WRITES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+\w+(\s+AS)?(\s+\w+)?\s+SET|DELETE\s+FROM|LOCK\s+TABLE)\b")
+_FOR_UPDATE = re.compile(r"\bFOR\s+(UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)\b")
+_COMMENT = re.compile(r"--[^\n]*")
+_COLUMNS = re.compile(r"\bcolumns\(job(?:, (\w+))?\)")
+
+
+class SqlFileError(Exception):
+    """A `.sql` file breaks the rules; raised at import, so that it cannot ship."""
+
+
+@dataclass(frozen=True)
+class RowsParameter:
+    """A parameter that is a list of rows: its column names and PostgreSQL types."""
+
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[str, ...]
+
+    @property
+    def table(self) -> str:
+        """The temporary table that carries it on SQLite."""
+        return "rows_" + "_".join((self.name, *self.columns))
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """One named query in both dialects."""
+
+    name: str
+    description: str
+    postgres_source: str
+    sqlite_source: str
+    filters: tuple[str, ...] = ()
+    """Clauses put in place of `{filters}`, joined by AND; only `history.py` uses them."""
+
+    def where(self, *clauses: str) -> Query:
+        """Return the query with these clauses in place of its `{filters}`."""
+        return replace(self, filters=clauses)
+
+    @cached_property
+    def parameters(self) -> frozenset[str]:
+        """Names that a caller must pass."""
+        return _parameters(self._filled(self.postgres_source))
+
+    @cached_property
+    def writes(self) -> bool:
+        """Whether it changes or locks anything."""
+        return any(_WRITES.search(s) or _FOR_UPDATE.search(s) for s in (self.postgres_source, self.sqlite_source))
+
+    @cached_property
+    def postgres(self) -> tuple[str, tuple[tuple[str, int | None], ...]]:
+        """The text with `$n`, and what each of them is: a parameter, or a column (by index) of a rows parameter."""
+        return _postgres_text(self._filled(self.postgres_source))
+
+    @cached_property
+    def sqlite(self) -> tuple[tuple[str, ...], tuple[RowsParameter, ...]]:
+        """The statements in order, and the rows parameters they read."""
+        source = self._filled(self.sqlite_source)
+        lists = {p.name: p for p in _rows_parameters(source)}
+        text = _ROWS.sub(lambda m: f"temp.{lists[m[1]].table} AS {m[3]}", source)
+        return tuple(s for part in text.split(";") if (s := part.strip())), tuple(lists.values())
+
+    def _filled(self, source: str) -> str:
+        return source.replace("{filters}", " AND ".join(self.filters) or "true")
+
+
+class Queries:
+    """The queries of one file, as attributes."""
+
+    def __init__(self, path: Path, queries: dict[str, Query]) -> None:
+        self.path = path
+        self._queries = queries
+
+    def __getattr__(self, name: str) -> Query:
+        try:
+            return self._queries[name]
+        except KeyError:
+            raise AttributeError(f"{self.path.name} has no query named {name}") from None
+
+    def __iter__(self) -> Iterator[Query]:
+        return iter(self._queries.values())
+
+
+def load(step: str) -> Queries:
+    """Return the queries beside the module `step` (its `__file__`): `claim.py` has `claim.sql`."""
+    path = Path(step).with_suffix(".sql")
+    return Queries(path, parse(path.read_text(encoding="utf-8"), origin=path.name))
+
+
+def parse(text: str, *, origin: str) -> dict[str, Query]:
+    """Return the queries of one file by name; SqlFileError where one breaks the rules."""
+    heads = list(_NAME.finditer(text))
+    if not heads:
+        raise SqlFileError(f"{origin}: no `-- name:` in it")
+    queries: dict[str, Query] = {}
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        body = text[head.end() : following.start() if following else None]
+        query = _query(head[1], body, origin)
+        if query.name in queries:
+            raise SqlFileError(f"{origin}: {query.name} stands twice")
+        queries[query.name] = query
+    return queries
+
+
+def _query(name: str, body: str, origin: str) -> Query:
+    marks = list(_DIALECT.finditer(body))
+    texts = {
+        mark[1]: _expanded(_COMMENT.sub("", body[mark.end() : following.start() if following else None]).strip())
+        for mark, following in zip(marks, [*marks[1:], None], strict=True)
+    }
+    description = " ".join(line.strip("- ") for line in body[: marks[0].start() if marks else None].split("\n")).strip()
+    if not description:
+        raise SqlFileError(f"{origin}: {name} has no description")
+    if set(texts) not in ({"both"}, {"postgres", "sqlite"}):
+        raise SqlFileError(
+            f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {sorted(texts)}"
+        )
+    postgres, sqlite = texts.get("both") or texts["postgres"], texts.get("both") or texts["sqlite"]
+    declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
+    postgres, sqlite = (_ROWS_AGAIN.sub(lambda m: f"rows(:{m[1]},{declared[m[1]]})", t) for t in (postgres, sqlite))
+    if "::" in postgres:
+        raise SqlFileError(f"{origin}: {name}: write CAST(x AS t), two colons collide with :name")
+    if _parameters(postgres) != _parameters(sqlite):
+        odd = sorted(_parameters(postgres) ^ _parameters(sqlite))
+        raise SqlFileError(f"{origin}: {name}: the dialects take different parameters: {', '.join(odd)}")
+    if {p.name: p.columns for p in _rows_parameters(postgres)} != {p.name: p.columns for p in _rows_parameters(sqlite)}:
+        raise SqlFileError(f"{origin}: {name}: the dialects take different rows")
+    return Query(name=name, description=description, postgres_source=postgres.rstrip("; \n"), sqlite_source=sqlite)
+
+
+def _expanded(text: str) -> str:
+    return _COLUMNS.sub(lambda m: ", ".join(f"{m[1]}.{c}" if m[1] else c for c in JOB_COLUMNS), text)
+
+
+def _parameters(text: str) -> frozenset[str]:
+    return frozenset(_PARAMETER.findall(text)) - {"now"}
+
+
+def _rows_parameters(text: str) -> list[RowsParameter]:
+    found: dict[str, RowsParameter] = {}
+    for name, columns, _alias in _ROWS.findall(text):
+        pairs = [column.split(maxsplit=1) for column in columns.split(",")]
+        rows = RowsParameter(name, tuple(p[0] for p in pairs), tuple(p[1].strip() for p in pairs))
+        if found.setdefault(name, rows) != rows:
+            raise SqlFileError(f"rows(:{name}, …) is declared twice with different columns")
+    return list(found.values())
+
+
+def _postgres_text(source: str) -> tuple[str, tuple[tuple[str, int | None], ...]]:
+    slots: dict[tuple[str, int | None], int] = {}
+
+    def slot(name: str, column: int | None = None) -> str:
+        return f"${slots.setdefault((name, column), len(slots) + 1)}"
+
+    def unnest(match: re.Match[str]) -> str:
+        rows = next(p for p in _rows_parameters(match[0]))
+        arrays = ", ".join(f"CAST({slot(rows.name, i)} AS {kind}[])" for i, kind in enumerate(rows.types))
+        return f"unnest({arrays}) AS {match[3]}({', '.join(rows.columns)})"
+
+    text = _ROWS.sub(unnest, source)
+    text = _PARAMETER.sub(lambda m: f"{SCHEMA}.clock()" if m[1] == "now" else slot(m[1]), text)
+    return qualify(text), tuple(slots)
+
+
+def qualify(text: str) -> str:
+    """Put the names of our tables into our schema, where a table can stand."""
+    return _TABLE.sub(lambda m: f"{m[1]}{m[2]}{SCHEMA}.{m[3]}" if m[3] in TABLES else m[0], text)

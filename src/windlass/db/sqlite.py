@@ -1,0 +1,255 @@
+"""SQLite, by the standard library: one writer thread, readers beside it.
+
+The writer takes `BEGIN IMMEDIATE` transactions one after the other; that takes the place of row locks.
+WAL with `synchronous=FULL`: what was committed survives a power cut.
+One process at a time has the server's role on a file, by an operating-system lock on a file beside it, which a killed
+process gives back; programs in the client's role submit and read under SQLite's own locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import local
+from typing import IO, Any, TypeVar
+
+from windlass.clock import Clock, system_clock, to_us
+from windlass.db.base import Capabilities, Dialect, Row, Statements
+from windlass.db.sqlfile import Query
+from windlass.db.sqlite_connection import SqliteConnection
+from windlass.errors import Contention, DatabaseLocked, SetupError, Unavailable
+
+T = TypeVar("T")
+
+OLDEST_VERSION = (3, 38, 0)
+READERS = 3
+CEILING_STEP_US = 1_000_000
+"""How far ahead the clock's ceiling is written, so that only one transaction a second pays for it."""
+
+
+class SqliteDatabase:
+    """One file: a writer thread and a few reader threads."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, clock: Clock, lock: IO[str] | None, synchronous: str) -> None:
+        self.path = path
+        self.capabilities = Capabilities(notify=False, partitions=False, commit_status=False, claims=lock is not None)
+        self._clock = clock
+        self._lock = lock
+        self._synchronous = synchronous
+        self._now_us = 0
+        self._ceiling_us = 0
+        self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-writer")
+        self._reader_threads = ThreadPoolExecutor(READERS, thread_name_prefix="windlass-reader")
+        self._turn = asyncio.Lock()
+        self._writer: SqliteConnection
+        self._readers: list[SqliteConnection] = []
+        self._thread = local()
+
+    @classmethod
+    async def open(cls, path: str, *, clock: Clock | None, role: str, synchronous: str) -> SqliteDatabase:
+        """Return the database at `path`, made if need be; SetupError or DatabaseLocked with what to do."""
+        if sqlite3.sqlite_version_info < OLDEST_VERSION:
+            raise SetupError(
+                f"Cannot open {path}: SQLite {sqlite3.sqlite_version} is too old, 3.38 or newer is needed. "
+                "Use PostgreSQL (--database) or a newer Python."
+            )
+        if synchronous not in ("full", "off"):
+            raise SetupError(f"Cannot open {path}: synchronous={synchronous} is not known; write full or off.")
+        file = Path(path)
+        database = cls(file, clock or system_clock, _lock_server_role(file) if role == "server" else None, synchronous)
+        try:
+            await database._on_writer(database._start)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    def _start(self) -> None:
+        self._writer = SqliteConnection(self._connect("rwc"))
+        self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
+        self._writer.execute("PRAGMA journal_mode=WAL")
+        if self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
+            self._ceiling_us = self._writer.execute("SELECT ceiling_us FROM clock")[0][0]
+            # Instants up to the ceiling may have been written before a restart; the clock never goes below them.
+            self._now_us = self._ceiling_us
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}",
+                uri=True,
+                isolation_level=None,
+                timeout=10,
+                check_same_thread=False,
+                cached_statements=256,
+            )
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise SetupError(
+                f"Cannot open {self.path}: {error}. "
+                "Check the path and its permissions; a damaged file is repaired with `sqlite3 FILE .recover`."
+            ) from error
+        return connection
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query: by the writer in a transaction of its own if it writes, else by a reader."""
+        if not query.writes:
+            return await self._on_reader(lambda reader: reader.fetch(query, parameters, self._tick()))
+        async with self._turn:
+            return await self._on_writer(lambda: self._write(query, parameters))
+
+    async def run(self, script: str) -> None:
+        """Run a script in a transaction of its own."""
+        async with self.transaction() as statements:
+            await statements.run(script)
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Open a transaction by the writer; nobody else writes until it ends; the fate of a local COMMIT is known."""
+        async with self._turn:
+            now_us = await self._on_writer(self._begin)
+            try:
+                yield SqliteTransaction(self, now_us)
+            except BaseException:
+                await asyncio.shield(self._on_writer(self._writer.roll_back))
+                raise
+            await self._on_writer(self._commit)
+
+    async def maintain(self, statement: str) -> None:
+        """Run one statement by the writer, outside any transaction."""
+        async with self._turn:
+            await self._on_writer(lambda: self._writer.execute(statement))
+
+    async def notify(self, channel: str, payload: str) -> None:
+        """Nobody listens on SQLite: all work of a file is in one server process."""
+
+    @asynccontextmanager
+    async def listen(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
+        """Yield nothing, ever."""
+        yield _nothing()
+
+    async def version(self) -> str:
+        """Return for example `SQLite 3.40.1`."""
+        return f"SQLite {sqlite3.sqlite_version}"
+
+    async def close(self) -> None:
+        """Close every connection, end the threads, give the server's role back."""
+        async with self._turn:
+            self._reader_threads.shutdown(wait=True)
+            for reader in self._readers:
+                reader.close()
+            if hasattr(self, "_writer"):
+                await self._on_writer(self._writer.close)
+            self._writer_thread.shutdown(wait=True)
+            if self._lock is not None:
+                self._lock.close()
+
+    def _tick(self) -> int:
+        """Return the present instant, never below one returned before, also over restarts."""
+        self._now_us = max(self._now_us, to_us(self._clock()))
+        return self._now_us
+
+    def _begin(self) -> int:
+        self._writer.execute("BEGIN IMMEDIATE")
+        return self._tick()
+
+    def _commit(self) -> None:
+        if self._now_us > self._ceiling_us and self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
+            self._ceiling_us = self._now_us + CEILING_STEP_US
+            self._writer.execute(f"UPDATE clock SET ceiling_us = max(ceiling_us, {self._ceiling_us})")
+        self._writer.execute("COMMIT")
+
+    def _write(self, query: Query, parameters: dict[str, Any]) -> list[Row]:
+        now_us = self._begin()
+        try:
+            rows = self._writer.fetch(query, parameters, now_us)
+            self._commit()
+        except BaseException:
+            self._writer.roll_back()
+            raise
+        return rows
+
+    async def _on_writer(self, work: Callable[[], T]) -> T:
+        return await _in_thread(self._writer_thread, work)
+
+    async def _on_reader(self, work: Callable[[SqliteConnection], T]) -> T:
+        return await _in_thread(self._reader_threads, lambda: work(self._reader()))
+
+    def _reader(self) -> SqliteConnection:
+        reader: SqliteConnection | None = getattr(self._thread, "reader", None)
+        if reader is None:
+            reader = self._thread.reader = SqliteConnection(self._connect("ro"))
+            self._readers.append(reader)
+        return reader
+
+
+class SqliteTransaction:
+    """The verbs, inside the transaction that the writer has open."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, database: SqliteDatabase, now_us: int) -> None:
+        self._database = database
+        self._now_us = now_us
+        self.capabilities = database.capabilities
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query in this transaction; its `:now` is the transaction's begin, as on PostgreSQL."""
+        writer = self._database._writer
+        return await self._database._on_writer(lambda: writer.fetch(query, parameters, self._now_us))
+
+    async def run(self, script: str) -> None:
+        """Run a script of statements without parameters."""
+        await self._database._on_writer(lambda: self._database._writer.run(script))
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Join this transaction."""
+        yield self
+
+
+async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise Contention(f"The SQLite file is busy: {error}. Running it again is safe.") from error
+        if any(word in str(error) for word in ("disk", "full", "readonly")):
+            raise Unavailable(f"The SQLite file cannot be written: {error}.") from error
+        raise
+
+
+def _lock_server_role(file: Path) -> IO[str]:
+    """Return the open lock file; the operating system lets go of it when the process ends, however it ends."""
+    try:
+        lock = file.with_name(file.name + ".lock").open("a+", encoding="ascii")
+    except OSError as error:
+        raise SetupError(f"Cannot open {file}: {error.strerror}. Check the path and its permissions.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read(20).strip() or "unknown"
+        lock.close()
+        raise DatabaseLocked(
+            f"Cannot serve {file}: another server has it open (process {holder}). "
+            "Stop that one first, or use PostgreSQL (--database) for several servers."
+        ) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
+
+
+async def _nothing() -> AsyncIterator[str]:
+    await asyncio.Event().wait()
+    yield ""

@@ -1,0 +1,123 @@
+"""One SQLite connection: parameters in, rows out.
+
+Used by one thread at a time. Lists of rows arrive in temporary tables, kept in memory, one per shape.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import IntEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.clock import from_us, to_us
+from windlass.db.base import Row
+from windlass.db.sqlfile import Query, RowsParameter
+
+_json = msgspec.json.Encoder(enc_hook=lambda value: _stored(value)).encode
+
+
+class SqliteConnection:
+    """A connection with what it has prepared: temporary tables, and how each query's columns are read."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._tables: set[str] = set()
+        self._readers: dict[tuple[str, ...], list[tuple[str, Callable[[Any], Any] | None]]] = {}
+
+    def execute(self, statement: str) -> list[Any]:
+        """Run one statement without parameters."""
+        return self._connection.execute(statement).fetchall()
+
+    def run(self, script: str) -> None:
+        """Run the statements of `script` one by one, in the transaction that is open."""
+        statement = ""
+        for line in script.splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                self._connection.execute(statement)
+                statement = ""
+
+    def fetch(self, query: Query, parameters: dict[str, Any], now_us: int) -> list[Row]:
+        """Run the statements of `query`; return the rows of the last that returns any."""
+        if parameters.keys() != query.parameters:
+            raise TypeError(f"{query.name} takes {sorted(query.parameters)}, got {sorted(parameters)}")
+        statements, lists = query.sqlite
+        for rows in lists:
+            self._fill(rows, parameters[rows.name])
+        names = {rows.name for rows in lists}
+        bound = {name: _stored(value) for name, value in parameters.items() if name not in names}
+        bound["now"] = now_us
+        found: list[Row] = []
+        for statement in statements:
+            cursor = self._connection.execute(statement, bound)
+            if cursor.description is not None:
+                found = self._rows(cursor)
+        return found
+
+    def roll_back(self) -> None:
+        """Undo the open transaction, if there still is one."""
+        # Temporary tables made inside it are gone with it.
+        self._tables.clear()
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    def _fill(self, rows: RowsParameter, values: list[tuple[Any, ...]]) -> None:
+        if rows.table in self._tables:
+            self._connection.execute(f"DELETE FROM temp.{rows.table}")
+        else:
+            self._connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {rows.table} ({', '.join(rows.columns)})")
+            self._tables.add(rows.table)
+        marks = ", ".join("?" * len(rows.columns))
+        self._connection.executemany(
+            f"INSERT INTO temp.{rows.table} VALUES ({marks})", [tuple(map(_stored, row)) for row in values]
+        )
+
+    def _rows(self, cursor: sqlite3.Cursor) -> list[Row]:
+        names = tuple(column[0] for column in cursor.description)
+        readers = self._readers.get(names)
+        if readers is None:
+            readers = self._readers[names] = [(name, _reader_of(name)) for name in names]
+        return [
+            {
+                name: value if read is None or value is None else read(value)
+                for (name, read), value in zip(readers, row, strict=True)
+            }
+            for row in cursor
+        ]
+
+
+def _stored(value: Any) -> Any:
+    if value is None or type(value) in (int, str, float):
+        return value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, datetime):
+        return to_us(value)
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, bool | IntEnum):
+        return int(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, list | tuple):
+        return _json([_stored(element) for element in value]).decode()
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"Cannot store {type(value).__name__}")
+
+
+def _reader_of(column: str) -> Callable[[Any], Any] | None:
+    if column.endswith("_at") or column == "start_by":
+        return from_us
+    if column == "id" or column.endswith("_id") or column == "session":
+        return UUID
+    return None

@@ -1,0 +1,123 @@
+"""What can go wrong, one class per condition.
+
+    WindlassError
+    ├── InvalidInput            422, exit 2   a value of the caller's cannot be accepted
+    │   ├── PayloadTooLarge     413, exit 2
+    │   └── KeyReused           422, exit 4   same idempotency key, other content
+    ├── NotFound                404, exit 3   unknown, foreign, or past retention
+    ├── Conflict                409, exit 4   the job is not in a state that allows it
+    │   ├── JobFinished         409, exit 4
+    │   └── UniqueTaken         409, exit 4   another live job holds the unique key
+    ├── TooMany                 429, exit 5   a cap is reached; try later
+    ├── Unavailable             503, exit 5   the database did not answer, or the commit's fate is unknown
+    │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
+    │   ├── CommitUnknown       503, exit 5
+    │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
+    └── SetupError              –,   exit 1   this installation cannot run as it is
+        ├── DatabaseLocked      –,   exit 4   another process has the server's role on this SQLite file
+        └── SchemaMismatch      –,   exit 1   the schema is newer, older or altered
+
+The message says what happened, with the value, and what to do next;
+the same text goes to the terminal, to HTTP and to the log.
+"""
+
+from __future__ import annotations
+
+
+class WindlassError(Exception):
+    """The root: everything Windlass raises on purpose."""
+
+    status = 500
+    exit_code = 1
+
+
+class InvalidInput(WindlassError):
+    """A value of the caller's cannot be accepted; `field` names it, `index` its job in a batch."""
+
+    status = 422
+    exit_code = 2
+
+    def __init__(self, field: str, problem: str, *, index: int | None = None) -> None:
+        self.field = field
+        self.problem = problem
+        self.index = index
+        where = f"jobs[{index}].{field}" if index is not None else field
+        super().__init__(f"{where}: {problem}")
+
+    def at(self, index: int) -> InvalidInput:
+        """Return the same error, naming the job at `index` of its batch."""
+        return type(self)(self.field, self.problem, index=index)
+
+
+class PayloadTooLarge(InvalidInput):
+    """A payload or result is over the limit in bytes."""
+
+    status = 413
+
+
+class KeyReused(InvalidInput):
+    """The idempotency key was used before with other content."""
+
+    exit_code = 4
+
+
+class NotFound(WindlassError):
+    """There is no such thing here: never was, is another tenant's, or is past retention."""
+
+    status = 404
+    exit_code = 3
+
+
+class Conflict(WindlassError):
+    """The job exists and its state does not allow this."""
+
+    status = 409
+    exit_code = 4
+
+
+class JobFinished(Conflict):
+    """The job has ended already."""
+
+
+class UniqueTaken(Conflict):
+    """Another live job holds this job's unique key."""
+
+
+class TooMany(WindlassError):
+    """A cap is reached; the caller may try again later."""
+
+    status = 429
+    exit_code = 5
+
+
+class Unavailable(WindlassError):
+    """The database did not answer; nothing is known to be lost, try again."""
+
+    status = 503
+    exit_code = 5
+
+
+class Contention(Unavailable):
+    """A deadlock, a lock time-out or a busy file: nothing was written, running it again is safe."""
+
+
+class CommitUnknown(Unavailable):
+    """The connection broke at COMMIT and the fate of the transaction cannot be told."""
+
+
+class CommitAborted(Unavailable):
+    """The connection broke and the transaction was surely not committed; running it again is safe."""
+
+
+class SetupError(WindlassError):
+    """This installation cannot run as it is."""
+
+
+class DatabaseLocked(SetupError):
+    """Another process has the server's role on this SQLite file."""
+
+    exit_code = 4
+
+
+class SchemaMismatch(SetupError):
+    """The schema in the database is not the one this program knows."""

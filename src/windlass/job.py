@@ -1,0 +1,109 @@
+"""The words: where a job lies, the state this shows, how an attempt ends.
+
+A live job is one `job` row and one place row, in `queue` or in `timer`; a finished one lies in `done` or `dead`.
+States are derived from that, by `state_of` here and by the `jobs` view in SQL, and are stored nowhere.
+The numbers are stored: they never change meaning.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag, StrEnum
+
+
+class Place(IntEnum):
+    """Which of its four lines a row of `queue` stands in."""
+
+    READY = 0
+    LEASED = 1
+    BLOCKED = 2
+    HELD = 3
+
+
+class Flag(IntFlag):
+    """What travels with a job's place row through `queue` and `timer`."""
+
+    NONE = 0
+    PAUSED = 1
+    CANCEL = 2
+    UNIQUE = 4
+    """It holds a `dedup` row that is deleted when it ends."""
+    STARTED = 8
+    """A worker has begun it once, so its start deadline no longer counts."""
+    PREFERRED = 16
+    """The worker that failed it may claim it back at once; others wait until the timer is due."""
+
+
+class Reason(IntEnum):
+    """Why a row lies in `timer`."""
+
+    SCHEDULED = 0
+    RETRY = 1
+    SLEEP = 2
+    SNOOZE = 3
+
+
+class Outcome(IntEnum):
+    """How an attempt, or with it the job, ended."""
+
+    SUCCEEDED = 0
+    FAILED = 1
+    TIMED_OUT = 2
+    LOST = 3
+    CANCELLED = 4
+    RELEASED = 5
+    SNOOZED = 6
+    EXPIRED = 7
+    """Of a job only: its start deadline passed before any attempt."""
+
+    @property
+    def word(self) -> str:
+        """The outcome as people and the API write it."""
+        return self.name.lower()
+
+
+class SessionState(IntEnum):
+    """A worker session lives, has lapsed, or was closed by its worker."""
+
+    ALIVE = 0
+    DEAD = 1
+    CLOSED = 2
+
+
+class State(StrEnum):
+    """The states of a job, as everybody sees them."""
+
+    SCHEDULED = "scheduled"
+    BLOCKED = "blocked"
+    QUEUED = "queued"
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    SLEEPING = "sleeping"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+FINAL_STATES = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.EXPIRED})
+
+STATE_OF_OUTCOME = {
+    Outcome.SUCCEEDED: State.SUCCEEDED,
+    Outcome.CANCELLED: State.CANCELLED,
+    Outcome.EXPIRED: State.EXPIRED,
+}
+"""The state of a job in `done`, by its outcome."""
+
+
+def queue_state(place: Place, *, flags: Flag, started: bool, pending: int) -> State:
+    """Return the state of a job whose place row lies in `queue`."""
+    if place is Place.LEASED:
+        if Flag.CANCEL in flags:
+            return State.CANCELLING
+        return State.RUNNING if started else State.ASSIGNED
+    return State.BLOCKED if place is Place.BLOCKED or pending > 0 else State.QUEUED
+
+
+def timer_state(reason: Reason) -> State:
+    """Return the state of a job whose place row lies in `timer`."""
+    return State.SLEEPING if reason is Reason.SLEEP else State.SCHEDULED

@@ -1,0 +1,103 @@
+"""Claim: hand ready jobs to workers, under a lease.
+
+A claim moves a job's place from ready to leased, counts an attempt and raises its fence.
+Until the worker's session ends no other worker can have the job.
+A worker that lives sends heartbeats (workers.py); one that dies lets its session lapse (rescue.py).
+Every later write for the job names the fence, so a worker that comes back late is refused (report.py).
+
+One statement serves many waiting workers and lanes at once. Lanes asked for together are a group: the workers of one
+capability that wait at one queue. Order within the queue: the heads of its lanes merged by rank, then id.
+A paused lane hands out nothing; how many a limited lane may hand out is decided in limits.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.errors import SetupError
+
+SQL = load(__file__)
+
+OPEN_HINT = -(2**63)
+"""No low-water mark: ranks may be negative."""
+MAX_CLAIM = 1000
+
+
+class Want(msgspec.Struct, frozen=True):
+    """One lane asked for: at most `quota` of its jobs (None: as many as there are slots), from rank `hint` on."""
+
+    lane: int
+    quota: int | None = None
+    hint: int = OPEN_HINT
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Lanes to take from, merged by rank, and the session of each slot to fill, in the order of filling."""
+
+    wants: Sequence[Want]
+    slots: Sequence[UUID]
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """A job with its lease: everything that its worker is told."""
+
+    id: UUID
+    lane: int
+    rank: int
+    attempt: int
+    fence: int
+    session: UUID
+    task: str
+    payload: str
+    headers: str | None
+    tags: str | None
+    priority: int
+    timeout_s: int | None
+    max_attempts: int
+    run: int
+    scheduled_at: datetime
+    created_at: datetime
+    claimed_at: datetime
+    schedule_id: UUID | None
+    flow_id: UUID | None
+    parent_id: UUID | None
+
+
+async def claim(db: Statements, groups: Sequence[Group]) -> list[Claimed]:
+    """Return jobs now leased to the sessions of the groups' slots, best first; an empty list when nothing is ready.
+
+    A lane stands in one group only. Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
+    """
+    if not db.capabilities.claims:
+        raise SetupError("This program shares the SQLite file with its server and may not claim. Use the server's API.")
+    wants: list[tuple[int, int, int, int, int]] = []
+    slots: list[UUID] = []
+    for group in groups:
+        if group.slots:
+            size, offset = len(group.slots), len(slots)
+            wants += [
+                (w.lane, size if w.quota is None else min(w.quota, size), offset, size, w.hint) for w in group.wants
+            ]
+            slots += group.slots
+    if not wants:
+        return []
+    rows = await db.fetch(SQL.claim, wants=wants, slots=slots)
+    # RETURNING gives rows in update order; the promise is claim order.
+    return sorted((_claimed(row) for row in rows), key=lambda job: (job.rank, job.id))
+
+
+async def claim_back(db: Statements, leases: Sequence[tuple[UUID, int]], *, session: UUID) -> list[Claimed]:
+    """Lease (job, fence) pairs again that this session failed and that are kept for it; return those it got."""
+    if not leases:
+        return []
+    rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session)
+    return sorted((_claimed(row) for row in rows), key=lambda job: (job.rank, job.id))
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed(**dict(row))

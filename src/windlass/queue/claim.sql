@@ -1,0 +1,103 @@
+-- name: claim
+-- Lease the best ready jobs of each group of lanes to its sessions, slot by slot; each job gets its next fence.
+-- wants: lane, how many of it, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
+-- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
+-- postgres
+WITH head AS MATERIALIZED (
+    SELECT w.off, w.size, x.id, x.rank
+      FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
+      JOIN lane l ON l.id = w.lane AND l.paused = 0
+     CROSS JOIN LATERAL (
+           SELECT q.id, q.rank FROM queue q
+            WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
+            ORDER BY q.rank, q.id LIMIT w.n) x
+),
+best AS MATERIALIZED (
+    SELECT h.id, h.off
+      FROM (SELECT head.*, row_number() OVER (PARTITION BY head.off ORDER BY head.rank, head.id) AS rn FROM head) h
+     WHERE h.rn <= h.size
+),
+pick AS MATERIALIZED (
+    SELECT q.id, q.rank, b.off FROM best b JOIN queue q ON q.id = b.id AND q.place = 0 FOR UPDATE OF q SKIP LOCKED
+),
+slot AS MATERIALIZED (
+    SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session
+      FROM pick p
+),
+u AS (
+    UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
+                       claimed_at = :now, started_at = NULL, deadline_at = NULL
+      FROM slot JOIN session s ON s.id = slot.session AND s.state = 0
+     WHERE q.id = slot.id AND q.place = 0
+    RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, q.claimed_at
+)
+SELECT u.id, u.lane, u.rank, u.attempt, u.fence, u.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, u.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+  FROM u JOIN job j ON j.id = u.id
+-- sqlite   (the one writer takes the place of SKIP LOCKED; heads are read lane by lane, never the whole backlog)
+CREATE TEMP TABLE IF NOT EXISTS claim_slot (session);
+CREATE TEMP TABLE IF NOT EXISTS claim_pick (id, session);
+DELETE FROM temp.claim_slot;
+DELETE FROM temp.claim_pick;
+INSERT INTO temp.claim_slot (rowid, session) SELECT key, value FROM json_each(:slots);
+INSERT INTO temp.claim_pick
+SELECT b.id, c.session
+  FROM (SELECT h.id, h.off, h.size, row_number() OVER (PARTITION BY h.off ORDER BY h.rank, h.id) AS rn
+          FROM (SELECT q.id, q.rank, w.off, w.size, w.n, row_number() OVER (PARTITION BY w.lane ORDER BY q.rank, q.id) AS ln
+                  FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
+                 CROSS JOIN lane AS l ON l.id = w.lane AND l.paused = 0
+                 CROSS JOIN queue AS q
+                 WHERE q.id IN (SELECT x.id FROM queue AS x INDEXED BY queue_ready
+                                 WHERE x.place = 0 AND x.lane = w.lane AND x.rank >= w.hint
+                                   AND (x.start_by IS NULL OR x.start_by > :now)
+                                 ORDER BY x.rank, x.id LIMIT (SELECT max(m.n) FROM rows(:wants) AS m))) AS h
+         WHERE h.ln <= h.n) AS b
+ CROSS JOIN temp.claim_slot AS c ON c.rowid = b.off + b.rn - 1
+ CROSS JOIN session AS s ON s.id = c.session AND s.state = 0
+ WHERE b.rn <= b.size;
+UPDATE queue SET place = 1, fence = fence + 1, attempt = attempt + 1, claimed_at = :now, started_at = NULL, deadline_at = NULL,
+       session = p.session
+  FROM temp.claim_pick AS p WHERE queue.id = p.id AND queue.place = 0;
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+  FROM temp.claim_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
+
+-- name: claim_back
+-- Lease retries that are kept for the worker that failed them (flag 16) to that worker's session again.
+-- locks: timer rows, skipping locked ones.
+-- postgres
+WITH pick AS MATERIALIZED (
+    SELECT t.id FROM rows(:leases, id uuid, fence int) AS i JOIN timer t ON t.id = i.id
+     WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
+       AND EXISTS (SELECT 1 FROM lane l WHERE l.id = t.lane AND l.paused = 0)
+       AND EXISTS (SELECT 1 FROM session s WHERE s.id = CAST(:session AS uuid) AND s.state = 0)
+       AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
+       FOR UPDATE OF t SKIP LOCKED
+),
+t AS (DELETE FROM timer USING pick WHERE timer.id = pick.id RETURNING timer.*),
+q AS (
+    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
+    SELECT t.id, t.lane,
+           CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN l.fifo = 1 THEN 0 ELSE j.priority * l.credit_ms END,
+           1, t.attempt + 1, t.fence + 1, t.lost, t.releases, CAST(:session AS uuid), :now, 0, t.flags - 16
+      FROM t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane
+    RETURNING id, lane, rank, attempt, fence, session, claimed_at
+)
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+  FROM q JOIN job j ON j.id = q.id
+-- sqlite
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
+SELECT t.id, t.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE j.priority * l.credit_ms END,
+       1, t.attempt + 1, t.fence + 1, t.lost, t.releases, :session, :now, 0, t.flags - 16
+  FROM rows(:leases, id uuid, fence int) AS i CROSS JOIN timer AS t ON t.id = i.id
+ CROSS JOIN job AS j ON j.id = t.id CROSS JOIN lane AS l ON l.id = t.lane
+ WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
+   AND l.paused = 0
+   AND EXISTS (SELECT 1 FROM session AS s WHERE s.id = :session AND s.state = 0)
+   AND EXISTS (SELECT 1 FROM attempt AS a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = :session);
+DELETE FROM timer WHERE id IN (SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id);
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+  FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
+ WHERE q.place = 1 AND q.fence = i.fence + 1 AND q.session = :session

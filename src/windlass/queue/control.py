@@ -1,0 +1,284 @@
+"""Control: what people do to a job besides submitting it: cancel, pause, resume, change.
+
+Cancel is a request: a waiting job is cancelled at once and never starts; a leased one is told to stop, and ends by its
+worker's report, the end of its lease, or the end of the grace (deadlines.py). Pausing a queue or tenant sets a bit on
+its lanes, which the claim statement reads itself; pausing a job holds its row.
+A job may move between `queue` and `timer` while we look, so each act tries both until one applies or it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Query, Row, Statements, load
+from windlass.errors import Conflict, Contention, InvalidInput, JobFinished, NotFound
+from windlass.job import FINAL_STATES, Place, State
+from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.newjob import MAX_PRIORITY, check_instant, check_name
+
+SQL = load(__file__)
+
+CANCEL_GRACE_MS = 30_000
+CANCEL_MARGIN_MS = 10_000
+"""Beyond the grace, before the lease of a job told to cancel is revoked."""
+TRIES = 10
+PauseKind = Literal["queue", "tenant", "job"]
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who acts, and why: kept with what was done."""
+
+    name: str | None = None
+    reason: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """What a cancel found: the job's state afterwards. `already`: it was being or had been cancelled before."""
+
+    id: UUID
+    state: State
+    already: bool = False
+
+
+async def cancel(
+    db: Statements, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int = CANCEL_GRACE_MS
+) -> list[Cancelled | JobFinished | NotFound]:
+    """Cancel jobs; answers in order: cancelled, cancelling, or why not."""
+    answers: dict[UUID, Cancelled | JobFinished | NotFound] = {}
+    for _ in range(TRIES):
+        open_ids = sorted(set(ids) - answers.keys())
+        if not open_ids:
+            break
+        async with db.transaction() as transaction:
+            stopped = await transaction.fetch(
+                SQL.cancel_leased, ids=open_ids, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
+            )
+            await note_events(transaction, [row["id"] for row in stopped], "cancel_requested", actor)
+            for query in (SQL.cancel_queued, SQL.cancel_timed):
+                for row in await transaction.fetch(query, ids=open_ids, tenant=tenant, reason=actor.reason):
+                    answers[row["id"]] = Cancelled(row["id"], State.CANCELLED)
+        for row in stopped:
+            answers[row["id"]] = Cancelled(row["id"], State.CANCELLING)
+        answers.update(await _settled(db, sorted(set(open_ids) - answers.keys()), tenant))
+    return [answers.get(job_id) or _missing(job_id) for job_id in ids]
+
+
+async def pause_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> State:
+    """Keep a job from being claimed; one that runs goes on. Return its state."""
+    check_instant("until", until)
+    return await _on_place(db, job_id, tenant, (SQL.pause_queued, SQL.pause_timed), "paused", actor, until)
+
+
+async def resume_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor) -> State:
+    """Let a paused job go on where it stood."""
+    return await _on_place(db, job_id, tenant, (SQL.resume_queued, SQL.resume_timed), "resumed", actor, None)
+
+
+async def pause_queue(
+    db: Statements, lanes: Lanes, queue: LaneName, *, actor: Actor, until: datetime | None = None
+) -> None:
+    """Hand out nothing from a queue; a claim begun after this has committed takes nothing."""
+    check_name("queue", queue.queue)
+    check_instant("until", until)
+    await lanes.resolve(db, [queue.of_queue])
+    await _pause_lanes(db, "queue", queue.tenant, queue.queue, actor, until)
+
+
+async def resume_queue(db: Statements, queue: LaneName) -> bool:
+    """Hand out from a queue again; False if it was not paused."""
+    return await _resume_lanes(db, "queue", queue.tenant, queue.queue)
+
+
+async def pause_tenant(db: Statements, tenant: str, *, actor: Actor, until: datetime | None = None) -> None:
+    """Hand out nothing of a tenant."""
+    check_instant("until", until)
+    await _pause_lanes(db, "tenant", tenant, "", actor, until)
+
+
+async def resume_tenant(db: Statements, tenant: str) -> bool:
+    """Hand out a tenant's jobs again; False if it was not paused. Queues paused by themselves stay paused."""
+    return await _resume_lanes(db, "tenant", tenant, "")
+
+
+async def resume_due(db: Statements) -> int:
+    """Resume everything whose pause has an end that has come; return how many."""
+    rows = await db.fetch(SQL.pauses_over)
+    for row in rows:
+        if row["kind"] == "job":
+            try:
+                await resume_job(db, UUID(row["name"]), tenant=row["tenant"], actor=Actor(reason="The pause is over."))
+            except (NotFound, JobFinished):
+                await db.fetch(SQL.drop_pause, kind="job", tenant=row["tenant"], name=row["name"])
+        else:
+            await _resume_lanes(db, row["kind"], row["tenant"], row["name"])
+    return len(rows)
+
+
+async def change(
+    db: Statements,
+    lanes: Lanes,
+    job_id: UUID,
+    *,
+    tenant: str,
+    actor: Actor,
+    priority: int | None = None,
+    queue: str | None = None,
+    run_at: datetime | None = None,
+) -> State:
+    """Change priority, queue or due time of a job that waits; Conflict if it is leased, JobFinished if it has ended."""
+    _check_change(priority, queue, run_at)
+    for _ in range(TRIES):
+        found = await db.fetch(SQL.find_waiting, id=job_id, tenant=tenant)
+        if not found:
+            settled = await _settled(db, [job_id], tenant)
+            if job_id in settled:
+                raise _error(settled[job_id])
+            if await db.fetch(SQL.find_leased, id=job_id, tenant=tenant):
+                raise Conflict(f"Cannot change job {job_id}: a worker has it. Cancel it first, or wait.")
+            continue
+        row = found[0]
+        name = LaneName(tenant, queue or row["queue"], row["task"], row["labels"], row["key"])
+        lane = (await lanes.resolve(db, [name]))[name]
+        async with db.transaction() as transaction:
+            locked = await transaction.fetch(SQL.lock_queued, id=job_id) or await transaction.fetch(
+                SQL.lock_timed, id=job_id
+            )
+            if not locked:
+                continue
+            await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at)
+            timed = await _place_again(transaction, locked[0], job_id, lane=lane.id, run_at=run_at)
+            await note_events(transaction, [job_id], "changed", actor)
+            if timed:
+                return State.SCHEDULED
+            return State.BLOCKED if locked[0]["place"] == Place.BLOCKED or locked[0]["pending"] else State.QUEUED
+    raise Contention(f"Job {job_id} moves faster than it can be changed. Try again.")
+
+
+async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane: int, run_at: datetime | None) -> bool:
+    """Give a locked job its place anew, with its new lane, priority and time; return whether it is a timer now."""
+    await transaction.fetch(SQL.drop_place, id=job_id)
+    # A retry or snooze keeps its own due time unless a new one is asked for.
+    due_at = run_at or row["due_at"]
+    [placed] = await transaction.fetch(
+        SQL.place,
+        id=job_id,
+        lane=lane,
+        due_at=due_at,
+        place=row["place"],
+        attempt=row["attempt"],
+        fence=row["fence"],
+        lost=row["lost"],
+        releases=row["releases"],
+        flags=row["flags"],
+        pending=row["pending"],
+        reason=row["reason"],
+    )
+    return bool(placed["timed"])
+
+
+def _check_change(priority: int | None, queue: str | None, run_at: datetime | None) -> None:
+    if priority is not None and abs(priority) > MAX_PRIORITY:
+        raise InvalidInput("priority", f"{priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}.")
+    if queue is not None:
+        check_name("queue", queue)
+    check_instant("run_at", run_at)
+
+
+async def _on_place(
+    db: Statements,
+    job_id: UUID,
+    tenant: str,
+    queries: Sequence[Query],
+    kind: Literal["paused", "resumed"],
+    actor: Actor,
+    until: datetime | None,
+) -> State:
+    for _ in range(TRIES):
+        async with db.transaction() as transaction:
+            changed = False
+            for query in queries:
+                changed = changed or bool(await transaction.fetch(query, id=job_id, tenant=tenant))
+            if changed:
+                await note_events(transaction, [job_id], kind, actor)
+            found = await transaction.fetch(SQL.states, ids=[job_id], tenant=tenant)
+            if (
+                found
+                and State(found[0]["state"]) not in FINAL_STATES
+                and bool(found[0]["paused"]) == (kind == "paused")
+            ):
+                if kind == "paused":
+                    await _keep_pause(transaction, "job", tenant, str(job_id), actor, until)
+                else:
+                    await transaction.fetch(SQL.drop_pause, kind="job", tenant=tenant, name=str(job_id))
+                return State(found[0]["state"])
+        settled = await _settled(db, [job_id], tenant)
+        if job_id in settled:
+            raise _error(settled[job_id])
+    raise Contention(f"Job {job_id} moves faster than it can be {kind}. Try again.")
+
+
+async def _pause_lanes(
+    db: Statements, kind: PauseKind, tenant: str, name: str, actor: Actor, until: datetime | None
+) -> None:
+    async with db.transaction() as transaction:
+        # Making lanes locks the same row first: a lane is either seen here or born paused.
+        if not await transaction.fetch(SQL.lock_tenant_row, tenant=tenant):
+            raise NotFound(f"There is no tenant {tenant}.")
+        await _keep_pause(transaction, kind, tenant, name, actor, until)
+        await transaction.fetch(SQL.pause_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
+
+
+async def _resume_lanes(db: Statements, kind: str, tenant: str, name: str) -> bool:
+    async with db.transaction() as transaction:
+        await transaction.fetch(SQL.lock_tenant_row, tenant=tenant)
+        dropped = await transaction.fetch(SQL.drop_pause, kind=kind, tenant=tenant, name=name)
+        await transaction.fetch(SQL.resume_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
+    return bool(dropped)
+
+
+async def _keep_pause(
+    transaction: Statements, kind: str, tenant: str, name: str, actor: Actor, until: datetime | None
+) -> None:
+    await transaction.fetch(
+        SQL.keep_pause, kind=kind, tenant=tenant, name=name, reason=actor.reason, actor=actor.name, resume_at=until
+    )
+
+
+async def note_events(transaction: Statements, ids: Sequence[UUID], kind: str, actor: Actor) -> None:
+    """Keep an act on jobs that no column tells."""
+    if ids:
+        rows = [(job_id, kind, actor.name, actor.reason) for job_id in ids]
+        await transaction.fetch(SQL.note, events=rows)
+
+
+async def _settled(db: Statements, ids: Sequence[UUID], tenant: str) -> dict[UUID, Cancelled | JobFinished | NotFound]:
+    """Answer for jobs that no act applied to: cancelling, finished, unknown; those that just moved are left out."""
+    if not ids:
+        return {}
+    found = {row["id"]: State(row["state"]) for row in await db.fetch(SQL.states, ids=list(ids), tenant=tenant)}
+    answers: dict[UUID, Cancelled | JobFinished | NotFound] = {}
+    for job_id in ids:
+        state = found.get(job_id)
+        if state is None:
+            answers[job_id] = _missing(job_id)
+        elif state in (State.CANCELLING, State.CANCELLED):
+            answers[job_id] = Cancelled(job_id, state, already=True)
+        elif state in FINAL_STATES:
+            answers[job_id] = JobFinished(f"Job {job_id} has ended already: it is {state}.")
+    return answers
+
+
+def _missing(job_id: UUID) -> NotFound:
+    return NotFound(f"There is no job {job_id}.")
+
+
+def _error(answer: Cancelled | JobFinished | NotFound) -> Conflict | NotFound:
+    if isinstance(answer, Cancelled):
+        kind = JobFinished if answer.state is State.CANCELLED else Conflict
+        return kind(f"Job {answer.id} is {answer.state}.")
+    return answer

@@ -1,0 +1,234 @@
+-- name: cancel_leased
+-- Ask the workers of leased jobs to stop (flag 2); after the patience the lease is revoked.
+-- postgres
+UPDATE queue q SET flags = q.flags | 2, deadline_at = :now + CAST(:patience_ms AS bigint) * interval '1 millisecond'
+  FROM lane l
+ WHERE q.id = ANY(CAST(:ids AS uuid[])) AND l.id = q.lane AND l.tenant = :tenant AND q.place = 1 AND q.flags & 2 = 0
+RETURNING q.id
+-- sqlite
+UPDATE queue SET flags = flags | 2, deadline_at = :now + :patience_ms * 1000
+ WHERE id IN (SELECT value FROM json_each(:ids)) AND place = 1 AND flags & 2 = 0
+   AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
+RETURNING id
+
+-- name: cancel_queued
+-- End jobs that wait in queue (not leased): outcome 4, cancelled.
+-- locks: queue rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT q.id FROM queue q JOIN lane n ON n.id = q.lane
+     WHERE q.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant AND q.place <> 1 ORDER BY q.id FOR UPDATE OF q
+),
+q AS (DELETE FROM queue USING l WHERE queue.id = l.id AND queue.place <> 1 RETURNING queue.*),
+j AS (
+    DELETE FROM job USING q WHERE job.id = q.id
+    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
+-- sqlite
+CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
+DELETE FROM temp.cancel_pick;
+INSERT INTO temp.cancel_pick
+SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS n ON n.id = q.lane
+ WHERE n.tenant = :tenant AND q.place <> 1;
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 4, :reason, :now
+  FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT q.id FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.cancel_pick);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id
+
+-- name: cancel_timed
+-- End jobs that wait in timer: outcome 4, cancelled.
+-- locks: timer rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT t.id FROM timer t JOIN lane n ON n.id = t.lane
+     WHERE t.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant ORDER BY t.id FOR UPDATE OF t
+),
+t AS (DELETE FROM timer USING l WHERE timer.id = l.id RETURNING timer.*),
+j AS (
+    DELETE FROM job USING t WHERE job.id = t.id
+    RETURNING columns(job, job), t.lane, t.attempt, t.fence, t.lost, t.releases, t.flags
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
+-- sqlite
+CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
+DELETE FROM temp.cancel_pick;
+INSERT INTO temp.cancel_pick
+SELECT t.id FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value CROSS JOIN lane AS n ON n.id = t.lane
+ WHERE n.tenant = :tenant;
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), t.lane, t.attempt, t.fence, t.lost, t.releases, 4, :reason, :now
+  FROM temp.cancel_pick AS p CROSS JOIN timer AS t ON t.id = p.id CROSS JOIN job AS j ON j.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT t.id FROM temp.cancel_pick AS p CROSS JOIN timer AS t ON t.id = p.id WHERE t.flags & 4 = 4);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.cancel_pick);
+DELETE FROM timer WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id
+
+-- name: pause_queued
+-- Mark a job in queue as paused (flag 1); one that is not leased is held (3).
+-- both
+UPDATE queue SET flags = flags | 1, place = CASE WHEN place = 1 THEN 1 ELSE 3 END
+ WHERE id = :id AND flags & 1 = 0 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
+RETURNING id
+
+-- name: pause_timed
+-- Mark a job in timer as paused; promotion will hold it.
+-- both
+UPDATE timer SET flags = flags | 1 WHERE id = :id AND flags & 1 = 0 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
+RETURNING id
+
+-- name: resume_queued
+-- Let a held job stand where it belongs: blocked (2) while parents are open, else ready.
+-- both
+UPDATE queue SET flags = flags - 1, place = CASE WHEN place <> 3 THEN place WHEN pending > 0 THEN 2 ELSE 0 END
+ WHERE id = :id AND flags & 1 = 1 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
+RETURNING id
+
+-- name: resume_timed
+-- Unmark a paused timer.
+-- both
+UPDATE timer SET flags = flags - 1 WHERE id = :id AND flags & 1 = 1 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
+RETURNING id
+
+-- name: lock_tenant_row
+-- The common row of making lanes and pausing them.
+-- locks: tenant.
+-- postgres
+SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
+-- sqlite
+SELECT name FROM tenant WHERE name = :tenant
+
+-- name: pause_lanes
+-- Set the pause bit (1 queue, 2 tenant) of all lanes of a queue, or with an empty queue of the tenant.
+-- postgres
+UPDATE lane SET paused = paused | CAST(:bit AS smallint)
+ WHERE tenant = :tenant AND (CAST(:queue AS text) = '' OR queue = CAST(:queue AS text)) AND paused & CAST(:bit AS smallint) = 0
+-- sqlite
+UPDATE lane SET paused = paused | :bit WHERE tenant = :tenant AND (:queue = '' OR queue = :queue) AND paused & :bit = 0
+
+-- name: resume_lanes
+-- Clear the pause bit of all lanes of a queue or tenant.
+-- postgres
+UPDATE lane SET paused = paused & ~CAST(:bit AS smallint)
+ WHERE tenant = :tenant AND (CAST(:queue AS text) = '' OR queue = CAST(:queue AS text)) AND paused & CAST(:bit AS smallint) <> 0
+-- sqlite
+UPDATE lane SET paused = paused & ~:bit WHERE tenant = :tenant AND (:queue = '' OR queue = :queue) AND paused & :bit <> 0
+
+-- name: keep_pause
+-- Remember who paused what, why, since when and until when; a second pause keeps the first one's time.
+-- both
+INSERT INTO pause (kind, tenant, name, reason, actor, paused_at, resume_at) VALUES (:kind, :tenant, :name, :reason, :actor, :now, :resume_at)
+ON CONFLICT (kind, tenant, name) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, resume_at = excluded.resume_at
+
+-- name: drop_pause
+-- Forget a pause that is over.
+-- both
+DELETE FROM pause WHERE kind = :kind AND tenant = :tenant AND name = :name RETURNING name
+
+-- name: pauses_over
+-- Pauses whose end has come.
+-- both
+SELECT kind, tenant, name FROM pause WHERE resume_at <= :now ORDER BY kind, tenant, name
+
+-- name: note
+-- Keep what happened to jobs that no column tells.
+-- postgres
+INSERT INTO event (job_id, happened_at, kind, actor, reason)
+SELECT i.job_id, :now, i.kind, i.actor, i.reason FROM rows(:events, job_id uuid, kind text, actor text, reason text) AS i
+-- sqlite
+INSERT INTO event (job_id, happened_at, kind, actor, reason)
+SELECT i.job_id, :now, i.kind, i.actor, i.reason FROM rows(:events) AS i
+
+-- name: states
+-- The states of a tenant's jobs.
+-- postgres
+SELECT id, state, paused FROM jobs WHERE id = ANY(CAST(:ids AS uuid[])) AND tenant = :tenant
+-- sqlite
+SELECT id, state, paused FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
+
+-- name: find_waiting
+-- The lane of a job that waits.
+-- both
+SELECT l.queue, l.task, l.labels, l.key
+  FROM (SELECT id, lane FROM queue WHERE id = :id AND place <> 1 UNION ALL SELECT id, lane FROM timer WHERE id = :id) p
+  JOIN lane l ON l.id = p.lane WHERE l.tenant = :tenant
+
+-- name: find_leased
+-- Whether a job is leased.
+-- both
+SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
+
+-- name: lock_queued
+-- Lock the place of a job that waits in queue.
+-- locks: queue.
+-- postgres
+SELECT place, attempt, fence, lost, releases, flags, pending, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
+  FROM queue WHERE id = :id AND place <> 1 FOR UPDATE
+-- sqlite
+SELECT place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND place <> 1
+
+-- name: lock_timed
+-- Lock the place of a job that waits in timer.
+-- locks: timer.
+-- postgres
+SELECT 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id FOR UPDATE
+-- sqlite
+SELECT 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
+
+-- name: change_job
+-- The one update of job: priority and nominal time of a job that waits.
+-- both
+UPDATE job SET priority = coalesce(:priority, priority), run_at = coalesce(:run_at, run_at) WHERE id = :id
+
+-- name: drop_place
+-- Remove the place of a job that is locked, to give it another in the same transaction.
+-- postgres
+WITH q AS (DELETE FROM queue WHERE id = :id AND place <> 1) DELETE FROM timer WHERE id = :id
+-- sqlite
+DELETE FROM queue WHERE id = :id AND place <> 1;
+DELETE FROM timer WHERE id = :id
+
+-- name: place
+-- Give a job its place by its new lane, priority and time: timer when due later, else queue. A paused one is held (flag 1),
+-- a blocked one (2) stays so. Without a due time it is ranked by its nominal one.
+-- returns: whether it lies in timer.
+-- postgres
+WITH i AS (
+    SELECT j.id, j.start_by, CAST(:lane AS int) AS lane, coalesce(CAST(:due_at AS timestamptz), j.run_at) AS due_at,
+           CAST(:place AS smallint) AS place, CAST(:flags AS smallint) AS flags, CAST(:pending AS int) AS pending,
+           CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
+                ELSE CAST(floor(extract(epoch FROM greatest(coalesce(CAST(:due_at AS timestamptz), j.run_at), j.created_at)) * 1000) AS bigint)
+                     - j.priority * l.credit_ms END AS rank
+      FROM job j JOIN lane l ON l.id = CAST(:lane AS int) WHERE j.id = :id
+),
+q AS (
+    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
+    SELECT i.id, i.lane, i.rank, CASE WHEN i.flags & 1 = 1 THEN 3 ELSE i.place END, :attempt, :fence, :lost, :releases,
+           i.flags & ~16, i.pending, CASE WHEN i.flags & 8 = 0 THEN i.start_by END
+      FROM i WHERE i.due_at <= :now OR i.pending > 0
+),
+t AS (
+    INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+    SELECT i.id, i.due_at, i.lane, :attempt, :fence, :lost, :releases, i.flags & ~16, :reason
+      FROM i WHERE i.due_at > :now AND i.pending = 0
+)
+SELECT CASE WHEN i.due_at > :now AND i.pending = 0 THEN 1 ELSE 0 END AS timed FROM i
+-- sqlite
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
+SELECT j.id, l.id,
+       CASE WHEN l.fifo = 1 THEN j.created_at / 1000
+            ELSE max(coalesce(:due_at, j.run_at), j.created_at) / 1000 - j.priority * l.credit_ms END,
+       CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, :flags & ~16, :pending,
+       CASE WHEN :flags & 8 = 0 THEN j.start_by END
+  FROM job AS j JOIN lane AS l ON l.id = :lane WHERE j.id = :id AND (coalesce(:due_at, j.run_at) <= :now OR :pending > 0);
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+SELECT j.id, coalesce(:due_at, j.run_at), :lane, :attempt, :fence, :lost, :releases, :flags & ~16, :reason
+  FROM job AS j WHERE j.id = :id AND coalesce(:due_at, j.run_at) > :now AND :pending = 0;
+SELECT CASE WHEN coalesce(:due_at, j.run_at) > :now AND :pending = 0 THEN 1 ELSE 0 END AS timed FROM job AS j WHERE j.id = :id

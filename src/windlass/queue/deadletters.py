@@ -1,0 +1,116 @@
+"""Dead letters, and other ends that are not the last word: retry, replay, purge.
+
+Retry gives a dead, cancelled or expired job another run under its own id: its attempts start again, its fence does
+not, and its old end moves to the attempts. Replay makes a new job of a finished one. Purge removes dead jobs for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.errors import Conflict, NotFound, UniqueTaken
+from windlass.ids import Ids
+from windlass.job import FINAL_STATES, State
+from windlass.queue.control import Actor, note_events
+from windlass.queue.history import Job, get
+from windlass.queue.lanes import Lanes
+from windlass.queue.newjob import NewJob, check_json
+from windlass.queue.retry import policy_from_json
+from windlass.queue.submit import Submitted, submit
+
+SQL = load(__file__)
+
+RETRYABLE = frozenset({State.DEAD, State.CANCELLED, State.EXPIRED})
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """A job that runs again, and where it now stands."""
+
+    id: UUID
+    lane: int
+    rank: int
+
+
+async def retry(
+    db: Statements, ids: Sequence[UUID], *, tenant: str, actor: Actor, payload: str | None = None
+) -> list[Retried | Conflict | NotFound]:
+    """Run dead, cancelled or expired jobs again, now; answers in order."""
+    if payload is not None:
+        check_json("payload", payload)
+    answers: dict[UUID, Retried | Conflict | NotFound] = {}
+    async with db.transaction() as transaction:
+        found = await transaction.fetch(SQL.lock_dead, ids=sorted(set(ids)), tenant=tenant)
+        found += await transaction.fetch(SQL.lock_done, ids=sorted(set(ids)), tenant=tenant)
+        keys = sorted(
+            (f"{tenant}/unique", row["unique_key"], row["id"]) for row in found if row["unique_key"] is not None
+        )
+        won = {row["job_id"] for row in await transaction.fetch(SQL.take_unique, keys=keys)} if keys else set()
+        free = sorted(row["id"] for row in found if row["unique_key"] is None or row["id"] in won)
+        for row in found:
+            if row["id"] not in free:
+                answers[row["id"]] = UniqueTaken(
+                    f"Cannot retry job {row['id']}: another live job has its unique key {row['unique_key']!r}. "
+                    "Wait for that one, or cancel it."
+                )
+        for query in (SQL.revive_dead, SQL.revive_done):
+            for row in await transaction.fetch(query, ids=free, payload=payload) if free else ():
+                answers[row["id"]] = Retried(row["id"], row["lane"], row["rank"])
+        await note_events(transaction, free, "retried", actor)
+    missing = [job_id for job_id in ids if job_id not in answers]
+    answers.update(await _explain(db, missing, tenant))
+    return [answers[job_id] for job_id in ids]
+
+
+async def replay(
+    db: Statements, lanes: Lanes, ids: Ids, job_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None
+) -> Submitted:
+    """Submit a finished job once more, as a new one; its keys are not taken over."""
+    job = await get(db, job_id, tenant=tenant)
+    if job.state not in FINAL_STATES:
+        raise Conflict(f"Cannot replay job {job_id}: it is {job.state}. Wait for its end, or submit a new one.")
+    [answer] = await submit(db, lanes, [_copy(job, ids.new(), payload)])
+    await note_events(db, [job_id], "replayed", actor)
+    return answer
+
+
+async def purge(db: Statements, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:
+    """Remove dead jobs for good; return those that were removed."""
+    return [row["id"] for row in await db.fetch(SQL.purge, ids=sorted(set(ids)), tenant=tenant)]
+
+
+async def _explain(db: Statements, ids: Sequence[UUID], tenant: str) -> dict[UUID, Conflict | NotFound]:
+    answers: dict[UUID, Conflict | NotFound] = {}
+    for job_id in ids:
+        try:
+            job = await get(db, job_id, tenant=tenant)
+        except NotFound as missing:
+            answers[job_id] = missing
+        else:
+            holder = f" on worker {job.worker}" if job.worker and job.finished_at is None else ""
+            advice = "Replay it instead." if job.state is State.SUCCEEDED else "Cancel it first, or wait."
+            answers[job_id] = Conflict(f"Cannot retry job {job_id}: it is {job.state}{holder}. {advice}")
+    return answers
+
+
+def _copy(job: Job, new_id: UUID, payload: str | None) -> NewJob:
+    return NewJob(
+        id=new_id,
+        task=job.task,
+        payload=job.payload if payload is None else payload,
+        tenant=job.tenant,
+        queue=job.queue,
+        labels=tuple(filter(None, job.labels.split(","))),
+        concurrency_key=job.concurrency_key,
+        headers=job.headers,
+        tags=tuple(job.tags),
+        priority=job.priority,
+        timeout_s=job.timeout_s,
+        max_attempts=job.max_attempts,
+        max_lost=job.max_lost,
+        retry=None if job.retry is None else policy_from_json(job.retry),
+        schedule_id=job.schedule_id,
+    )

@@ -1,0 +1,35 @@
+-- name: overdue
+-- Leases past their deadline. Leased rows are few (workers times capacity), so deadline_at has no index.
+-- index: queue_leased.
+-- postgres
+SELECT id, fence, session FROM queue WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
+-- sqlite
+SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
+
+-- name: expire
+-- End waiting jobs whose start deadline has passed: outcome 7, expired.
+-- locks: queue rows by ascending id, skipping locked ones.  index: queue_start_by.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+),
+q AS (DELETE FROM queue USING l WHERE queue.id = l.id AND queue.place <> 1 RETURNING queue.*),
+j AS (
+    DELETE FROM job USING q WHERE job.id = q.id
+    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.', :now FROM j
+RETURNING id
+-- sqlite
+CREATE TEMP TABLE IF NOT EXISTS expire_pick (id);
+DELETE FROM temp.expire_pick;
+INSERT INTO temp.expire_pick SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY id LIMIT :limit;
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 7, 'Not started by its start deadline.', :now
+  FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT q.id FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.expire_pick);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.expire_pick) RETURNING id

@@ -1,0 +1,64 @@
+-- name: get
+-- One job of a tenant, wherever it lies.
+-- both
+SELECT * FROM jobs WHERE id = :id AND tenant = :tenant
+
+-- name: list_queued
+-- A page of the jobs in queue, newest first.
+-- postgres
+SELECT * FROM jobs_queued WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT * FROM jobs_queued WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY id DESC LIMIT :limit
+
+-- name: list_timed
+-- A page of the jobs in timer, newest first.
+-- postgres
+SELECT * FROM jobs_timed WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT * FROM jobs_timed WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY id DESC LIMIT :limit
+
+-- name: list_done
+-- A page of finished jobs, newest first.
+-- postgres
+SELECT * FROM jobs_done WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT * FROM jobs_done WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY id DESC LIMIT :limit
+
+-- name: list_dead
+-- A page of dead jobs, newest first.
+-- postgres
+SELECT * FROM jobs_dead WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT * FROM jobs_dead WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY id DESC LIMIT :limit
+
+-- name: counts
+-- How many jobs are in each state, of all queues or of one; those in done by the time they ended.
+-- postgres
+SELECT state, count(*) AS jobs FROM jobs_queued WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_timed WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_dead WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_done WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) AND finished_at >= :since
+ GROUP BY state
+-- sqlite
+SELECT state, count(*) AS jobs FROM jobs_queued WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_timed WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_dead WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM jobs_done WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) AND finished_at >= :since GROUP BY state
+
+-- name: attempts
+-- The ended attempts of a job, oldest first.
+-- both
+SELECT job_id, run, attempt, fence, outcome, result, metrics, error_type, error, traceback, reason, worker, session, claimed_at,
+       started_at, finished_at, next_run_at
+  FROM attempts WHERE job_id = :id ORDER BY finished_at, fence
+
+-- name: timeline
+-- What happened to a job, in order; things of the same instant in the order they must have had.
+-- both
+SELECT happened_at, kind, worker, detail FROM job_events WHERE job_id = :id ORDER BY happened_at, coalesce(fence, 0), step, kind

@@ -1,0 +1,154 @@
+"""Lanes: a small number for each (tenant, queue, route, key), carried by every hot row.
+
+Route is (task, labels); key is empty unless a keyed limit is used.
+The lane without task, labels and key is the queue itself: its settings, and the row that is locked to change them.
+Lanes are made on first submit, in a transaction of their own, and cached by their names.
+A lane of a paused queue or tenant is born paused: making and pausing meet on the tenant's row (control.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.errors import TooMany
+
+SQL = load(__file__)
+
+STRICT_PRIORITY_MS = 2**45
+"""What one level of priority is worth in waiting time: 1,100 years, so priority comes first."""
+LANES_PER_TENANT = 10_000
+
+
+class LaneName(msgspec.Struct, frozen=True, order=True):
+    """What a lane is the number of."""
+
+    tenant: str
+    queue: str
+    task: str = ""
+    labels: str = ""
+    """Sorted and joined by commas."""
+    key: str = ""
+
+    @property
+    def of_queue(self) -> LaneName:
+        """The name of the queue itself."""
+        return LaneName(self.tenant, self.queue)
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """A lane with what ranks its jobs and limits them."""
+
+    id: int
+    name: LaneName
+    paused: int
+    credit_ms: int
+    fifo: int
+    max_running: int | None
+    rate_per_s: float | None
+    burst: int | None
+
+    @property
+    def limited(self) -> bool:
+        """Whether a claim must count or meter it."""
+        return self.max_running is not None or self.rate_per_s is not None
+
+
+class Lanes:
+    """The lanes by name, as one server knows them; settings may be a moment old, numbers never change."""
+
+    def __init__(self, *, per_tenant: int = LANES_PER_TENANT) -> None:
+        self._known: dict[LaneName, Lane] = {}
+        self._per_tenant = per_tenant
+
+    async def resolve(self, db: Statements, names: Iterable[LaneName]) -> dict[LaneName, Lane]:
+        """Return the lanes of `names`, making those that do not exist; TooMany past the tenant's cap."""
+        wanted = set(names)
+        for tenant in sorted({name.tenant for name in wanted - self._known.keys()}):
+            self._remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
+        return {name: self._known[name] for name in wanted}
+
+    async def serving(
+        self, db: Statements, tenant: str, queues: Iterable[str], *, tasks: Iterable[str] | None, labels: Iterable[str]
+    ) -> list[Lane]:
+        """Return the lanes of `queues` that a worker with these tasks (None: all) and labels can run."""
+        known_tasks = None if tasks is None else frozenset(tasks)
+        has = frozenset(labels)
+        rows = await db.fetch(SQL.lanes_of_queues, tenant=tenant, queues=sorted(queues))
+        lanes = [lane_from_row(row) for row in rows]
+        self._remember(lanes)
+        return [
+            lane
+            for lane in lanes
+            if (known_tasks is None or lane.name.task in known_tasks)
+            and has.issuperset(filter(None, lane.name.labels.split(",")))
+        ]
+
+    def _remember(self, lanes: Iterable[Lane]) -> None:
+        self._known.update((lane.name, lane) for lane in lanes)
+
+
+async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
+    """Make what is missing of `names` in `tenant`, and return the lanes of their queues."""
+    names = {name for name in names if name.tenant == tenant}
+    queues = sorted({name.queue for name in names})
+    async with db.transaction() as transaction:
+        await transaction.fetch(SQL.make_tenant, tenant=tenant)
+        # The common row of making and pausing: whoever comes second sees what the first has written.
+        await transaction.fetch(SQL.lock_tenant, tenant=tenant)
+        # A queue's own row gets the smaller number, so it is locked before its lanes.
+        for batch in (sorted({name.of_queue for name in names}), sorted(names)):
+            rows = [(name.tenant, name.queue, name.task, name.labels, name.key) for name in batch]
+            await transaction.fetch(SQL.make_lanes, lanes=rows, credit_ms=STRICT_PRIORITY_MS)
+        [count] = await transaction.fetch(SQL.count_lanes, tenant=tenant)
+        if count["lanes"] > per_tenant:
+            raise TooMany(
+                f"Tenant {tenant} would have {count['lanes']} lanes (queues, tasks and labels in use together), "
+                f"more than {per_tenant}. Use fewer queue names or label sets."
+            )
+        rows_found = await transaction.fetch(SQL.lanes_of_queues_with_own, tenant=tenant, queues=queues)
+    return [lane_from_row(row) for row in rows_found]
+
+
+async def configure(
+    db: Statements,
+    queue: LaneName,
+    *,
+    credit_ms: int = STRICT_PRIORITY_MS,
+    fifo: bool = False,
+    max_running: int | None = None,
+    rate_per_s: float | None = None,
+    burst: int | None = None,
+) -> None:
+    """Set how a queue ranks and limits its jobs; ranks given before stay.
+
+    The limits are of the queue's own row and hold over all its lanes together (limits.py).
+    """
+    async with db.transaction() as transaction:
+        await transaction.fetch(SQL.lock_tenant, tenant=queue.tenant)
+        await transaction.fetch(
+            SQL.configure_queue,
+            tenant=queue.tenant,
+            queue=queue.queue,
+            credit_ms=credit_ms,
+            fifo=int(fifo),
+            max_running=max_running,
+            rate_per_s=rate_per_s,
+            burst=burst,
+        )
+
+
+def lane_from_row(row: Row) -> Lane:
+    """Return the lane in `row`."""
+    return Lane(
+        id=row["number"],
+        name=LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["key"]),
+        paused=row["paused"],
+        credit_ms=row["credit_ms"],
+        fifo=row["fifo"],
+        max_running=row["max_running"],
+        rate_per_s=row["rate_per_s"],
+        burst=row["burst"],
+    )

@@ -1,0 +1,302 @@
+"""Moves: how a lease ends. Lock the rows, look at them in the next statement, decide, write.
+
+Report, rescue, deadlines and a closing worker all end leases here, so that every end is guarded alike: by job, fence
+and place in the statement that writes. Each lease that ends leaves an attempt: in `done` or `dead` with a job that is
+finished, else in `attempt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.job import Flag, Outcome, Reason
+from windlass.queue.retry import PREFERENCE_S, Again, Never, RetryPolicy, after_failure, after_loss, policy_from_json
+
+SQL = load(__file__)
+
+MAX_RELEASES = 100
+"""Plain releases of one job; the next one counts as a failure, so that a poison job cannot circle for ever."""
+LOST = "Worker crashed or timed out."
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A lease as it was found, locked."""
+
+    id: UUID
+    fence: int
+    attempt: int
+    lost: int
+    releases: int
+    flags: int
+    lane: int
+    session: UUID
+    worker: str | None
+    claimed_at: datetime
+    started_at: datetime | None
+    run: int
+    max_attempts: int
+    max_lost: int
+    retry: str | None
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The job's retry policy."""
+        return policy_from_json(self.retry)
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether somebody asked for the job to be cancelled."""
+        return bool(self.flags & Flag.CANCEL)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt leaves behind, besides its times."""
+
+    outcome: Outcome
+    result: str | None = None
+    metrics: str | None = None
+    error_type: str | None = None
+    error: str | None = None
+    traceback: str | None = None
+    reason: str | None = None
+    duration_ms: int | None = None
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a lease goes: to `ready` or `timer` (with a wait), to `done`, or to `dead`."""
+
+    lease: Lease
+    to: str
+    record: Record
+    attempt: int
+    lost: int = 0
+    """Added to the job's counts."""
+    releases: int = 0
+    started: bool = False
+    delay_ms: int = 0
+    why: Reason = Reason.RETRY
+    preferred: bool = False
+    held: bool = False
+
+    @property
+    def flags(self) -> int:
+        """The flags the job goes on with."""
+        flags = Flag(self.lease.flags) & ~Flag.PREFERRED
+        if self.started:
+            flags |= Flag.STARTED
+        if self.preferred:
+            flags |= Flag.PREFERRED
+        return int(flags)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a move did: where the job stands now, and when it is due again, if it is."""
+
+    move: Move
+    next_run_at: datetime | None = None
+    rank: int | None = None
+
+
+async def lock(
+    db: Statements, leases: Iterable[tuple[UUID, int, str | None, UUID | None]], *, skip_locked: bool = False
+) -> list[Lease]:
+    """Lock the leases named by (job, fence, worker, session) that are still held so, and return them as they are.
+
+    A worker or session of None is not compared. Leases that a rival has locked are waited for, or skipped.
+    """
+    rows = sorted(leases, key=lambda lease: lease[:2])
+    if not rows:
+        return []
+    query = SQL.lock_free_leases if skip_locked else SQL.lock_leases
+    locked = [(row["id"],) for row in await db.fetch(query, leases=rows)]
+    return [_lease(row) for row in await db.fetch(SQL.read_leases, ids=locked)] if locked else []
+
+
+async def apply(db: Statements, moves: Sequence[Move]) -> dict[UUID, Moved]:
+    """Write the moves, each only if its lease still holds; return what was done, by job."""
+    done: dict[UUID, Moved] = {}
+    for to, query in _QUERIES.items():
+        chosen = {move.lease.id: move for move in moves if move.to == to}
+        if chosen:
+            rows = await db.fetch(query, moves=[_ROWS[to](chosen[job_id]) for job_id in sorted(chosen)])
+            for row in rows:
+                done[row["id"]] = Moved(chosen[row["id"]], row["next_run_at"], row["rank"])
+    attempts = [_attempt_row(moved) for moved in done.values() if moved.move.to in ("ready", "timer")]
+    if attempts:
+        await db.fetch(SQL.record_attempts, attempts=attempts)
+    return done
+
+
+def release(lease: Lease, reason: str | None, *, started: bool = False) -> Move:
+    """Give a lease back: no attempt is used, and the job keeps its rank. Past the cap it is a failure."""
+    record = Record(outcome=Outcome.RELEASED, reason=reason)
+    if lease.cancelling:
+        return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=started)
+    if lease.releases >= MAX_RELEASES:
+        error = f"Released {lease.releases + 1} times; last reason: {reason}"
+        failed = Record(outcome=Outcome.FAILED, error_type="released_too_often", error=error, reason=reason)
+        return fail(lease, failed, retryable=True, chance=0.0)
+    return Move(
+        lease=lease,
+        to="ready",
+        record=record,
+        attempt=lease.attempt - 1,
+        releases=1,
+        started=started or lease.started_at is not None,
+    )
+
+
+def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
+    """Put a job off: it is due again after the delay, no attempt is used."""
+    if lease.cancelling:
+        return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=True)
+    return Move(
+        lease=lease,
+        to="timer",
+        record=Record(outcome=Outcome.SNOOZED, reason=reason),
+        attempt=lease.attempt - 1,
+        started=True,
+        delay_ms=delay_ms,
+        why=Reason.SNOOZE,
+    )
+
+
+def fail(lease: Lease, record: Record, *, retryable: bool, chance: float) -> Move:
+    """End a failed or timed-out attempt: again after a wait, or dead. A job being cancelled is cancelled instead."""
+    if lease.cancelling:
+        return cancelled(lease, msgspec.structs.replace(record, outcome=Outcome.CANCELLED), started=True)
+    decision = after_failure(
+        lease.policy,
+        attempt=lease.attempt,
+        max_attempts=lease.max_attempts,
+        retryable=retryable,
+        error_type=record.error_type,
+        chance=chance,
+    )
+    if isinstance(decision, Never):
+        return dead(lease, record, decision, attempt=lease.attempt, started=True)
+    delay_s = PREFERENCE_S if decision.prefer_same_worker else decision.delay_s
+    return Move(
+        lease=lease,
+        to="timer",
+        record=record,
+        attempt=lease.attempt,
+        started=True,
+        delay_ms=round(delay_s * 1000),
+        preferred=decision.prefer_same_worker,
+    )
+
+
+def lose(lease: Lease, *, chance: float) -> Move:
+    """End a lease whose worker is gone: it counts as lost, and as an attempt only if its start was told."""
+    record = Record(outcome=Outcome.LOST, error_type="lost", error=LOST)
+    if lease.cancelling:
+        return cancelled(
+            lease, Record(outcome=Outcome.CANCELLED, reason="Its worker was lost while it was being cancelled.")
+        )
+    started = lease.started_at is not None
+    loss = after_loss(
+        lease.policy,
+        attempt=lease.attempt,
+        max_attempts=lease.max_attempts,
+        lost=lease.lost + 1,
+        max_lost=lease.max_lost,
+        started=started,
+        chance=chance,
+    )
+    if isinstance(loss.then, Never):
+        return dead(lease, record, loss.then, attempt=loss.attempt, lost=1, started=started)
+    assert isinstance(loss.then, Again)
+    return Move(
+        lease=lease,
+        to="timer" if loss.then.delay_s > 0 else "ready",
+        record=record,
+        attempt=loss.attempt,
+        lost=1,
+        started=started,
+        delay_ms=round(loss.then.delay_s * 1000),
+    )
+
+
+def cancelled(lease: Lease, record: Record, *, started: bool = False) -> Move:
+    """End a job that was to be cancelled."""
+    started = started or lease.started_at is not None
+    return Move(lease=lease, to="done", record=record, attempt=lease.attempt, started=started)
+
+
+def dead(lease: Lease, record: Record, why: Never, *, attempt: int, started: bool, lost: int = 0) -> Move:
+    """End a job for good without success."""
+    record = msgspec.structs.replace(record, reason=why.reason)
+    return Move(lease=lease, to="dead", record=record, attempt=attempt, lost=lost, started=started, held=why.held)
+
+
+def _lease(row: Row) -> Lease:
+    return Lease(**dict(row))
+
+
+def _ready_row(move: Move) -> tuple[object, ...]:
+    lease = move.lease
+    return (lease.id, lease.fence, move.attempt, move.lost, move.releases, move.flags)
+
+
+def _timer_row(move: Move) -> tuple[object, ...]:
+    return (*_ready_row(move), move.delay_ms, int(move.why))
+
+
+def _end_row(move: Move) -> tuple[object, ...]:
+    lease, record = move.lease, move.record
+    return (
+        lease.id,
+        lease.fence,
+        move.attempt,
+        move.lost,
+        int(record.outcome),
+        record.result,
+        record.metrics,
+        record.error_type,
+        record.error,
+        record.traceback,
+        record.reason,
+        lease.worker,
+        record.duration_ms,
+        int(move.started),
+        int(move.held),
+    )
+
+
+def _attempt_row(moved: Moved) -> tuple[object, ...]:
+    move, lease, record = moved.move, moved.move.lease, moved.move.record
+    return (
+        lease.id,
+        lease.run,
+        lease.attempt,
+        lease.fence,
+        lease.lane,
+        int(record.outcome),
+        record.metrics,
+        record.error_type,
+        record.error,
+        record.traceback,
+        record.reason,
+        lease.worker,
+        lease.session,
+        lease.claimed_at,
+        lease.started_at,
+        record.duration_ms,
+        int(move.started),
+        moved.next_run_at,
+    )
+
+
+_QUERIES = {
+    "ready": SQL.lease_to_ready,
+    "timer": SQL.lease_to_timer,
+    "done": SQL.lease_to_done,
+    "dead": SQL.lease_to_dead,
+}
+_ROWS = {"ready": _ready_row, "timer": _timer_row, "done": _end_row, "dead": _end_row}

@@ -1,0 +1,186 @@
+-- name: lock_leases
+-- Lock leases that are held as named; wait for rivals, and test again what they left.
+-- locks: queue rows by ascending id.
+-- postgres
+SELECT q.id FROM rows(:leases, id uuid, fence int, worker text, session uuid) AS i
+  JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+ ORDER BY q.id FOR UPDATE OF q
+-- sqlite
+SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+ ORDER BY q.id
+
+-- name: lock_free_leases
+-- Lock leases that are held as named, but for those that a rival has locked: it is about to end them.
+-- locks: queue rows by ascending id, skipping locked ones.
+-- postgres
+SELECT q.id FROM rows(:leases, id uuid, fence int, worker text, session uuid) AS i
+  JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+ ORDER BY q.id FOR UPDATE OF q SKIP LOCKED
+-- sqlite
+SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+ ORDER BY q.id
+
+-- name: read_leases
+-- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
+-- postgres
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, q.claimed_at, q.started_at,
+       j.run, j.max_attempts, j.max_lost, j.retry
+  FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = i.id JOIN job j ON j.id = q.id LEFT JOIN session s ON s.id = q.session
+ WHERE q.place = 1
+-- sqlite
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, q.claimed_at, q.started_at,
+       j.run, j.max_attempts, j.max_lost, j.retry
+  FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
+  LEFT JOIN session AS s ON s.id = q.session
+ WHERE q.place = 1
+
+-- name: lease_to_ready
+-- Give leases back to their lane, where they keep their rank; a paused one is held (3). Flag 8: it had started.
+-- guard: job, fence, place.
+-- postgres
+UPDATE queue q SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
+       deadline_at = NULL, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases, flags = i.flags,
+       start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE q.start_by END
+  FROM rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint) AS i
+ WHERE q.id = i.id AND q.fence = i.fence AND q.place = 1
+RETURNING q.id, :now AS next_run_at, q.rank
+-- sqlite
+UPDATE queue SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
+       deadline_at = NULL, attempt = i.attempt, lost = queue.lost + i.lost, releases = queue.releases + i.releases, flags = i.flags,
+       start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE queue.start_by END
+  FROM rows(:moves) AS i
+ WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
+RETURNING id, :now AS next_run_at, rank
+
+-- name: lease_to_timer
+-- Put leases off until a later time.
+-- guard: job, fence, place.
+-- postgres
+WITH q AS (
+    DELETE FROM queue
+     USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint, delay_ms bigint,
+                reason smallint) AS i
+     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
+    RETURNING queue.id, queue.lane, queue.fence, queue.lost, queue.releases, i.attempt, i.lost AS more, i.releases AS back,
+              i.flags, i.delay_ms, i.reason
+)
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+SELECT q.id, :now + q.delay_ms * interval '1 millisecond', q.lane, q.attempt, q.fence, q.lost + q.more, q.releases + q.back,
+       q.flags, q.reason
+  FROM q RETURNING id, due_at AS next_run_at, CAST(NULL AS bigint) AS rank
+-- sqlite
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+SELECT q.id, :now + i.delay_ms * 1000, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases + i.releases, i.flags, i.reason
+  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
+DELETE FROM queue WHERE id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
+SELECT t.id, t.due_at AS next_run_at, NULL AS rank FROM rows(:moves) AS i CROSS JOIN timer AS t ON t.id = i.id WHERE t.fence = i.fence
+
+-- name: lease_to_done
+-- End leases whose job is cancelled: history has it.
+-- guard: job, fence, place (1 leased).  The unique key of a job that ends is free again (flag 4).
+-- postgres
+WITH q AS (
+    DELETE FROM queue
+     USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
+                error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, held smallint) AS i
+     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
+    RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
+              i.reason, i.worker, i.duration_ms, i.started, i.held
+),
+j AS (
+    DELETE FROM job USING q WHERE job.id = q.id
+    RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
+              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
+              q.duration_ms, q.started, q.held
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                  reason, worker, session, claimed_at, started_at, finished_at)
+SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
+       j.traceback, j.reason, j.worker, j.session, j.claimed_at,
+       CASE WHEN j.started = 1 THEN coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')) END, :now
+  FROM j RETURNING id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank
+-- sqlite
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                  reason, worker, session, claimed_at, started_at, finished_at)
+SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
+       i.traceback, i.reason, i.worker, q.session, q.claimed_at,
+       CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END, :now
+  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
+ WHERE q.fence = i.fence AND q.place = 1;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1 AND q.flags & 4 = 4);
+DELETE FROM job WHERE id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
+DELETE FROM queue WHERE id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1)
+RETURNING id, NULL AS next_run_at, NULL AS rank
+
+-- name: lease_to_dead
+-- End leases whose job is dead: it lies with the dead letters until retried or purged.
+-- guard: job, fence, place (1 leased).  The unique key of a job that ends is free again (flag 4).
+-- postgres
+WITH q AS (
+    DELETE FROM queue
+     USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
+                error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, held smallint) AS i
+     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
+    RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
+              i.reason, i.worker, i.duration_ms, i.started, i.held
+),
+j AS (
+    DELETE FROM job USING q WHERE job.id = q.id
+    RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
+              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
+              q.duration_ms, q.started, q.held
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                  reason, worker, session, claimed_at, started_at, finished_at, held)
+SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
+       j.traceback, j.reason, j.worker, j.session, j.claimed_at,
+       CASE WHEN j.started = 1 THEN coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')) END, :now, j.held
+  FROM j RETURNING id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank
+-- sqlite
+INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                  reason, worker, session, claimed_at, started_at, finished_at, held)
+SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
+       i.traceback, i.reason, i.worker, q.session, q.claimed_at,
+       CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END, :now, i.held
+  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
+ WHERE q.fence = i.fence AND q.place = 1;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1 AND q.flags & 4 = 4);
+DELETE FROM job WHERE id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
+DELETE FROM queue WHERE id IN (
+    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1)
+RETURNING id, NULL AS next_run_at, NULL AS rank
+
+-- name: record_attempts
+-- Keep what an attempt left whose job goes on.
+-- postgres
+INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, metrics, error_type, error, traceback, reason, worker, session,
+                     claimed_at, started_at, finished_at, next_run_at)
+SELECT i.job_id, i.run, i.attempt, i.fence, i.lane, i.outcome, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
+       i.session, i.claimed_at,
+       CASE WHEN i.started = 1 THEN coalesce(i.started_at, greatest(i.claimed_at, :now - i.duration_ms * interval '1 millisecond')) END, :now, i.next_run_at
+  FROM rows(:attempts, job_id uuid, run smallint, attempt smallint, fence int, lane int, outcome smallint, metrics text,
+            error_type text, error text, traceback text, reason text, worker text, session uuid, claimed_at timestamptz,
+            started_at timestamptz, duration_ms bigint, started smallint, next_run_at timestamptz) AS i
+-- sqlite
+INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, metrics, error_type, error, traceback, reason, worker, session,
+                     claimed_at, started_at, finished_at, next_run_at)
+SELECT i.job_id, i.run, i.attempt, i.fence, i.lane, i.outcome, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
+       i.session, i.claimed_at,
+       CASE WHEN i.started = 1 THEN coalesce(i.started_at, max(i.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - i.claimed_at))) END, :now, i.next_run_at
+  FROM rows(:attempts) AS i

@@ -1,0 +1,209 @@
+"""A job as its caller asks for it, and the rules it must keep. Pure.
+
+Everything from outside is bounded here, before any statement: sizes, depths, ranges, characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.queue.lanes import LaneName
+from windlass.queue.retry import RetryPolicy
+
+MAX_BATCH = 1000
+MAX_JSON_BYTES = 262_144
+MAX_DEPTH = 64
+MAX_PRIORITY = 127
+MAX_ATTEMPTS = 1000
+MAX_NAME = 200
+MAX_TIMEOUT_S = 10 * 365 * 86_400
+MAX_DELAY_MS = 100 * 365 * 86_400_000
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9999, 1, 1, tzinfo=UTC)
+
+# Slash and comma separate names in our own keys.
+_NAME = re.compile(r"[^\x00-\x1f\x7f/,]+")
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job to submit; `None` means absent."""
+
+    id: UUID
+    task: str
+    payload: str = "null"
+    """JSON text, stored as received."""
+    tenant: str = "default"
+    queue: str = "default"
+    labels: tuple[str, ...] = ()
+    concurrency_key: str = ""
+    headers: str | None = None
+    tags: tuple[str, ...] = ()
+    priority: int = 0
+    run_at: datetime | None = None
+    delay_ms: int | None = None
+    start_by: datetime | None = None
+    """Start deadline: not started by then, the job expires."""
+    timeout_s: int | None = 3600
+    max_attempts: int = 3
+    max_lost: int = 5
+    retry: RetryPolicy | None = None
+    idempotency_key: str | None = None
+    idempotency_ms: int = 86_400_000
+    unique_key: str | None = None
+    unique_ms: int | None = None
+    """How long the unique key is held; None: as long as the job lives."""
+    flow_id: UUID | None = None
+    parent_id: UUID | None = None
+    schedule_id: UUID | None = None
+    slot_at: datetime | None = None
+
+    @property
+    def lane(self) -> LaneName:
+        """The lane it will wait in."""
+        return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))), self.concurrency_key)
+
+    @property
+    def content_hash(self) -> str:
+        """Tells a repeated request from another one under the same idempotency key; ids and keys do not count."""
+        content = msgspec.structs.asdict(self)
+        for name in ("id", "idempotency_key", "idempotency_ms"):
+            del content[name]
+        return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
+
+
+def validate(jobs: Sequence[NewJob]) -> None:
+    """Return if every job may be stored; InvalidInput names the index and the field of the first that may not."""
+    if not 1 <= len(jobs) <= MAX_BATCH:
+        raise InvalidInput("jobs", f"{len(jobs)} jobs in one request; 1 to {MAX_BATCH} are accepted.")
+    for index, job in enumerate(jobs):
+        try:
+            _validate(job)
+        except InvalidInput as problem:
+            raise problem.at(index) from None
+
+
+def _validate(job: NewJob) -> None:
+    for field, name in (("task", job.task), ("tenant", job.tenant), ("queue", job.queue)):
+        check_name(field, name)
+    for field, names in (("labels", job.labels), ("tags", job.tags)):
+        if len(names) > 32:
+            raise InvalidInput(field, f"{len(names)} of them; at most 32 are accepted.")
+        for name in names:
+            check_name(field, name)
+    for field, key in (
+        ("idempotency_key", job.idempotency_key),
+        ("unique_key", job.unique_key),
+        ("concurrency_key", job.concurrency_key or None),
+    ):
+        if key is not None:
+            check_text(field, key, longest=512)
+    check_json("payload", job.payload)
+    if job.headers is not None:
+        check_json("headers", job.headers)
+    _check_range("priority", job.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    _check_range("max_attempts", job.max_attempts, 1, MAX_ATTEMPTS)
+    _check_range("max_lost", job.max_lost, 1, MAX_ATTEMPTS)
+    _check_range("timeout_s", job.timeout_s, 1, MAX_TIMEOUT_S)
+    _check_range("delay_ms", job.delay_ms, 0, MAX_DELAY_MS)
+    _check_range("idempotency_ms", job.idempotency_ms, 1, MAX_DELAY_MS)
+    _check_range("unique_ms", job.unique_ms, 1, MAX_DELAY_MS)
+    for field, instant in (("run_at", job.run_at), ("start_by", job.start_by), ("slot_at", job.slot_at)):
+        check_instant(field, instant)
+    if job.run_at is not None and job.delay_ms is not None:
+        raise InvalidInput("delay_ms", "run_at is given too; give one of them.")
+    if job.retry is not None:
+        check_policy(job.retry)
+
+
+def check_policy(policy: RetryPolicy) -> None:
+    """Return if the policy's figures make sense."""
+    waits = (policy.base_s, policy.cap_s, *policy.delays_s)
+    if any(not 0 <= wait <= MAX_DELAY_MS / 1000 for wait in waits) or len(policy.delays_s) > MAX_ATTEMPTS:
+        raise InvalidInput("retry", "waits must lie between 0 and 100 years, at most 1,000 of them.")
+    if not 1 <= policy.factor <= 100 or not 0 <= policy.jitter <= 1:
+        raise InvalidInput("retry", "factor must lie between 1 and 100, jitter between 0 and 1.")
+    _check_range("retry.max_attempts", policy.max_attempts, 1, MAX_ATTEMPTS)
+    for inner in policy.by_error.values():
+        if inner.by_error:
+            raise InvalidInput("retry.by_error", "a policy by error type cannot hold further ones.")
+        check_policy(inner)
+
+
+def check_name(field: str, name: str) -> None:
+    """Return if `name` can name a thing: 1 to 200 characters, no control characters, slash or comma."""
+    check_text(field, name, longest=MAX_NAME)
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(field, f"{name!r} holds a control character, a slash or a comma.")
+
+
+def check_text(field: str, text: str, *, longest: int) -> None:
+    """Return if PostgreSQL and SQLite can both store `text`."""
+    if not 1 <= len(text) <= longest:
+        raise InvalidInput(field, f"{len(text)} characters; 1 to {longest} are accepted.")
+    _check_encodable(field, text)
+
+
+def check_json(field: str, text: str, *, longest: int = MAX_JSON_BYTES) -> None:
+    """Return if `text` is JSON of bounded size and depth."""
+    size = len(_check_encodable(field, text))
+    if size > longest:
+        raise PayloadTooLarge(
+            field, f"{size} bytes, more than {longest}. Store the data elsewhere and pass its address."
+        )
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidInput(field, f"it is not JSON: {error}") from None
+    if _deeper_than(value, MAX_DEPTH):
+        raise InvalidInput(field, f"it is nested more than {MAX_DEPTH} deep.")
+
+
+def check_instant(field: str, instant: datetime | None) -> None:
+    """Return if `instant` is absent, or has a zone and lies in a range that every part can compute with."""
+    if instant is None:
+        return
+    if instant.tzinfo is None:
+        raise InvalidInput(field, f"{instant.isoformat()} has no zone; write for example 2026-01-31T12:00:00Z.")
+    try:
+        inside = EARLIEST <= instant.astimezone(UTC) < LATEST
+    except OverflowError:
+        inside = False
+    if not inside:
+        raise InvalidInput(field, f"{instant.isoformat()} does not lie between 1970 and 9999.")
+
+
+def _check_encodable(field: str, text: str) -> bytes:
+    if "\x00" in text:
+        raise InvalidInput(field, "it holds a NUL character, which PostgreSQL cannot store.")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(field, "it holds half of a surrogate pair, which is not text.") from None
+
+
+def _check_range(field: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise InvalidInput(field, f"{value} is not between {least} and {most}.")
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    level = [value]
+    while level := [v for v in level if isinstance(v, dict | list) and v]:
+        if depth == 0:
+            return True
+        depth -= 1
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+    return False
+
+
+def milliseconds(span: timedelta) -> int:
+    """Return the whole milliseconds of `span`."""
+    return span // timedelta(milliseconds=1)

@@ -1,0 +1,246 @@
+"""Report: a worker says how an attempt ended, and the first valid word is recorded, once.
+
+The guard is (job, fence, leased), in the statement that writes; worker and session only decide who may speak.
+A repeated report changes nothing and gets the same answer; a stale one changes no byte, and its worker must stop.
+Success takes one statement for the whole batch, from `queue` and `job` into history. Everything else is decided from
+the job's policy after its row is locked (moves.py, retry.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.errors import InvalidInput
+from windlass.job import STATE_OF_OUTCOME, Outcome, State
+from windlass.queue import moves
+from windlass.queue.moves import Lease, Move, Record
+from windlass.queue.newjob import MAX_DELAY_MS, check_json
+
+SQL = load(__file__)
+
+MAX_ERROR_CHARACTERS = 65_536
+Chance = Callable[[], float]
+"""Between 0 and 1: jitter."""
+
+
+class Status(StrEnum):
+    """What became of one report."""
+
+    APPLIED = "applied"
+    ALREADY = "already"
+    """The same was recorded for this fence before."""
+    STALE = "stale"
+    """The lease is another's, or ended otherwise: the worker must stop."""
+    UNKNOWN = "unknown"
+    """No such job, not this worker's, or past retention."""
+
+
+class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What every report names: the lease."""
+
+    job_id: UUID
+    fence: int
+    worker: str
+    session: UUID | None = None
+
+
+class Complete(LeaseReport, frozen=True, kw_only=True):
+    """The task has succeeded."""
+
+    result: str | None = None
+    """JSON text, stored as received."""
+    metrics: str | None = None
+    duration_ms: int | None = None
+
+
+class Fail(LeaseReport, frozen=True, kw_only=True):
+    """The task has failed, timed out, or was stopped because of a cancel."""
+
+    outcome: Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED] = Outcome.FAILED
+    error: str = ""
+    error_type: str | None = None
+    traceback: str | None = None
+    retryable: bool = True
+    metrics: str | None = None
+    duration_ms: int | None = None
+
+
+class Snooze(LeaseReport, frozen=True, kw_only=True):
+    """The task wants to be run again later; no attempt is used."""
+
+    delay_ms: int
+    reason: str | None = None
+
+
+class Release(LeaseReport, frozen=True, kw_only=True):
+    """The worker gives the job back; no attempt is used. With an error it is a failure like any other."""
+
+    reason: str | None = None
+    error: str | None = None
+    started: bool = False
+
+
+Report = Complete | Fail | Snooze | Release
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a worker is told of its report."""
+
+    status: Status
+    state: State | None = None
+    next_run_at: datetime | None = None
+    lane: int | None = None
+    """Of an applied report, so that claimers of its lane can be woken."""
+    prefer_same_worker: bool = False
+    """The same worker may claim the job back at once."""
+
+
+async def report(db: Statements, reports: Sequence[Report], *, chance: Chance) -> list[Answer]:
+    """Record how attempts ended; answer item by item, in order."""
+    answers: dict[int, Answer] = {}
+    # The same job twice in a batch: the first speaks, the rest are told what it did.
+    first: dict[UUID, int] = {}
+    for number, item in enumerate(reports):
+        _validate(item, number)
+        first.setdefault(item.job_id, number)
+    chosen = {number: reports[number] for number in first.values()}
+    answers.update(await _complete(db, {n: r for n, r in chosen.items() if isinstance(r, Complete)}))
+    answers.update(await _settle(db, {n: r for n, r in chosen.items() if not isinstance(r, Complete)}, chance))
+    unanswered = {number: item for number, item in enumerate(reports) if number not in answers}
+    if unanswered:
+        answers.update(await _classify(db, unanswered))
+    return [answers[number] for number in range(len(reports))]
+
+
+async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, Answer]:
+    if not reports:
+        return {}
+    items = [
+        (r.job_id, r.fence, r.worker, r.session, r.result, r.metrics, r.duration_ms)
+        for r in sorted(reports.values(), key=lambda r: r.job_id)
+    ]
+    applied = {row["id"]: row["lane"] for row in await db.fetch(SQL.complete, items=items)}
+    return {
+        number: Answer(Status.APPLIED, State.SUCCEEDED, lane=applied[r.job_id])
+        for number, r in reports.items()
+        if r.job_id in applied
+    }
+
+
+async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], chance: Chance) -> dict[int, Answer]:
+    if not reports:
+        return {}
+    numbers = {item.job_id: number for number, item in reports.items()}
+    async with db.transaction() as transaction:
+        named = [(r.job_id, r.fence, r.worker, r.session) for r in reports.values()]
+        leases = await moves.lock(transaction, named)
+        decided = [_decide(lease, reports[numbers[lease.id]], chance) for lease in leases]
+        moved = await moves.apply(transaction, decided)
+    return {
+        numbers[job_id]: Answer(
+            Status.APPLIED,
+            _state_after(done.move),
+            done.next_run_at,
+            lane=done.move.lease.lane,
+            prefer_same_worker=done.move.preferred,
+        )
+        for job_id, done in moved.items()
+    }
+
+
+def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
+    if isinstance(item, Snooze):
+        return moves.snooze(lease, _storable(item.reason), delay_ms=item.delay_ms)
+    if isinstance(item, Release):
+        if item.error is None:
+            return moves.release(lease, _storable(item.reason), started=item.started)
+        record = Record(
+            outcome=Outcome.FAILED, error_type="released", error=_storable(item.error), reason=_storable(item.reason)
+        )
+        return moves.fail(lease, record, retryable=True, chance=chance())
+    record = Record(
+        outcome=item.outcome,
+        error_type=_storable(item.error_type),
+        error=_storable(item.error),
+        traceback=_storable(item.traceback),
+        metrics=item.metrics,
+        duration_ms=item.duration_ms,
+    )
+    if item.outcome is Outcome.CANCELLED:
+        return moves.cancelled(lease, record, started=True)
+    return moves.fail(lease, record, retryable=item.retryable, chance=chance())
+
+
+def _state_after(move: Move) -> State:
+    if move.to == "done":
+        return State.CANCELLED
+    return {"ready": State.QUEUED, "timer": State.SCHEDULED, "dead": State.DEAD}[move.to]
+
+
+async def _classify(db: Statements, reports: dict[int, Report]) -> dict[int, Answer]:
+    """Tell apart, for reports that changed nothing: already applied, stale, unknown."""
+    ids = sorted({item.job_id for item in reports.values()})
+    # Live ones first: a job that ends in between is then found among the ended, never in neither.
+    live = {row["id"]: row for row in await db.fetch(SQL.live_leases, ids=ids)}
+    ends = await db.fetch(SQL.ended_leases, ids=ids)
+    known = live.keys() | {row["job_id"] for row in ends}
+    # A row without session is the end of a job that waited, not of a lease.
+    ended = {(row["job_id"], row["fence"]): row for row in ends if row["session"] is not None}
+    return {
+        number: _class_of(item, ended.get((item.job_id, item.fence)), live, known) for number, item in reports.items()
+    }
+
+
+def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row], known: set[UUID]) -> Answer:
+    holder = ended or live.get(item.job_id)
+    if item.job_id not in known:
+        return Answer(Status.UNKNOWN)
+    if holder is not None and holder["fence"] == item.fence and holder["worker"] not in (None, item.worker):
+        return Answer(Status.UNKNOWN)
+    if ended is not None and (item.session is None or item.session == ended["session"]) and _same_kind(item, ended):
+        state = State.DEAD if ended["dead"] else STATE_OF_OUTCOME.get(Outcome(ended["outcome"]), State.SCHEDULED)
+        if ended["outcome"] == Outcome.RELEASED:
+            state = State.QUEUED
+        return Answer(Status.ALREADY, state, ended["next_run_at"])
+    return Answer(Status.STALE)
+
+
+def _same_kind(item: Report, ended: Row) -> bool:
+    outcome = Outcome(ended["outcome"])
+    if isinstance(item, Complete):
+        return outcome is Outcome.SUCCEEDED
+    if outcome is Outcome.CANCELLED:  # any of these ends a job that was being cancelled
+        return True
+    if isinstance(item, Snooze):
+        return outcome is Outcome.SNOOZED
+    if isinstance(item, Release):
+        return outcome in (Outcome.RELEASED, Outcome.FAILED)
+    return outcome is item.outcome
+
+
+def _validate(item: Report, index: int) -> None:
+    try:
+        for field in ("result", "metrics"):
+            text = getattr(item, field, None)
+            if text is not None:
+                check_json(field, text)
+        if not 1 <= item.fence < 2**31:
+            raise InvalidInput("fence", f"{item.fence} was never given out; fences start at 1.")
+        if isinstance(item, Snooze) and not 0 <= item.delay_ms <= MAX_DELAY_MS:
+            raise InvalidInput("delay_ms", f"{item.delay_ms} is not between 0 and 100 years.")
+    except InvalidInput as problem:
+        raise problem.at(index) from None
+
+
+def _storable(text: str | None) -> str | None:
+    """Return an error text that every database takes; a status must never be lost because of what it says."""
+    if text is None:
+        return None
+    return text[:MAX_ERROR_CHARACTERS].replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()

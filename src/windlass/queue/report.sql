@@ -1,0 +1,67 @@
+-- name: complete
+-- Move jobs that succeeded from queue and job into history, one statement for the batch.
+-- guard: job, fence, place (1 leased), and who may speak: the session's worker, and the session when named.
+-- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT q.id, i.worker, i.result, i.metrics, i.duration_ms
+      FROM rows(:items, id uuid, fence int, worker text, session uuid, result text, metrics text, duration_ms bigint) AS i
+      JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
+     WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND (i.session IS NULL OR i.session = q.session)
+     ORDER BY q.id FOR UPDATE OF q
+),
+q AS (DELETE FROM queue USING l WHERE queue.id = l.id RETURNING queue.*, l.worker, l.result, l.metrics, l.duration_ms),
+j AS (
+    DELETE FROM job USING q WHERE job.id = q.id
+    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
+              q.claimed_at, q.started_at, q.flags, q.duration_ms
+),
+u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
+                  started_at, finished_at)
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
+       coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')), :now
+  FROM j RETURNING id, fence, lane
+-- sqlite
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, worker, result, metrics, duration_ms);
+DELETE FROM temp.complete_pick;
+INSERT INTO temp.complete_pick
+SELECT q.id, i.worker, i.result, i.metrics, i.duration_ms
+  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND (i.session IS NULL OR i.session = q.session);
+INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
+                  started_at, finished_at)
+SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.claimed_at,
+       coalesce(q.started_at, max(q.claimed_at, :now - coalesce(p.duration_ms * 1000, :now - q.claimed_at))), :now
+  FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
+    SELECT q.id FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick) RETURNING id, fence, lane
+
+-- name: ended_leases
+-- How leases of these jobs ended, by (job, fence); a job that ended without a lease shows its last fence.
+-- postgres
+SELECT job_id, fence, outcome, worker, session, next_run_at, 0 AS dead FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
+UNION ALL
+SELECT id, fence, outcome, worker, session, NULL, 0 FROM done WHERE id = ANY(CAST(:ids AS uuid[]))
+UNION ALL
+SELECT id, fence, outcome, worker, session, NULL, 1 FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT job_id, fence, outcome, worker, session, next_run_at, 0 AS dead FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT id, fence, outcome, worker, session, NULL, 0 FROM done WHERE id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT id, fence, outcome, worker, session, NULL, 1 FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: live_leases
+-- Where these jobs stand now, and with which fence.
+-- postgres
+SELECT q.id, q.fence, q.session, s.worker FROM queue q LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
+UNION ALL
+SELECT t.id, t.fence, NULL, NULL FROM timer t WHERE t.id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT q.id, q.fence, q.session, s.worker FROM queue AS q LEFT JOIN session AS s ON s.id = q.session
+ WHERE q.id IN (SELECT value FROM json_each(:ids))
+UNION ALL
+SELECT t.id, t.fence, NULL, NULL FROM timer AS t WHERE t.id IN (SELECT value FROM json_each(:ids))

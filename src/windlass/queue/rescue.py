@@ -1,0 +1,43 @@
+"""Rescue: jobs of workers that are gone go to others.
+
+A session that has not been heard for its lease is declared dead; each lease it held is lost (retry.py decides what
+follows). Dead sessions are looked at again and again, because a claim may commit just after one was declared dead.
+Our own silence is not the worker's fault: each run leaves a pulse, and after a gap between pulses every session gets
+one full lease to be heard before anybody is declared dead.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.queue import moves
+from windlass.queue.moves import Moved
+from windlass.queue.report import Chance
+
+SQL = load(__file__)
+
+RESCUE_BATCH = 500
+DEFAULT_GAP_MS = 10_000
+"""A third of the default lease: a longer silence of ours opens a quiet period."""
+
+
+class Rescued(msgspec.Struct, frozen=True):
+    """What one run did: sessions declared dead, and where their leases went."""
+
+    sessions: list[UUID]
+    moved: list[Moved]
+
+
+async def rescue(db: Statements, *, chance: Chance, gap_ms: int = DEFAULT_GAP_MS, limit: int = RESCUE_BATCH) -> Rescued:
+    """Declare lapsed sessions dead and end up to `limit` of the leases that sessions which ended still hold."""
+    await db.fetch(SQL.beat_pulse, gap_ms=gap_ms)
+    dead = [row["id"] for row in await db.fetch(SQL.declare_dead)]
+    async with db.transaction() as transaction:
+        found = await transaction.fetch(SQL.orphans, limit=limit)
+        named = [(row["id"], row["fence"], None, row["session"]) for row in found]
+        leases = await moves.lock(transaction, named, skip_locked=True)
+        moved = await moves.apply(transaction, [moves.lose(lease, chance=chance()) for lease in leases])
+    return Rescued(dead, list(moved.values()))

@@ -1,0 +1,63 @@
+"""Retention: history is kept for some days, then it goes.
+
+On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks.
+Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over, ended
+sessions and pauses of jobs that are gone are swept here too.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass.db import Database, load
+from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.queue import workers
+
+SQL = load(__file__)
+
+DAYS_AHEAD = 7
+CHUNK = 5000
+SESSION_KEEP_MS = 24 * 3600 * 1000
+DAY_MS = 86_400_000
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What one run made and removed."""
+
+    partitions_made: list[str]
+    partitions_dropped: list[str]
+    rows: dict[str, int]
+
+
+async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int = CHUNK) -> Swept:
+    """Make partitions ahead and remove what is older than `days` (0: keep), dead jobs than `dead_days` (0: keep)."""
+    made: list[str] = []
+    dropped: list[str] = []
+    rows: dict[str, int] = {}
+    if db.capabilities.partitions:
+        made = await make_partitions(db, days_ahead=DAYS_AHEAD)
+    if days > 0:
+        if db.capabilities.partitions:
+            [clock] = await db.fetch(SQL.clock)
+            dropped = await drop_partitions(db, before=clock["clock_at"] - timedelta(days=days))
+        else:
+            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events):
+                rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
+    if dead_days > 0:
+        rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
+    rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
+    rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
+    rows["forget_sessions"] = await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS)
+    return Swept(made, dropped, rows)
+
+
+async def _in_chunks(db: Database, name: str, chunk: int, **values: int) -> int:
+    """Delete in short transactions, so that nobody waits long; return how many."""
+    total = 0
+    while True:
+        [row] = await db.fetch(getattr(SQL, name), limit=chunk, **values)
+        total += int(row["removed"])
+        if row["removed"] < chunk:
+            return total

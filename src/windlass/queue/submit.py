@@ -1,0 +1,211 @@
+"""Submit: a request of one to a thousand jobs becomes rows, all of them or none.
+
+A job that is due goes into `queue`, ready; one that is not goes into `timer` (timers.py).
+Several requests share one transaction; one that cannot be stored is refused by itself.
+An idempotency key answers a repeated request with the job it made first; a unique key lets one job live at a time.
+The answer leaves after the commit. If the connection breaks at COMMIT, the database is asked what became of it.
+
+Next: claim.py hands ready jobs out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.errors import InvalidInput, KeyReused, Unavailable, WindlassError
+from windlass.job import Flag, State
+from windlass.queue.lanes import Lane, LaneName, Lanes
+from windlass.queue.newjob import NewJob, validate
+from windlass.queue.retry import policy_to_json
+
+SQL = load(__file__)
+
+KEY_TRIES = 3
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What became of one job: a new row, or the job that its key named already."""
+
+    id: UUID
+    state: State | None
+    """None: its key is remembered longer than the job itself, which is past retention or purged."""
+    next_run_at: datetime | None
+    duplicate: bool = False
+    lane: int | None = None
+    """Of a new job that is ready: where, and with which rank, so that claimers can be woken."""
+    rank: int | None = None
+
+
+class _WinnerGone(Exception):
+    """The job that held a key ended between two statements; the key is free again."""
+
+
+class _Refusals(Exception):
+    def __init__(self, by_request: dict[int, WindlassError]) -> None:
+        self.by_request = by_request
+
+
+async def submit(db: Statements, lanes: Lanes, jobs: Sequence[NewJob]) -> list[Submitted]:
+    """Store the jobs of one request, all or none, and return what became of each in order."""
+    [answer] = await submit_requests(db, lanes, [jobs])
+    if isinstance(answer, WindlassError):
+        raise answer
+    return answer
+
+
+async def submit_requests(
+    db: Statements, lanes: Lanes, requests: Sequence[Sequence[NewJob]]
+) -> list[list[Submitted] | WindlassError]:
+    """Store several requests in one transaction; each is answered by itself, with its jobs or with its error."""
+    answers: dict[int, list[Submitted] | WindlassError] = {}
+    for number, jobs in enumerate(requests):
+        try:
+            validate(jobs)
+        except InvalidInput as problem:
+            answers[number] = problem
+    remaining = {number: jobs for number, jobs in enumerate(requests) if number not in answers}
+    tries = KEY_TRIES
+    while remaining:
+        places = await lanes.resolve(db, {job.lane for jobs in remaining.values() for job in jobs})
+        try:
+            async with db.transaction(tracked=True) as transaction:
+                stored = await _store(transaction, places, remaining)
+        except _Refusals as refused:
+            answers.update(refused.by_request)
+            remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
+        except _WinnerGone:
+            tries -= 1
+            if not tries:
+                raise Unavailable("A key is taken and freed faster than it can be read. Try again.") from None
+        else:
+            answers.update(stored)
+            break
+    return [answers[number] for number in range(len(requests))]
+
+
+async def _store(
+    transaction: Statements, places: dict[LaneName, Lane], requests: dict[int, Sequence[NewJob]]
+) -> dict[int, list[Submitted]]:
+    jobs = [job for request in requests.values() for job in request]
+    named = await _take_keys(transaction, requests)
+    fresh = [job for job in jobs if job.id not in named]
+    answers: dict[UUID, Submitted] = {}
+    if fresh:
+        rows = await transaction.fetch(SQL.submit, jobs=[_row(job, places[job.lane]) for job in fresh])
+        for row in rows:
+            ready = row["rank"] is not None
+            answers[row["id"]] = Submitted(
+                id=row["id"],
+                state=State.QUEUED if ready else State.SCHEDULED,
+                next_run_at=row["due_at"],
+                lane=row["lane"] if ready else None,
+                rank=row["rank"],
+            )
+    known = sorted(set(named.values()) - answers.keys())
+    if known:
+        answers.update((job_id, Submitted(job_id, None, None, duplicate=True)) for job_id in known)
+        for row in await transaction.fetch(SQL.find_jobs, ids=known):
+            answers[row["id"]] = Submitted(row["id"], State(row["state"]), row["next_run_at"], duplicate=True)
+    for job_id, winner in named.items():
+        answers[job_id] = msgspec.structs.replace(answers[winner], duplicate=True, lane=None, rank=None)
+    return {number: [answers[job.id] for job in request] for number, request in requests.items()}
+
+
+async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJob]]) -> dict[UUID, UUID]:
+    """Take the keys of all jobs; return, for each job that lost one, the id of the job that has it."""
+    named: dict[UUID, UUID] = {}
+    refused: dict[int, WindlassError] = {}
+    keyed = [
+        (number, index, job)
+        for number, request in requests.items()
+        for index, job in enumerate(request)
+        if job.idempotency_key is not None
+    ]
+    holders = await _take(transaction, [_idempotency_row(job) for _, _, job in keyed])
+    for number, index, job in keyed:
+        winner, content_hash = holders[_idempotency_row(job)[:2]]
+        if content_hash != job.content_hash:
+            refused[number] = KeyReused(
+                "idempotency_key",
+                f"{job.idempotency_key!r} was used before for job {winner} with other content. Use another key.",
+                index=index,
+            )
+        elif winner != job.id:
+            named[job.id] = winner
+    if refused:
+        raise _Refusals(refused)
+    unique = [
+        job for request in requests.values() for job in request if job.unique_key is not None and job.id not in named
+    ]
+    holders = await _take(transaction, [_unique_row(job) for job in unique])
+    winners = [(job, holders[_unique_row(job)[:2]][0]) for job in unique]
+    lost = [(job, winner) for job, winner in winners if winner != job.id]
+    # The idempotency key such a job has just won must name the job that it is answered with.
+    moved = [(*_idempotency_row(job)[:2], winner) for job, winner in lost if job.idempotency_key is not None]
+    if moved:
+        await transaction.fetch(SQL.move_keys, keys=sorted(moved, key=lambda row: row[:2]))
+    named.update((job.id, winner) for job, winner in lost)
+    # A key folded onto a job of this batch that itself lost its unique key ends at the same winner.
+    return {job_id: named.get(winner, winner) for job_id, winner in named.items()}
+
+
+async def _take(
+    transaction: Statements, keys: list[tuple[str, str, UUID, str, int | None]]
+) -> dict[tuple[str, str], tuple[UUID, str]]:
+    """Take free keys; return who has each now: (job id, content hash)."""
+    if not keys:
+        return {}
+    # The first of several in one batch takes it. Sorted, so that rival batches wait and do not deadlock.
+    first = {key[:2]: key for key in reversed(keys)}
+    won = await transaction.fetch(SQL.take_keys, keys=[first[name] for name in sorted(first)])
+    holders = {(row["scope"], row["key"]): first[row["scope"], row["key"]][2:4] for row in won}
+    taken = sorted(first.keys() - holders.keys())
+    if taken:
+        # In the next statement: the first one's snapshot may be older than the winner's commit.
+        for row in await transaction.fetch(SQL.find_keys, keys=taken):
+            holders[row["scope"], row["key"]] = (row["job_id"], row["content_hash"])
+        if len(holders) < len(first):
+            raise _WinnerGone
+    return holders
+
+
+def _idempotency_row(job: NewJob) -> tuple[str, str, UUID, str, int | None]:
+    return (f"{job.tenant}/key", job.idempotency_key or "", job.id, job.content_hash, job.idempotency_ms)
+
+
+def _unique_row(job: NewJob) -> tuple[str, str, UUID, str, int | None]:
+    return (f"{job.tenant}/unique", job.unique_key or "", job.id, "", job.unique_ms)
+
+
+def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
+    unique = job.unique_key is not None and job.unique_ms is None
+    return (
+        job.id,
+        lane.id,
+        lane.credit_ms,
+        lane.fifo,
+        job.task,
+        job.payload,
+        job.headers,
+        msgspec.json.encode(job.tags).decode() if job.tags else None,
+        job.priority,
+        job.max_attempts,
+        job.max_lost,
+        job.timeout_s,
+        policy_to_json(job.retry),
+        job.idempotency_key,
+        job.unique_key if unique else None,
+        job.flow_id,
+        job.parent_id,
+        job.schedule_id,
+        job.slot_at,
+        job.run_at,
+        job.delay_ms,
+        job.start_by,
+        int(Flag.UNIQUE if unique else Flag.NONE),
+    )

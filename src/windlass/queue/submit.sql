@@ -1,0 +1,93 @@
+-- name: submit
+-- Insert jobs: the due ones into queue, ready, the others into timer.
+-- rank: due time less the credit of its priority, in milliseconds; of a fifo queue the time of creation.
+-- returns: id, lane, due_at, and the rank of those that are ready.
+-- postgres
+WITH i AS MATERIALIZED (
+    SELECT r.*, coalesce(r.run_at, :now + coalesce(r.delay_ms, 0) * interval '1 millisecond') AS asked_at
+      FROM rows(:jobs, id uuid, lane int, credit_ms bigint, fifo smallint, task text, payload text, headers text, tags text,
+                priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
+                idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid, slot_at timestamptz,
+                run_at timestamptz, delay_ms bigint, start_by timestamptz, flags smallint) AS r
+),
+j AS (
+    INSERT INTO job (columns(job))
+    SELECT i.id, i.task, i.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+           i.idempotency_key, i.unique_key, i.flow_id, i.parent_id, i.schedule_id, i.slot_at, 1, i.asked_at, :now, i.start_by
+      FROM i
+),
+q AS (
+    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
+    SELECT i.id, i.lane,
+           CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END,
+           0, 0, 0, 0, 0, i.start_by, 0, i.flags
+      FROM i WHERE i.asked_at <= :now
+),
+t AS (
+    INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+    SELECT i.id, i.asked_at, i.lane, 0, 0, 0, 0, i.flags, 0 FROM i WHERE i.asked_at > :now
+)
+SELECT i.id, i.lane, greatest(i.asked_at, :now) AS due_at,
+       CASE WHEN i.asked_at <= :now THEN CAST(floor(extract(epoch FROM :now) * 1000) AS bigint)
+                 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END END AS rank
+  FROM i
+-- sqlite
+INSERT INTO job (columns(job))
+SELECT i.id, i.task, i.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+       i.idempotency_key, i.unique_key, i.flow_id, i.parent_id, i.schedule_id, i.slot_at, 1,
+       coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now, i.start_by
+  FROM rows(:jobs) AS i;
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
+SELECT i.id, i.lane, :now / 1000 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END, 0, 0, 0, 0, 0, i.start_by, 0, i.flags
+  FROM rows(:jobs) AS i
+ WHERE coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) <= :now;
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+SELECT i.id, coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), i.lane, 0, 0, 0, 0, i.flags, 0
+  FROM rows(:jobs) AS i
+ WHERE coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) > :now;
+SELECT i.id, i.lane, max(coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now) AS due_at,
+       CASE WHEN coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) <= :now
+            THEN :now / 1000 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END END AS rank
+  FROM rows(:jobs) AS i
+
+-- name: take_keys
+-- Take keys that are free or whose time is over; a rival's open transaction is waited for.
+-- locks: dedup rows in the order given (sorted).  returns: what was taken.
+-- postgres
+INSERT INTO dedup AS d (scope, key, job_id, content_hash, expires_at)
+SELECT i.scope, i.key, i.job_id, i.content_hash, :now + i.window_ms * interval '1 millisecond'
+  FROM rows(:keys, scope text, key text, job_id uuid, content_hash text, window_ms bigint) AS i ORDER BY i.scope, i.key
+ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = excluded.content_hash,
+                                       expires_at = excluded.expires_at
+ WHERE d.expires_at <= :now
+RETURNING scope, key
+-- sqlite
+INSERT INTO dedup AS d (scope, key, job_id, content_hash, expires_at)
+SELECT i.scope, i.key, i.job_id, i.content_hash, :now + i.window_ms * 1000
+  FROM rows(:keys, scope text, key text, job_id uuid, content_hash text, window_ms bigint) AS i WHERE true
+ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = excluded.content_hash,
+                                       expires_at = excluded.expires_at
+ WHERE d.expires_at <= :now
+RETURNING scope, key
+
+-- name: find_keys
+-- Who holds these keys now.
+-- postgres
+SELECT d.scope, d.key, d.job_id, d.content_hash
+  FROM rows(:keys, scope text, key text) AS i JOIN dedup d ON d.scope = i.scope AND d.key = i.key
+-- sqlite
+SELECT d.scope, d.key, d.job_id, d.content_hash
+  FROM rows(:keys, scope text, key text) AS i CROSS JOIN dedup d ON d.scope = i.scope AND d.key = i.key
+
+-- name: move_keys
+-- Let idempotency keys, taken in this transaction, name another job.
+-- both
+UPDATE dedup SET job_id = i.job_id
+  FROM rows(:keys, scope text, key text, job_id uuid) AS i WHERE dedup.scope = i.scope AND dedup.key = i.key
+
+-- name: find_jobs
+-- The state of jobs that a key named.
+-- postgres
+SELECT id, state, next_run_at FROM jobs WHERE id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT id, state, next_run_at FROM jobs WHERE id IN (SELECT value FROM json_each(:ids))

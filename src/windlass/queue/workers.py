@@ -1,0 +1,162 @@
+"""Workers: sessions live as long as they are heard.
+
+A session is one start of one worker process; it is the one identity of a holder of leases and carries their length.
+One heartbeat renews the session and with it every lease it holds; jobs are not touched.
+The beat tells which jobs it holds and which have begun. What it does not name and is older than a lost claim answer
+can be, is given back: so a claim whose answer got lost repairs itself.
+A bare caller has one session per job claimed, so a beat for one job never keeps another alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.ids import Ids
+from windlass.job import Flag
+from windlass.queue import moves
+from windlass.queue.claim import Claimed, Group, Want, claim
+from windlass.queue.newjob import check_name
+
+SQL = load(__file__)
+
+UNLISTED_MS = 15_000
+"""A lease its worker does not name is given back after this: longer than a claim may be under way (10 s)."""
+TIMEOUT_GRACE_MS = 30_000
+"""How long after its time-out a job's worker may still report it, before the server ends the attempt."""
+MAX_LEASE_MS = 86_400_000
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of itself when it registers."""
+
+    id: UUID
+    worker: str
+    tenant: str = "default"
+    lease_ms: int = 30_000
+    capacity: int = 1
+    bare: bool = False
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    build: str | None = None
+    region: str | None = None
+    labels: str | None = None
+    tasks: str | None = None
+    queues: str | None = None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A lease that a worker names in its heartbeat."""
+
+    job_id: UUID
+    fence: int
+    started: bool = False
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """One session's heartbeat. `held` is everything it holds; None: it does not say (nothing is given back)."""
+
+    session: UUID
+    held: Sequence[Held] | None = None
+    busy: int | None = None
+    skew_ms: int | None = None
+
+
+class BeatAnswer(msgspec.Struct, frozen=True):
+    """What the session must know: whether it lives, which of its jobs to stop, which are no longer its own."""
+
+    alive: bool
+    cancel: list[UUID]
+    lost: list[UUID]
+    released: list[UUID]
+    """Leases it did not name and that went back to the queue."""
+    draining: bool = False
+
+
+async def register(db: Statements, session: NewSession) -> None:
+    """Open a session; its lease runs from now."""
+    check_name("worker", session.worker)
+    await db.fetch(SQL.register, **_columns(session))
+
+
+async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
+    """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session."""
+    async with db.transaction() as transaction:
+        rows = [(beat.session, beat.busy, beat.skew_ms) for beat in {b.session: b for b in beats}.values()]
+        renewed = await transaction.fetch(SQL.renew, beats=sorted(rows))
+        alive = {row["id"]: bool(row["draining"]) for row in renewed}
+        heard = [beat for beat in beats if beat.session in alive]
+        named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
+        begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
+        if begun:
+            await transaction.fetch(SQL.start, begun=begun, grace_ms=TIMEOUT_GRACE_MS)
+        own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
+        listing = [beat.session for beat in heard if beat.held is not None]
+        found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
+        unlisted = [
+            (r["id"], r["fence"], None, r["session"]) for r in found if (r["id"], r["fence"], r["session"]) not in own
+        ]
+        # One that is locked is being reported at this moment.
+        leases = await moves.lock(transaction, unlisted, skip_locked=True)
+        given_back = await moves.apply(
+            transaction, [moves.release(lease, "Not held by its worker.") for lease in leases]
+        )
+    returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
+    return [_answer(beat, alive, own, returned) for beat in beats]
+
+
+async def close(db: Statements, session: UUID, *, reason: str) -> int:
+    """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
+    async with db.transaction() as transaction:
+        await transaction.fetch(SQL.close, session=session)
+        found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=0)
+        leases = await moves.lock(transaction, [(row["id"], row["fence"], None, session) for row in found])
+        return len(await moves.apply(transaction, [moves.release(lease, reason) for lease in leases]))
+
+
+async def drain(db: Statements, *, tenant: str, worker: str) -> int:
+    """Tell the sessions of a worker to finish what they hold and claim no more; return how many live."""
+    return len(await db.fetch(SQL.drain, tenant=tenant, worker=worker))
+
+
+async def claim_bare(
+    db: Statements, ids: Ids, wants: Sequence[Want], *, count: int, worker: str, tenant: str, lease_ms: int
+) -> list[Claimed]:
+    """Claim for a caller that keeps no session: each job gets one of its own, made and dropped in this transaction."""
+    check_name("worker", worker)
+    sessions = [ids.new() for _ in range(count)]
+    async with db.transaction() as transaction:
+        rows = [(session,) for session in sessions]
+        await transaction.fetch(SQL.register_bare, sessions=rows, worker=worker, tenant=tenant, lease_ms=lease_ms)
+        jobs = await claim(transaction, [Group(wants, sessions)])
+        await transaction.fetch(SQL.forget, sessions=sorted(set(sessions) - {job.session for job in jobs}))
+    return jobs
+
+
+async def forget_ended(db: Statements, *, keep_ms: int, limit: int = 1000) -> int:
+    """Remove up to `limit` sessions that ended long ago and hold nothing; return how many."""
+    return len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, limit=limit))
+
+
+def _answer(
+    beat: Beat, alive: dict[UUID, bool], own: dict[tuple[UUID, int, UUID], int], returned: set[tuple[UUID, UUID]]
+) -> BeatAnswer:
+    if beat.session not in alive:
+        return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
+    flags = {held.job_id: own.get((held.job_id, held.fence, beat.session)) for held in beat.held or ()}
+    return BeatAnswer(
+        alive=True,
+        cancel=[job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL],
+        lost=[job_id for job_id, bits in flags.items() if bits is None],
+        released=sorted(job_id for job_id, session in returned if session == beat.session),
+        draining=alive[beat.session],
+    )
+
+
+def _columns(session: NewSession) -> dict[str, object]:
+    columns = msgspec.structs.asdict(session)
+    return columns | {"bare": int(session.bare)}

@@ -1,0 +1,105 @@
+-- name: register
+-- Open a session.
+-- postgres
+INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
+                     host, pid, version, build, region, labels, tasks, queues)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, :bare, 0,
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+-- sqlite
+INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
+                     host, pid, version, build, region, labels, tasks, queues)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, :bare, 0,
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+
+-- name: register_bare
+-- Open sessions for a bare caller's claim, one for each job it may get.
+-- postgres
+INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+SELECT i.id, :worker, :tenant, 0, CAST(:lease_ms AS int), :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, 1, 1, 1, 0
+  FROM rows(:sessions, id uuid) AS i
+-- sqlite
+INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+SELECT i.id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, 1, 1, 1, 0 FROM rows(:sessions, id uuid) AS i
+
+-- name: forget
+-- Remove sessions that were made for a bare claim and got no job.
+-- postgres
+DELETE FROM session WHERE id = ANY(CAST(:sessions AS uuid[]))
+-- sqlite
+DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
+
+-- name: renew
+-- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
+-- locks: session rows, in the order given (sorted).  The update is HOT: no indexed column changes.
+-- postgres
+UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
+       busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms)
+  FROM rows(:beats, id uuid, busy int, skew_ms int) AS i
+ WHERE s.id = i.id AND s.state = 0
+RETURNING s.id, s.draining
+-- sqlite
+UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
+       busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms)
+  FROM rows(:beats, id uuid, busy int, skew_ms int) AS i
+ WHERE session.id = i.id AND session.state = 0
+RETURNING id, draining
+
+-- name: start
+-- Note that jobs have begun, once, and from now on count their time-outs.
+-- postgres
+UPDATE queue q SET started_at = :now,
+       deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
+                          ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
+  FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN job j ON j.id = i.id
+ WHERE q.id = i.id AND q.fence = i.fence AND q.place = 1 AND q.session = i.session AND q.started_at IS NULL
+-- sqlite
+UPDATE queue SET started_at = :now,
+       deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END
+  FROM rows(:begun, id uuid, fence int, session uuid) AS i CROSS JOIN job AS j ON j.id = i.id
+ WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND queue.session = i.session AND queue.started_at IS NULL
+
+-- name: held
+-- Which of the named leases are really the session's own, with their flags (2: cancel).
+-- postgres
+SELECT q.id, q.fence, q.session, q.flags
+  FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
+ WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session
+-- sqlite
+SELECT q.id, q.fence, q.session, q.flags
+  FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN queue AS q ON q.id = i.id
+ WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session
+
+-- name: old_leases
+-- The leases of sessions, but for those younger than :older_ms.
+-- index: queue_leased.
+-- postgres
+SELECT id, fence, session FROM queue
+ WHERE place = 1 AND session = ANY(CAST(:sessions AS uuid[])) AND claimed_at <= :now - CAST(:older_ms AS bigint) * interval '1 millisecond'
+-- sqlite
+SELECT id, fence, session FROM queue
+ WHERE place = 1 AND session IN (SELECT value FROM json_each(:sessions)) AND claimed_at <= :now - :older_ms * 1000
+
+-- name: close
+-- End a session by its worker's wish.
+-- both
+UPDATE session SET state = 2, busy = 0 WHERE id = :session AND state = 0
+
+-- name: drain
+-- Ask the live sessions of a worker to finish and leave.
+-- both
+UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND state = 0 RETURNING id
+
+-- name: forget_ended
+-- Remove sessions that ended more than :keep_ms ago and hold nothing.
+-- postgres
+DELETE FROM session WHERE id IN (
+    SELECT s.id FROM session s
+     WHERE s.state <> 0 AND s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond'
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
+RETURNING id
+-- sqlite
+DELETE FROM session WHERE id IN (
+    SELECT s.id FROM session AS s
+     WHERE s.state <> 0 AND s.heartbeat_at < :now - :keep_ms * 1000
+       AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
+RETURNING id

@@ -1,0 +1,170 @@
+"""Databases for tests, on the server of the run: a template migrated once, and copies of it.
+
+`empty` is for a test that wants a clean database in its midst, as the model does for each of its examples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from tests.clock import START
+from windlass.db import open_database
+from windlass.db.migrate import migrate
+
+# All relations of the schema, and those of them that are emptied: partitions are, through their parents.
+RELATIONS = """
+SELECT c.relname AS name,
+       c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'migration' AS emptied
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = 'windlass' AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'i', 'I')
+ ORDER BY c.relname
+"""
+
+SEQUENCES = """
+SELECT format('windlass.%I', sequencename) AS name, coalesce(last_value, start_value) AS value,
+       last_value IS NOT NULL AS is_called
+  FROM pg_sequences WHERE schemaname = 'windlass'
+"""
+
+# Connections that an earlier test left open, perhaps with locks.
+OTHERS = """
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A PostgreSQL server and the prefix of the names that this test run uses on it."""
+
+    url: str
+    prefix: str
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of this run's database `name`."""
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{self.prefix}_{name}"))
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """A database that is emptied before each test: how it looked when new."""
+
+    server: Server
+    name: str
+    relations: list[str]
+    seeds: dict[str, str]  # the rows that migrating leaves in a table, as JSON
+    sequences: list[tuple[str, int, bool]]
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self.server.url_of(self.name)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """Open a plain connection, not through the product."""
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def migrated(url: str) -> None:
+    """Migrate the database at `url`; day partitions lie around the start of the tests' clock."""
+    db = await open_database(url, clock=lambda: START)
+    try:
+        await migrate(db)
+    finally:
+        await db.close()
+
+
+async def make_template(server: Server) -> None:
+    """Make and migrate the template, unless another test worker has."""
+    async with connected(server.url) as connection:
+        await connection.execute("SELECT pg_advisory_lock(hashtext($1))", server.prefix)
+        made = await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", f"{server.prefix}_template")
+        if made:
+            return
+        await connection.execute(f'CREATE DATABASE "{server.prefix}_raw" TEMPLATE template0')
+        await migrated(server.url_of("raw"))
+        # It gets its name when it is whole, so a worker never copies half a template.
+        await connection.execute(f'ALTER DATABASE "{server.prefix}_raw" RENAME TO "{server.prefix}_template"')
+
+
+async def create(server: Server, name: str) -> None:
+    """Make the database `name` from the template."""
+    async with connected(server.url) as connection:
+        await connection.execute(f'CREATE DATABASE "{server.prefix}_{name}" TEMPLATE "{server.prefix}_template"')
+
+
+async def drop(server: Server, name: str) -> None:
+    """Remove the database `name`, whoever is connected to it."""
+    async with connected(server.url) as connection:
+        await connection.execute(f'DROP DATABASE IF EXISTS "{server.prefix}_{name}" WITH (FORCE)')
+
+
+async def drop_all(server: Server) -> None:
+    """Remove every database of this run; only needed on a server that stays."""
+    async with connected(server.url) as connection:
+        names = await connection.fetch(
+            "SELECT datname FROM pg_database WHERE starts_with(datname, $1)", f"{server.prefix}_"
+        )
+        for row in names:
+            await connection.execute(f'DROP DATABASE "{row["datname"]}" WITH (FORCE)')
+
+
+async def create_emptied(server: Server, name: str) -> Emptied:
+    """Make the database `name` and remember how it looks."""
+    await create(server, name)
+    async with connected(server.url_of(name)) as connection:
+        relations = await connection.fetch(RELATIONS)
+        seeds: dict[str, str] = {}
+        for table in (row["name"] for row in relations if row["emptied"]):
+            rows = await connection.fetchval(f'SELECT json_agg(t) FROM windlass."{table}" t')
+            if rows is not None:
+                seeds[table] = rows
+        sequences = [tuple(row) for row in await connection.fetch(SEQUENCES)]
+    return Emptied(server, name, [row["name"] for row in relations], seeds, sequences)
+
+
+async def empty(database: Emptied) -> None:
+    """Bring a database back to how it was when new; made anew if tables or partitions came or went."""
+    if not await _emptied(database):
+        await drop(database.server, database.name)
+        await create(database.server, database.name)
+
+
+async def _emptied(database: Emptied) -> bool:
+    async with connected(database.url) as connection:
+        await connection.execute(OTHERS)
+        relations = await connection.fetch(RELATIONS)
+        if [row["name"] for row in relations] != database.relations:
+            return False
+        tables = [row["name"] for row in relations if row["emptied"]]
+        if tables:
+            # One statement, so that foreign keys are looked at when all rows are gone. TRUNCATE would be far slower.
+            deletes = ", ".join(f'd{n} AS (DELETE FROM windlass."{table}")' for n, table in enumerate(tables))
+            await connection.execute(f"WITH {deletes} SELECT")
+        for table, rows in database.seeds.items():
+            await connection.execute(
+                f'INSERT INTO windlass."{table}" OVERRIDING SYSTEM VALUE '
+                f'SELECT * FROM json_populate_recordset(NULL::windlass."{table}", $1::text::json)',
+                rows,
+            )
+        await connection.executemany("SELECT setval($1::text::regclass, $2, $3)", database.sequences)
+    return True
+
+
+def make_sqlite_template(path: Path) -> None:
+    """Make a migrated SQLite file; a test copies it."""
+    asyncio.run(migrated(f"sqlite:///{path}?synchronous=off"))
