@@ -35,7 +35,7 @@ test: check ## check, then every test on SQLite and PostgreSQL
 	$(BIN)/pytest -n $(JOBS) --ignore=tests/rules $(ARGS)
 
 bench: $(STAMP) ## measure the store beside the raw drivers
-	$(BIN)/windlass bench store $(ARGS)
+	$(BIN)/python -m tests.bench $(ARGS)
 
 mutants: $(STAMP) ## remove each guard in turn and see its test fail
 	$(BIN)/python -m tests.mutants $(ARGS)

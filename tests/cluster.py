@@ -51,6 +51,8 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "timezone": "UTC",
 }
+# For benchmarks: what is committed is on disk, as in production.
+DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 
 class ClusterFailed(Exception):
@@ -169,10 +171,10 @@ def run_as(account: Account | None, command: list[str | Path], *, cwd: Path) -> 
 
 
 @contextlib.contextmanager
-def running(binaries: Binaries) -> Iterator[Cluster]:
+def running(binaries: Binaries, *, durable: bool = False) -> Iterator[Cluster]:
     """Start a cluster with its keeper; both are gone when the block ends, or when this process does."""
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster", str(binaries.folder)],
+        [sys.executable, "-m", "tests.cluster", str(binaries.folder), *(["durable"] if durable else [])],
         cwd=Path(__file__).parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -188,7 +190,7 @@ def running(binaries: Binaries) -> Iterator[Cluster]:
         yield Cluster(answer["url"], Path(answer["folder"]))
 
 
-def keep(folder_of_binaries: Path) -> None:
+def keep(folder_of_binaries: Path, *, durable: bool) -> None:
     """Be the keeper: make a cluster, answer where it is, and remove it when standard input closes."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     account = unprivileged()
@@ -200,7 +202,7 @@ def keep(folder_of_binaries: Path) -> None:
         try:
             binaries = reachable(folder_of_binaries, folder, account)
             initialise(binaries, folder, account)
-            server, port = start(binaries, folder, account)
+            server, port = start(binaries, folder, account, durable=durable)
             answer = {"url": f"postgresql://postgres@127.0.0.1:{port}/postgres", "folder": str(folder)}
         except (ClusterFailed, OSError) as failure:
             answer = {"error": str(failure)}
@@ -252,12 +254,14 @@ def initialise(binaries: Path, folder: Path, account: Account | None) -> None:
         raise ClusterFailed(f"initdb: {made.stderr.strip()}")
 
 
-def start(binaries: Path, folder: Path, account: Account | None) -> tuple[subprocess.Popen[bytes], int]:
+def start(
+    binaries: Path, folder: Path, account: Account | None, *, durable: bool
+) -> tuple[subprocess.Popen[bytes], int]:
     """Start the server and return it with its port, once it takes connections."""
     log = folder / "log"
     for _ in range(3):  # between finding a free port and using it another process may take it
         port = free_port()
-        settings = SETTINGS | {"port": str(port), "unix_socket_directories": str(folder)}
+        settings = SETTINGS | (DURABLE if durable else {}) | {"port": str(port), "unix_socket_directories": str(folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with log.open("ab") as output:
             server = subprocess.Popen(
@@ -309,4 +313,4 @@ def stop(server: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    keep(Path(sys.argv[1]))
+    keep(Path(sys.argv[1]), durable="durable" in sys.argv[2:])

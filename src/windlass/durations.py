@@ -17,7 +17,8 @@ def parse_duration(value: str | float | timedelta, *, field: str) -> timedelta:
     """Return `value` as a timedelta; plain numbers are seconds. InvalidInput if it is none or over a century."""
     seconds = _seconds(value, field)
     if not 0 <= seconds <= LONGEST.total_seconds():  # also refuses NaN
-        raise InvalidInput(field, f"{value!r} is not between 0 and 100 years.")
+        shown = f"{seconds:g} s" if isinstance(value, int) else repr(value)  # an int may have thousands of digits
+        raise InvalidInput(field, f"{shown} is not between 0 and 100 years.")
     return timedelta(seconds=seconds)
 
 
@@ -26,8 +27,10 @@ def _seconds(value: str | float | timedelta, field: str) -> float:
         return value.total_seconds()
     if isinstance(value, bool):
         raise InvalidInput(field, f"{value!r} is not a duration.")
-    if isinstance(value, int | float):
-        return float(value)
+    if isinstance(value, int):
+        return float(max(-1, min(value, 2**53)))  # beyond, it is refused anyway, and a float may not hold it
+    if isinstance(value, float):
+        return value
     text = value.strip().lower()
     if len(text) > 64 or not _WHOLE.fullmatch(text):
         raise InvalidInput(field, f"{value[:64]!r} is not a duration; write for example 90s, 15m, 1h30m or 2d.")

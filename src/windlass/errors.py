@@ -7,7 +7,8 @@
     ├── NotFound                404, exit 3   unknown, foreign, or past retention
     ├── Conflict                409, exit 4   the job is not in a state that allows it
     │   ├── JobFinished         409, exit 4
-    │   └── UniqueTaken         409, exit 4   another live job holds the unique key
+    │   ├── UniqueTaken         409, exit 4   another live job holds the unique key
+    │   └── AlreadyExists       409, exit 4   this id is taken
     ├── TooMany                 429, exit 5   a cap is reached; try later
     ├── Unavailable             503, exit 5   the database did not answer, or the commit's fate is unknown
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
@@ -81,6 +82,10 @@ class JobFinished(Conflict):
 
 class UniqueTaken(Conflict):
     """Another live job holds this job's unique key."""
+
+
+class AlreadyExists(Conflict):
+    """Something with this id is stored already; nothing was written."""
 
 
 class TooMany(WindlassError):

@@ -33,6 +33,17 @@ _INSTALL = {
             PRIMARY KEY (number)) STRICT, WITHOUT ROWID;
     """,
 }
+_LOCK = {
+    # A rival migrator is waited for as long as it takes, and an index may take long to build; but a migration that
+    # waits for a table makes everybody behind it wait too, so that is given up soon.
+    "postgres": """
+        SET LOCAL statement_timeout = 0;
+        SET LOCAL lock_timeout = 0;
+        LOCK TABLE windlass.migration IN SHARE ROW EXCLUSIVE MODE;
+        SET LOCAL lock_timeout = '1s';
+    """,
+    "sqlite": "UPDATE migration SET name = name WHERE number < 0;",  # the transaction is the only writer
+}
 INSTALL_TRIES = 5
 
 
@@ -58,7 +69,7 @@ def read_migration(number: int, name: str, text: str) -> Migration:
     """Return the migration in `text`; both dialects must stand in it."""
     _, *parts = _DIALECT.split(text)
     scripts = dict(zip(parts[::2], parts[1::2], strict=True))
-    if set(scripts) != {"postgres", "sqlite"}:
+    if sorted(parts[::2]) != ["postgres", "sqlite"]:
         raise SchemaMismatch(f"Migration {number:04d}_{name} needs `-- postgres` and `-- sqlite`, each once.")
     return Migration(number, name, hashlib.sha256(text.encode()).hexdigest(), scripts)
 
@@ -73,7 +84,7 @@ async def migrate(db: Database, *, dry_run: bool = False, known: list[Migration]
     while True:
         async with db.transaction() as transaction:
             # A rival migrator waits here; what it finds afterwards is read in the next statement.
-            await transaction.fetch(SQL.lock_migrations)
+            await transaction.run(_LOCK[db.dialect])
             missing = _missing(known, await _applied(transaction))
             if not missing:
                 return done

@@ -6,13 +6,6 @@ SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.
 -- sqlite
 SELECT 1 FROM sqlite_master WHERE name = 'migration'
 
--- name: lock_migrations
--- Let one migrator pass at a time; readers go on.
--- postgres
-LOCK TABLE windlass.migration IN SHARE ROW EXCLUSIVE MODE
--- sqlite   (the transaction is the only writer)
-UPDATE migration SET name = name WHERE number < 0
-
 -- name: applied_migrations
 -- What has been applied, in order.
 -- both

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from windlass.clock import Clock
 from windlass.db.base import Database
 from windlass.errors import InvalidInput
 
 Role = Literal["server", "client"]
+
+_PORT = re.compile(r":([^:\],]*)(?=,|$)")
 
 
 async def open_database(
@@ -21,7 +24,7 @@ async def open_database(
     `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=off` where losing the file does not matter.
     `clock` replaces the database's own: tests move it. `connections` bounds those that write, on PostgreSQL.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme in ("postgresql", "postgres"):
         from windlass.db.postgres import PostgresDatabase
@@ -38,4 +41,17 @@ async def open_database(
         if not path or parts.netloc:
             raise InvalidInput("database.url", f"{url} names no file; write sqlite:///windlass.db.")
         return await SqliteDatabase.open(path, clock=clock, role=role, synchronous=options.get("synchronous", "full"))
-    raise InvalidInput("database.url", f"{url} is neither postgresql://… nor sqlite:///….")
+    raise InvalidInput("database.url", f"{parts.scheme!r} is neither postgresql://… nor sqlite:///….")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InvalidInput("database.url", f"it is not a URL: {error}.") from None
+    for port in _PORT.findall(parts.netloc.rpartition("@")[2]):
+        if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
+            raise InvalidInput("database.url", f"port {port[:20]!r} is not a number up to 65535.")
+    if "\x00" in unquote(url):
+        raise InvalidInput("database.url", "it holds a NUL character.")
+    return parts

@@ -7,10 +7,12 @@ an old one is detached concurrently and then dropped. Both can be interrupted an
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
-from windlass.db.base import Database
+from windlass.db.base import Database, Statements
 from windlass.db.sqlfile import SCHEMA, load
+from windlass.errors import Contention
 
 SQL = load(__file__)
 
@@ -28,10 +30,21 @@ async def make_partitions(db: Database, *, days_ahead: int) -> list[str]:
         for table in PARTITIONED:
             day = today + timedelta(days=offset)
             name = f"{table}_{day:%Y%m%d}"
-            if name not in attached:
-                await _make(db, table, name, day)
+            if name not in attached and await _make(db, table, name, day):
                 made.append(name)
     return made
+
+
+async def make_days(db: Statements, table: str, instants: Iterable[datetime]) -> None:
+    """Make the partitions of `table` for days long gone, where one is missing; a later run drops them again."""
+    days = {instant.astimezone(UTC).date() for instant in instants}
+    if not days or not db.capabilities.partitions:
+        return
+    attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
+    for day in sorted(days):
+        name = f"{table}_{day:%Y%m%d}"
+        if name not in attached:
+            await _make(db, table, name, day)
 
 
 async def drop_partitions(db: Database, *, before: datetime) -> list[str]:
@@ -42,21 +55,31 @@ async def drop_partitions(db: Database, *, before: datetime) -> list[str]:
         if match is None or _end(match[2]) > before:
             continue
         table = f"{SCHEMA}.{match[1]}"
-        if row["attached"]:
-            how = "FINALIZE" if row["pending"] else "CONCURRENTLY"
-            await db.maintain(f"ALTER TABLE {table} DETACH PARTITION {SCHEMA}.{row['name']} {how}")
-        await db.maintain(f"DROP TABLE {SCHEMA}.{row['name']}")
+        try:
+            if row["attached"]:
+                how = "FINALIZE" if row["pending"] else "CONCURRENTLY"
+                await db.maintain(f"ALTER TABLE {table} DETACH PARTITION {SCHEMA}.{row['name']} {how}")
+            await db.maintain(f"DROP TABLE {SCHEMA}.{row['name']}")
+        except Contention:  # another server is dropping it; if that one fails, the next run goes on
+            continue
         dropped.append(row["name"])
     return dropped
 
 
-async def _make(db: Database, table: str, name: str, day: date) -> None:
+async def _make(db: Statements, table: str, name: str, day: date) -> bool:
+    """Make one partition; False if another server has made it meanwhile."""
     bounds = f"FROM ('{day} 00:00:00+00') TO ('{day + timedelta(days=1)} 00:00:00+00')"
-    await db.run(
-        # Left over from a run that was interrupted, or detached and not yet dropped: it holds nothing anybody reads.
-        f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} (LIKE {SCHEMA}.{table});"
-        f"ALTER TABLE {SCHEMA}.{table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds};"
-    )
+    async with db.transaction() as transaction:
+        # A rival waits here; what it has made is read in the next statement.
+        await transaction.fetch(SQL.lock_partitions)
+        if any(row["name"] == name and row["attached"] for row in await transaction.fetch(SQL.partitions)):
+            return False
+        await transaction.run(
+            # Left over from a run that was interrupted, or detached and not dropped: it holds nothing anybody reads.
+            f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} (LIKE {SCHEMA}.{table});"
+            f"ALTER TABLE {SCHEMA}.{table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds};"
+        )
+    return True
 
 
 def _end(day: str) -> datetime:

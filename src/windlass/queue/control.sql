@@ -1,3 +1,13 @@
+-- name: lock_places
+-- Lock the places of a tenant's jobs in queue, leased or not: what follows in the transaction waits for nobody there.
+-- locks: queue rows by ascending id.
+-- postgres
+SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane
+ WHERE q.id = ANY(CAST(:ids AS uuid[])) AND l.tenant = :tenant ORDER BY q.id FOR UPDATE OF q
+-- sqlite
+SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS l ON l.id = q.lane
+ WHERE l.tenant = :tenant ORDER BY q.id
+
 -- name: cancel_leased
 -- Ask the workers of leased jobs to stop (flag 2); after the patience the lease is revoked.
 -- postgres
@@ -197,14 +207,16 @@ DELETE FROM timer WHERE id = :id
 
 -- name: place
 -- Give a job its place by its new lane, priority and time: timer when due later, else queue. A paused one is held (flag 1),
--- a blocked one (2) stays so. Without a due time it is ranked by its nominal one.
+-- a blocked one (2) stays so. Without a due time it stays in queue, ranked by its nominal one (which may lie ahead after a
+-- retry by hand); a time asked for that is past means now, so that nobody jumps the queue by it.
 -- returns: whether it lies in timer.
 -- postgres
 WITH i AS (
-    SELECT j.id, j.start_by, CAST(:lane AS int) AS lane, coalesce(CAST(:due_at AS timestamptz), j.run_at) AS due_at,
+    SELECT j.id, j.start_by, CAST(:lane AS int) AS lane, coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)) AS due_at,
            CAST(:place AS smallint) AS place, CAST(:flags AS smallint) AS flags, CAST(:pending AS int) AS pending,
            CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
-                ELSE CAST(floor(extract(epoch FROM greatest(coalesce(CAST(:due_at AS timestamptz), j.run_at), j.created_at)) * 1000) AS bigint)
+                ELSE CAST(floor(extract(epoch FROM CASE WHEN CAST(:asked AS int) = 1 THEN greatest(CAST(:due_at AS timestamptz), :now)
+                                                        ELSE greatest(coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)), j.created_at) END) * 1000) AS bigint)
                      - j.priority * l.credit_ms END AS rank
       FROM job j JOIN lane l ON l.id = CAST(:lane AS int) WHERE j.id = :id
 ),
@@ -224,11 +236,11 @@ SELECT CASE WHEN i.due_at > :now AND i.pending = 0 THEN 1 ELSE 0 END AS timed FR
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
 SELECT j.id, l.id,
        CASE WHEN l.fifo = 1 THEN j.created_at / 1000
-            ELSE max(coalesce(:due_at, j.run_at), j.created_at) / 1000 - j.priority * l.credit_ms END,
+            ELSE CASE WHEN :asked = 1 THEN max(:due_at, :now) ELSE max(coalesce(:due_at, min(j.run_at, :now)), j.created_at) END / 1000 - j.priority * l.credit_ms END,
        CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, :flags & ~16, :pending,
        CASE WHEN :flags & 8 = 0 THEN j.start_by END
-  FROM job AS j JOIN lane AS l ON l.id = :lane WHERE j.id = :id AND (coalesce(:due_at, j.run_at) <= :now OR :pending > 0);
+  FROM job AS j JOIN lane AS l ON l.id = :lane WHERE j.id = :id AND (coalesce(:due_at, :now) <= :now OR :pending > 0);
 INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
-SELECT j.id, coalesce(:due_at, j.run_at), :lane, :attempt, :fence, :lost, :releases, :flags & ~16, :reason
-  FROM job AS j WHERE j.id = :id AND coalesce(:due_at, j.run_at) > :now AND :pending = 0;
-SELECT CASE WHEN coalesce(:due_at, j.run_at) > :now AND :pending = 0 THEN 1 ELSE 0 END AS timed FROM job AS j WHERE j.id = :id
+SELECT j.id, :due_at, :lane, :attempt, :fence, :lost, :releases, :flags & ~16, :reason
+  FROM job AS j WHERE j.id = :id AND coalesce(:due_at, :now) > :now AND :pending = 0;
+SELECT CASE WHEN coalesce(:due_at, :now) > :now AND :pending = 0 THEN 1 ELSE 0 END AS timed FROM job AS j WHERE j.id = :id

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
+from windlass.db.partitions import make_days
 from windlass.errors import Conflict, NotFound, UniqueTaken
 from windlass.ids import Ids
 from windlass.job import FINAL_STATES, State
@@ -44,10 +45,12 @@ async def retry(
     answers: dict[UUID, Retried | Conflict | NotFound] = {}
     async with db.transaction() as transaction:
         found = await transaction.fetch(SQL.lock_dead, ids=sorted(set(ids)), tenant=tenant)
+        # A dead letter may be older than the history that its old end moves to.
+        await make_days(transaction, "attempt", {row["finished_at"] for row in found})
         found += await transaction.fetch(SQL.lock_done, ids=sorted(set(ids)), tenant=tenant)
-        keys = sorted(
-            (f"{tenant}/unique", row["unique_key"], row["id"]) for row in found if row["unique_key"] is not None
-        )
+        # Of several jobs with the same key only one can live, the first found.
+        wanted = {row["unique_key"]: row["id"] for row in reversed(found) if row["unique_key"] is not None}
+        keys = [(f"{tenant}/unique", key, wanted[key]) for key in sorted(wanted)]
         won = {row["job_id"] for row in await transaction.fetch(SQL.take_unique, keys=keys)} if keys else set()
         free = sorted(row["id"] for row in found if row["unique_key"] is None or row["id"] in won)
         for row in found:
@@ -59,6 +62,7 @@ async def retry(
         for query in (SQL.revive_dead, SQL.revive_done):
             for row in await transaction.fetch(query, ids=free, payload=payload) if free else ():
                 answers[row["id"]] = Retried(row["id"], row["lane"], row["rank"])
+        await transaction.fetch(SQL.drop_pauses, tenant=tenant, names=[str(job_id) for job_id in free])
         await note_events(transaction, free, "retried", actor)
     missing = [job_id for job_id in ids if job_id not in answers]
     answers.update(await _explain(db, missing, tenant))

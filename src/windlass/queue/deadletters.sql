@@ -2,10 +2,10 @@
 -- Lock the jobs of a tenant that lie in dead and may run again.
 -- locks: dead rows by ascending id.
 -- postgres
-SELECT d.id, d.unique_key FROM dead d JOIN lane l ON l.id = d.lane
+SELECT d.id, d.unique_key, d.finished_at FROM dead d JOIN lane l ON l.id = d.lane
  WHERE d.id = ANY(CAST(:ids AS uuid[])) AND l.tenant = :tenant ORDER BY d.id FOR UPDATE OF d
 -- sqlite
-SELECT d.id, d.unique_key FROM json_each(:ids) AS i CROSS JOIN dead AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
+SELECT d.id, d.unique_key, d.finished_at FROM json_each(:ids) AS i CROSS JOIN dead AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
  WHERE l.tenant = :tenant ORDER BY d.id
 
 -- name: lock_done
@@ -19,15 +19,26 @@ SELECT d.id, d.unique_key FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id
  WHERE l.tenant = :tenant AND d.outcome IN (4, 7) ORDER BY d.id
 
 -- name: take_unique
--- Take the unique keys of jobs that are to live again, where no other live job has them.
+-- Take the unique keys of jobs that are to live again, where no other live job has them and no key's time still runs.
 -- postgres
-INSERT INTO dedup (scope, key, job_id, content_hash)
+INSERT INTO dedup AS d (scope, key, job_id, content_hash)
 SELECT i.scope, i.key, i.job_id, '' FROM rows(:keys, scope text, key text, job_id uuid) AS i ORDER BY i.scope, i.key
-ON CONFLICT (scope, key) DO NOTHING RETURNING job_id
+ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = excluded.content_hash, expires_at = NULL
+ WHERE d.expires_at <= :now
+RETURNING job_id
 -- sqlite
-INSERT INTO dedup (scope, key, job_id, content_hash)
+INSERT INTO dedup AS d (scope, key, job_id, content_hash)
 SELECT i.scope, i.key, i.job_id, '' FROM rows(:keys) AS i WHERE true
-ON CONFLICT (scope, key) DO NOTHING RETURNING job_id
+ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = excluded.content_hash, expires_at = NULL
+ WHERE d.expires_at <= :now
+RETURNING job_id
+
+-- name: drop_pauses
+-- Forget the pauses of jobs that are to live again: they were of the run that has ended.
+-- postgres
+DELETE FROM pause WHERE kind = 'job' AND tenant = :tenant AND name = ANY(CAST(:names AS text[]))
+-- sqlite
+DELETE FROM pause WHERE kind = 'job' AND tenant = :tenant AND name IN (SELECT value FROM json_each(:names))
 
 -- name: revive_dead
 -- Let jobs of dead run again: a new run, attempts from 0, the fence goes on; the old end is kept as an attempt. No start deadline any more.

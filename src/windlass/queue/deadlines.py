@@ -39,7 +39,7 @@ async def expire(db: Statements, *, limit: int = DEADLINE_BATCH) -> list[UUID]:
 def _end(lease: Lease, chance: Chance) -> Move:
     if lease.cancelling:
         reason = "Its worker did not confirm the cancel in time; the lease was revoked."
-        return moves.cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason))
+        return moves.cancelled(lease, Record(outcome=Outcome.CANCELLED, error_type="revoked", reason=reason))
     record = Record(
         outcome=Outcome.TIMED_OUT, error_type="timeout", error="It ran past its time-out and its worker did not end it."
     )

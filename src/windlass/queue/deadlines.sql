@@ -1,17 +1,19 @@
 -- name: overdue
 -- Leases past their deadline. Leased rows are few (workers times capacity), so deadline_at has no index.
 -- index: queue_leased.
--- postgres
-SELECT id, fence, session FROM queue WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
+-- postgres   (sorted afterwards: an order inside would tempt the planner to walk all of queue by its key)
+WITH l AS MATERIALIZED (SELECT id, fence, session FROM queue WHERE place = 1 AND deadline_at < :now LIMIT :limit)
+SELECT id, fence, session FROM l ORDER BY id
 -- sqlite
 SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
 
 -- name: expire
 -- End waiting jobs whose start deadline has passed: outcome 7, expired.
--- locks: queue rows by ascending id, skipping locked ones.  index: queue_start_by.
--- postgres
+-- locks: queue rows, skipping locked ones.  index: queue_start_by, in its order.
+-- postgres   (the outer limit is a literal, so that the planner knows without statistics that these are few)
 WITH l AS MATERIALIZED (
-    SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+    SELECT id FROM (SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now
+                     ORDER BY start_by LIMIT :limit FOR UPDATE SKIP LOCKED) AS due LIMIT 500
 ),
 q AS (DELETE FROM queue USING l WHERE queue.id = l.id AND queue.place <> 1 RETURNING queue.*),
 j AS (
@@ -25,7 +27,7 @@ RETURNING id
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS expire_pick (id);
 DELETE FROM temp.expire_pick;
-INSERT INTO temp.expire_pick SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY id LIMIT :limit;
+INSERT INTO temp.expire_pick SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY start_by LIMIT :limit;
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 7, 'Not started by its start deadline.', :now
   FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;

@@ -2,7 +2,7 @@
 -- Take the queue's own row with its limits as they are now; ahead_s is how far its rate is spent beyond now.
 -- locks: lane.
 -- postgres
-SELECT max_running, rate_per_s, burst, greatest(extract(epoch FROM tat_at - :now), 0) AS ahead_s
+SELECT max_running, rate_per_s, burst, CAST(greatest(extract(epoch FROM tat_at - :now), 0) AS double precision) AS ahead_s
   FROM lane WHERE id = :queue FOR UPDATE
 -- sqlite
 SELECT max_running, rate_per_s, burst, max(coalesce(tat_at, :now) - :now, 0) / 1000000.0 AS ahead_s FROM lane WHERE id = :queue

@@ -20,8 +20,11 @@ from windlass.queue.retry import PREFERENCE_S, Again, Never, RetryPolicy, after_
 SQL = load(__file__)
 
 MAX_RELEASES = 100
-"""Plain releases of one job; the next one counts as a failure, so that a poison job cannot circle for ever."""
+"""The hundredth plain release of a job counts as a failure, so that a poison job cannot circle for ever."""
 LOST = "Worker crashed or timed out."
+RELEASED_TOO_OFTEN = "released_too_often"
+TAKEN = frozenset({"lost", "revoked"})
+"""Error types of a cancel that no worker confirmed, because its lease was taken away before: late reports are stale."""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -137,9 +140,9 @@ def release(lease: Lease, reason: str | None, *, started: bool = False) -> Move:
     record = Record(outcome=Outcome.RELEASED, reason=reason)
     if lease.cancelling:
         return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=started)
-    if lease.releases >= MAX_RELEASES:
+    if lease.releases + 1 >= MAX_RELEASES:
         error = f"Released {lease.releases + 1} times; last reason: {reason}"
-        failed = Record(outcome=Outcome.FAILED, error_type="released_too_often", error=error, reason=reason)
+        failed = Record(outcome=Outcome.FAILED, error_type=RELEASED_TOO_OFTEN, error=error, reason=reason)
         return fail(lease, failed, retryable=True, chance=0.0)
     return Move(
         lease=lease,
@@ -196,9 +199,8 @@ def lose(lease: Lease, *, chance: float) -> Move:
     """End a lease whose worker is gone: it counts as lost, and as an attempt only if its start was told."""
     record = Record(outcome=Outcome.LOST, error_type="lost", error=LOST)
     if lease.cancelling:
-        return cancelled(
-            lease, Record(outcome=Outcome.CANCELLED, reason="Its worker was lost while it was being cancelled.")
-        )
+        reason = "Its worker was lost while it was being cancelled."
+        return cancelled(lease, Record(outcome=Outcome.CANCELLED, error_type="lost", reason=reason), lost=1)
     started = lease.started_at is not None
     loss = after_loss(
         lease.policy,
@@ -223,10 +225,10 @@ def lose(lease: Lease, *, chance: float) -> Move:
     )
 
 
-def cancelled(lease: Lease, record: Record, *, started: bool = False) -> Move:
+def cancelled(lease: Lease, record: Record, *, started: bool = False, lost: int = 0) -> Move:
     """End a job that was to be cancelled."""
     started = started or lease.started_at is not None
-    return Move(lease=lease, to="done", record=record, attempt=lease.attempt, started=started)
+    return Move(lease=lease, to="done", record=record, attempt=lease.attempt, lost=lost, started=started)
 
 
 def dead(lease: Lease, record: Record, why: Never, *, attempt: int, started: bool, lost: int = 0) -> Move:

@@ -24,6 +24,11 @@ MAX_DEPTH = 64
 MAX_PRIORITY = 127
 MAX_ATTEMPTS = 1000
 MAX_NAME = 200
+MAX_TEXT = 65_536
+"""Characters kept of an error, a traceback or a reason."""
+MAX_KEY_BYTES = 1024
+MAX_LANE_BYTES = 2400
+"""An entry of a PostgreSQL index holds 2,704 bytes; these names and keys are indexed together with their tenant."""
 MAX_TIMEOUT_S = 10 * 365 * 86_400
 MAX_DELAY_MS = 100 * 365 * 86_400_000
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,6 +93,11 @@ def validate(jobs: Sequence[NewJob]) -> None:
             _validate(job)
         except InvalidInput as problem:
             raise problem.at(index) from None
+    seen: set[UUID] = set()
+    for index, job in enumerate(jobs):
+        if job.id in seen:
+            raise InvalidInput("id", f"{job.id} stands twice in the request.", index=index)
+        seen.add(job.id)
 
 
 def _validate(job: NewJob) -> None:
@@ -105,16 +115,22 @@ def _validate(job: NewJob) -> None:
     ):
         if key is not None:
             check_text(field, key, longest=512)
+            if len(key.encode()) > MAX_KEY_BYTES:
+                raise InvalidInput(field, f"{len(key.encode())} bytes; at most {MAX_KEY_BYTES} are accepted.")
+    size = sum(len(part.encode()) for part in msgspec.structs.astuple(job.lane))
+    if size > MAX_LANE_BYTES:
+        together = "with tenant, queue, task and concurrency_key"
+        raise InvalidInput("labels", f"{size} bytes {together}; at most {MAX_LANE_BYTES} are accepted.")
     check_json("payload", job.payload)
     if job.headers is not None:
         check_json("headers", job.headers)
-    _check_range("priority", job.priority, -MAX_PRIORITY, MAX_PRIORITY)
-    _check_range("max_attempts", job.max_attempts, 1, MAX_ATTEMPTS)
-    _check_range("max_lost", job.max_lost, 1, MAX_ATTEMPTS)
-    _check_range("timeout_s", job.timeout_s, 1, MAX_TIMEOUT_S)
-    _check_range("delay_ms", job.delay_ms, 0, MAX_DELAY_MS)
-    _check_range("idempotency_ms", job.idempotency_ms, 1, MAX_DELAY_MS)
-    _check_range("unique_ms", job.unique_ms, 1, MAX_DELAY_MS)
+    check_range("priority", job.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    check_range("max_attempts", job.max_attempts, 1, MAX_ATTEMPTS)
+    check_range("max_lost", job.max_lost, 1, MAX_ATTEMPTS)
+    check_range("timeout_s", job.timeout_s, 1, MAX_TIMEOUT_S)
+    check_range("delay_ms", job.delay_ms, 0, MAX_DELAY_MS)
+    check_range("idempotency_ms", job.idempotency_ms, 1, MAX_DELAY_MS)
+    check_range("unique_ms", job.unique_ms, 1, MAX_DELAY_MS)
     for field, instant in (("run_at", job.run_at), ("start_by", job.start_by), ("slot_at", job.slot_at)):
         check_instant(field, instant)
     if job.run_at is not None and job.delay_ms is not None:
@@ -130,8 +146,11 @@ def check_policy(policy: RetryPolicy) -> None:
         raise InvalidInput("retry", "waits must lie between 0 and 100 years, at most 1,000 of them.")
     if not 1 <= policy.factor <= 100 or not 0 <= policy.jitter <= 1:
         raise InvalidInput("retry", "factor must lie between 1 and 100, jitter between 0 and 1.")
-    _check_range("retry.max_attempts", policy.max_attempts, 1, MAX_ATTEMPTS)
-    for inner in policy.by_error.values():
+    check_range("retry.max_attempts", policy.max_attempts, 1, MAX_ATTEMPTS)
+    if len(policy.by_error) > 32:
+        raise InvalidInput("retry.by_error", f"{len(policy.by_error)} of them; at most 32 are accepted.")
+    for error_type, inner in policy.by_error.items():
+        check_text("retry.by_error", error_type, longest=MAX_NAME)
         if inner.by_error:
             raise InvalidInput("retry.by_error", "a policy by error type cannot hold further ones.")
         check_policy(inner)
@@ -162,7 +181,8 @@ def check_json(field: str, text: str, *, longest: int = MAX_JSON_BYTES) -> None:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise InvalidInput(field, f"it is not JSON: {error}") from None
-    if _deeper_than(value, MAX_DEPTH):
+    # Fewer brackets than that cannot be nested so deep.
+    if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise InvalidInput(field, f"it is nested more than {MAX_DEPTH} deep.")
 
 
@@ -189,19 +209,28 @@ def _check_encodable(field: str, text: str) -> bytes:
         raise InvalidInput(field, "it holds half of a surrogate pair, which is not text.") from None
 
 
-def _check_range(field: str, value: int | None, least: int, most: int) -> None:
+def check_range(field: str, value: int | None, least: int, most: int) -> None:
+    """Return if `value` is absent or lies between the two."""
     if value is not None and not least <= value <= most:
-        raise InvalidInput(field, f"{value} is not between {least} and {most}.")
+        shown = value if abs(value) < 10**20 else "A number of more than 20 digits"
+        raise InvalidInput(field, f"{shown} is not between {least} and {most}.")
 
 
 def _deeper_than(value: Any, depth: int) -> bool:
     level = [value]
-    while level := [v for v in level if isinstance(v, dict | list) and v]:
+    while level := [v for v in level if isinstance(v, dict | list)]:
         if depth == 0:
             return True
         depth -= 1
         level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
     return False
+
+
+def storable(text: str | None) -> str | None:
+    """Return a text that every database takes; what an error says must never keep it from being recorded."""
+    if text is None:
+        return None
+    return text[:MAX_TEXT].replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
 
 
 def milliseconds(span: timedelta) -> int:

@@ -21,11 +21,10 @@ from windlass.errors import InvalidInput
 from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import moves
 from windlass.queue.moves import Lease, Move, Record
-from windlass.queue.newjob import MAX_DELAY_MS, check_json
+from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_json, check_text, storable
 
 SQL = load(__file__)
 
-MAX_ERROR_CHARACTERS = 65_536
 Chance = Callable[[], float]
 """Between 0 and 1: jitter."""
 
@@ -42,7 +41,7 @@ class Status(StrEnum):
     """No such job, not this worker's, or past retention."""
 
 
-class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What every report names: the lease."""
 
     job_id: UUID
@@ -51,7 +50,7 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     session: UUID | None = None
 
 
-class Complete(LeaseReport, frozen=True, kw_only=True):
+class Complete(LeaseReport, frozen=True, kw_only=True, gc=False):
     """The task has succeeded."""
 
     result: str | None = None
@@ -90,7 +89,7 @@ class Release(LeaseReport, frozen=True, kw_only=True):
 Report = Complete | Fail | Snooze | Release
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """What a worker is told of its report."""
 
     status: Status
@@ -105,18 +104,33 @@ class Answer(msgspec.Struct, frozen=True):
 async def report(db: Statements, reports: Sequence[Report], *, chance: Chance) -> list[Answer]:
     """Record how attempts ended; answer item by item, in order."""
     answers: dict[int, Answer] = {}
-    # The same job twice in a batch: the first speaks, the rest are told what it did.
-    first: dict[UUID, int] = {}
     for number, item in enumerate(reports):
         _validate(item, number)
-        first.setdefault(item.job_id, number)
-    chosen = {number: reports[number] for number in first.values()}
-    answers.update(await _complete(db, {n: r for n, r in chosen.items() if isinstance(r, Complete)}))
-    answers.update(await _settle(db, {n: r for n, r in chosen.items() if not isinstance(r, Complete)}, chance))
+    turns = _turns(reports)
+    while turns:
+        chosen = {numbers[0]: reports[numbers[0]] for numbers in turns.values()}
+        answers.update(await _complete(db, {n: r for n, r in chosen.items() if isinstance(r, Complete)}))
+        answers.update(await _settle(db, {n: r for n, r in chosen.items() if not isinstance(r, Complete)}, chance))
+        turns = {job_id: rest for job_id, (n, *rest) in turns.items() if rest and n not in answers}
     unanswered = {number: item for number, item in enumerate(reports) if number not in answers}
     if unanswered:
         answers.update(await _classify(db, unanswered))
     return [answers[number] for number in range(len(reports))]
+
+
+def _turns(reports: Sequence[Report]) -> dict[UUID, list[int]]:
+    """Return who speaks in turn for each job: the first that holds its lease is heard, the rest are told what it did.
+
+    Reports of many workers share a batch, so the first one named may be stale while a later one is the holder's.
+    """
+    turns: dict[UUID, list[int]] = {}
+    for number, item in enumerate(reports):
+        turns.setdefault(item.job_id, []).append(number)
+    for job_id, numbers in turns.items():
+        if len(numbers) > 1:
+            speakers = {(r.fence, r.worker, r.session): n for n in reversed(numbers) for r in (reports[n],)}
+            turns[job_id] = sorted(speakers.values())
+    return turns
 
 
 async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, Answer]:
@@ -124,7 +138,7 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
         return {}
     items = [
         (r.job_id, r.fence, r.worker, r.session, r.result, r.metrics, r.duration_ms)
-        for r in sorted(reports.values(), key=lambda r: r.job_id)
+        for r in sorted(reports.values(), key=lambda r: r.job_id.bytes)
     ]
     applied = {row["id"]: row["lane"] for row in await db.fetch(SQL.complete, items=items)}
     return {
@@ -157,19 +171,19 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
 
 def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
     if isinstance(item, Snooze):
-        return moves.snooze(lease, _storable(item.reason), delay_ms=item.delay_ms)
+        return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms)
     if isinstance(item, Release):
         if item.error is None:
-            return moves.release(lease, _storable(item.reason), started=item.started)
+            return moves.release(lease, storable(item.reason), started=item.started)
         record = Record(
-            outcome=Outcome.FAILED, error_type="released", error=_storable(item.error), reason=_storable(item.reason)
+            outcome=Outcome.FAILED, error_type="released", error=storable(item.error), reason=storable(item.reason)
         )
         return moves.fail(lease, record, retryable=True, chance=chance())
     record = Record(
         outcome=item.outcome,
-        error_type=_storable(item.error_type),
-        error=_storable(item.error),
-        traceback=_storable(item.traceback),
+        error_type=storable(item.error_type),
+        error=storable(item.error),
+        traceback=storable(item.traceback),
         metrics=item.metrics,
         duration_ms=item.duration_ms,
     )
@@ -205,42 +219,49 @@ def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row], known: set
     if holder is not None and holder["fence"] == item.fence and holder["worker"] not in (None, item.worker):
         return Answer(Status.UNKNOWN)
     if ended is not None and (item.session is None or item.session == ended["session"]) and _same_kind(item, ended):
-        state = State.DEAD if ended["dead"] else STATE_OF_OUTCOME.get(Outcome(ended["outcome"]), State.SCHEDULED)
-        if ended["outcome"] == Outcome.RELEASED:
-            state = State.QUEUED
-        return Answer(Status.ALREADY, state, ended["next_run_at"])
+        return Answer(Status.ALREADY, _state_told(ended), ended["next_run_at"])
     return Answer(Status.STALE)
+
+
+def _state_told(ended: Row) -> State:
+    """Return the state that the first report was answered with."""
+    outcome = Outcome(ended["outcome"])
+    if outcome is Outcome.RELEASED:
+        return State.QUEUED
+    # A failure after which nothing was to follow was the end of its run, also when the job was retried by hand since.
+    after_failure = State.DEAD if ended["next_run_at"] is None else State.SCHEDULED
+    return STATE_OF_OUTCOME.get(outcome, after_failure)
 
 
 def _same_kind(item: Report, ended: Row) -> bool:
     outcome = Outcome(ended["outcome"])
     if isinstance(item, Complete):
         return outcome is Outcome.SUCCEEDED
-    if outcome is Outcome.CANCELLED:  # any of these ends a job that was being cancelled
-        return True
+    if outcome is Outcome.CANCELLED:
+        # Any of these ends a job that was being cancelled, but not after its lease was taken away.
+        return ended["error_type"] not in moves.TAKEN
     if isinstance(item, Snooze):
         return outcome is Outcome.SNOOZED
     if isinstance(item, Release):
-        return outcome in (Outcome.RELEASED, Outcome.FAILED)
+        if item.error is not None:
+            return outcome is Outcome.FAILED
+        # One release too many was recorded as a failure.
+        return outcome is Outcome.RELEASED or ended["error_type"] == moves.RELEASED_TOO_OFTEN
     return outcome is item.outcome
 
 
 def _validate(item: Report, index: int) -> None:
     try:
+        check_text("worker", item.worker, longest=MAX_NAME)
         for field in ("result", "metrics"):
             text = getattr(item, field, None)
             if text is not None:
                 check_json(field, text)
         if not 1 <= item.fence < 2**31:
             raise InvalidInput("fence", f"{item.fence} was never given out; fences start at 1.")
+        if isinstance(item, Complete | Fail) and not 0 <= (item.duration_ms or 0) <= MAX_DELAY_MS:
+            raise InvalidInput("duration_ms", f"{item.duration_ms} is not between 0 and 100 years.")
         if isinstance(item, Snooze) and not 0 <= item.delay_ms <= MAX_DELAY_MS:
             raise InvalidInput("delay_ms", f"{item.delay_ms} is not between 0 and 100 years.")
     except InvalidInput as problem:
         raise problem.at(index) from None
-
-
-def _storable(text: str | None) -> str | None:
-    """Return an error text that every database takes; a status must never be lost because of what it says."""
-    if text is None:
-        return None
-    return text[:MAX_ERROR_CHARACTERS].replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()

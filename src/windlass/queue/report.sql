@@ -2,15 +2,21 @@
 -- Move jobs that succeeded from queue and job into history, one statement for the batch.
 -- guard: job, fence, place (1 leased), and who may speak: the session's worker, and the session when named.
 -- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
+-- plan: ids looked up one by one. `place + 0` keeps out the indexes of leased rows, which would be read whole, dead entries
+-- too; the bounds of fence, which every fence keeps, make the planner expect one item and not a reason for a hash join.
 -- postgres
-WITH l AS MATERIALIZED (
-    SELECT q.id, i.worker, i.result, i.metrics, i.duration_ms
-      FROM rows(:items, id uuid, fence int, worker text, session uuid, result text, metrics text, duration_ms bigint) AS i
-      JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
-     WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND (i.session IS NULL OR i.session = q.session)
-     ORDER BY q.id FOR UPDATE OF q
+WITH i AS MATERIALIZED (
+    SELECT r.* FROM rows(:items, id uuid, fence int, worker text, session uuid, result text, metrics text, duration_ms bigint) AS r
+     WHERE r.fence BETWEEN 1 AND 2147483647
+     ORDER BY r.id
 ),
-q AS (DELETE FROM queue USING l WHERE queue.id = l.id RETURNING queue.*, l.worker, l.result, l.metrics, l.duration_ms),
+q AS (
+    DELETE FROM queue USING i
+     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place + 0 = 1 AND (i.session IS NULL OR i.session = queue.session)
+       AND EXISTS (SELECT 1 FROM session s WHERE s.id = queue.session AND s.worker = i.worker)
+    RETURNING queue.id, queue.lane, queue.attempt, queue.fence, queue.lost, queue.releases, queue.session, queue.claimed_at,
+              queue.started_at, queue.flags, i.worker, i.result, i.metrics, i.duration_ms
+),
 j AS (
     DELETE FROM job USING q WHERE job.id = q.id
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
@@ -23,10 +29,10 @@ SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.res
        coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')), :now
   FROM j RETURNING id, fence, lane
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, worker, result, metrics, duration_ms);
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, duration_ms);
 DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
-SELECT q.id, i.worker, i.result, i.metrics, i.duration_ms
+SELECT q.id, q.flags, i.worker, i.result, i.metrics, i.duration_ms
   FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND (i.session IS NULL OR i.session = q.session);
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
@@ -34,25 +40,24 @@ INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, r
 SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.claimed_at,
        coalesce(q.started_at, max(q.claimed_at, :now - coalesce(p.duration_ms * 1000, :now - q.claimed_at))), :now
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT q.id FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
 DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick) RETURNING id, fence, lane
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence); a job that ended without a lease shows its last fence.
 -- postgres
-SELECT job_id, fence, outcome, worker, session, next_run_at, 0 AS dead FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
+SELECT job_id, fence, outcome, error_type, worker, session, next_run_at FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
-SELECT id, fence, outcome, worker, session, NULL, 0 FROM done WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT id, fence, outcome, error_type, worker, session, NULL FROM done WHERE id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
-SELECT id, fence, outcome, worker, session, NULL, 1 FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT id, fence, outcome, error_type, worker, session, NULL FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT job_id, fence, outcome, worker, session, next_run_at, 0 AS dead FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
+SELECT job_id, fence, outcome, error_type, worker, session, next_run_at FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT id, fence, outcome, worker, session, NULL, 0 FROM done WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, fence, outcome, error_type, worker, session, NULL FROM done WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT id, fence, outcome, worker, session, NULL, 1 FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, fence, outcome, error_type, worker, session, NULL FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: live_leases
 -- Where these jobs stand now, and with which fence.

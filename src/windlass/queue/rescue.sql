@@ -26,9 +26,11 @@ RETURNING id
 -- name: orphans
 -- Leases of sessions that have ended.
 -- index: session_ended, queue_leased.
--- postgres
-SELECT q.id, q.fence, q.session FROM session s JOIN queue q ON q.place = 1 AND q.session = s.id
- WHERE s.state <> 0 ORDER BY q.id LIMIT :limit
+-- postgres   (the inner limit makes the planner begin with the sessions, also on tables never analysed)
+SELECT x.id, x.fence, x.session
+  FROM session s CROSS JOIN LATERAL (
+       SELECT q.id, q.fence, q.session FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT :limit) x
+ WHERE s.state <> 0 ORDER BY x.id LIMIT :limit
 -- sqlite
 SELECT q.id, q.fence, q.session FROM session AS s CROSS JOIN queue AS q ON q.place = 1 AND q.session = s.id
  WHERE s.state <> 0 ORDER BY q.id LIMIT :limit

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
-from windlass.errors import InvalidInput, KeyReused, Unavailable, WindlassError
+from windlass.errors import InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
 from windlass.job import Flag, State
 from windlass.queue.lanes import Lane, LaneName, Lanes
 from windlass.queue.newjob import NewJob, validate
@@ -63,15 +63,24 @@ async def submit_requests(
 ) -> list[list[Submitted] | WindlassError]:
     """Store several requests in one transaction; each is answered by itself, with its jobs or with its error."""
     answers: dict[int, list[Submitted] | WindlassError] = {}
+    ids: set[UUID] = set()
     for number, jobs in enumerate(requests):
         try:
             validate(jobs)
+            if not ids.isdisjoint(job.id for job in jobs):
+                raise InvalidInput("id", "another request of the same moment has a job with this id.")
         except InvalidInput as problem:
             answers[number] = problem
+        else:
+            ids.update(job.id for job in jobs)
     remaining = {number: jobs for number, jobs in enumerate(requests) if number not in answers}
     tries = KEY_TRIES
     while remaining:
-        places = await lanes.resolve(db, {job.lane for jobs in remaining.values() for job in jobs})
+        places, over_cap = await _resolve(db, lanes, remaining)
+        answers.update(over_cap)
+        remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
+        if not remaining:
+            break
         try:
             async with db.transaction(tracked=True) as transaction:
                 stored = await _store(transaction, places, remaining)
@@ -86,6 +95,23 @@ async def submit_requests(
             answers.update(stored)
             break
     return [answers[number] for number in range(len(requests))]
+
+
+async def _resolve(
+    db: Statements, lanes: Lanes, requests: dict[int, Sequence[NewJob]]
+) -> tuple[dict[LaneName, Lane], dict[int, TooMany]]:
+    """Return the lanes of the requests, and the refusals of those whose tenant may not have so many."""
+    try:
+        return await lanes.resolve(db, {job.lane for jobs in requests.values() for job in jobs}), {}
+    except TooMany:
+        places: dict[LaneName, Lane] = {}
+        refused: dict[int, TooMany] = {}
+        for number, jobs in requests.items():
+            try:
+                places |= await lanes.resolve(db, {job.lane for job in jobs})
+            except TooMany as problem:
+                refused[number] = problem
+        return places, refused
 
 
 async def _store(
@@ -120,6 +146,8 @@ async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJo
     """Take the keys of all jobs; return, for each job that lost one, the id of the job that has it."""
     named: dict[UUID, UUID] = {}
     refused: dict[int, WindlassError] = {}
+    undecided: set[int] = set()
+    owners = {job.id: number for number, request in requests.items() for job in request}
     keyed = [
         (number, index, job)
         for number, request in requests.items()
@@ -130,11 +158,13 @@ async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJo
     for number, index, job in keyed:
         winner, content_hash = holders[_idempotency_row(job)[:2]]
         if content_hash != job.content_hash:
-            refused[number] = KeyReused(
-                "idempotency_key",
-                f"{job.idempotency_key!r} was used before for job {winner} with other content. Use another key.",
-                index=index,
-            )
+            owner = owners.get(winner, number)
+            if owner != number and (owner in refused or owner in undecided):
+                # The rival is not stored either; when it is out of the way this request gets another look.
+                undecided.add(number)
+                continue
+            problem = f"{job.idempotency_key!r} was used before for job {winner} with other content. Use another key."
+            refused.setdefault(number, KeyReused("idempotency_key", problem, index=index))
         elif winner != job.id:
             named[job.id] = winner
     if refused:
@@ -187,14 +217,12 @@ def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
     return (
         job.id,
         lane.id,
-        lane.credit_ms,
-        lane.fifo,
         job.task,
         job.payload,
         job.headers,
         msgspec.json.encode(job.tags).decode() if job.tags else None,
         job.priority,
-        job.max_attempts,
+        job.max_attempts if job.retry is None else job.retry.max_attempts or job.max_attempts,
         job.max_lost,
         job.timeout_s,
         policy_to_json(job.retry),

@@ -4,11 +4,13 @@
 -- returns: id, lane, due_at, and the rank of those that are ready.
 -- postgres
 WITH i AS MATERIALIZED (
-    SELECT r.*, coalesce(r.run_at, :now + coalesce(r.delay_ms, 0) * interval '1 millisecond') AS asked_at
-      FROM rows(:jobs, id uuid, lane int, credit_ms bigint, fifo smallint, task text, payload text, headers text, tags text,
+    SELECT r.*, coalesce(r.run_at, :now + coalesce(r.delay_ms, 0) * interval '1 millisecond') AS asked_at,
+           CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN l.fifo = 1 THEN 0 ELSE r.priority * l.credit_ms END AS rank
+      FROM rows(:jobs, id uuid, lane int, task text, payload text, headers text, tags text,
                 priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
                 idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid, slot_at timestamptz,
                 run_at timestamptz, delay_ms bigint, start_by timestamptz, flags smallint) AS r
+      JOIN lane l ON l.id = r.lane
 ),
 j AS (
     INSERT INTO job (columns(job))
@@ -18,9 +20,7 @@ j AS (
 ),
 q AS (
     INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
-    SELECT i.id, i.lane,
-           CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END,
-           0, 0, 0, 0, 0, i.start_by, 0, i.flags
+    SELECT i.id, i.lane, i.rank, 0, 0, 0, 0, 0, i.start_by, 0, i.flags
       FROM i WHERE i.asked_at <= :now
 ),
 t AS (
@@ -28,8 +28,7 @@ t AS (
     SELECT i.id, i.asked_at, i.lane, 0, 0, 0, 0, i.flags, 0 FROM i WHERE i.asked_at > :now
 )
 SELECT i.id, i.lane, greatest(i.asked_at, :now) AS due_at,
-       CASE WHEN i.asked_at <= :now THEN CAST(floor(extract(epoch FROM :now) * 1000) AS bigint)
-                 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END END AS rank
+       CASE WHEN i.asked_at <= :now THEN i.rank END AS rank
   FROM i
 -- sqlite
 INSERT INTO job (columns(job))
@@ -38,8 +37,8 @@ SELECT i.id, i.task, i.payload, i.headers, i.tags, i.priority, i.max_attempts, i
        coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now, i.start_by
   FROM rows(:jobs) AS i;
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
-SELECT i.id, i.lane, :now / 1000 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END, 0, 0, 0, 0, 0, i.start_by, 0, i.flags
-  FROM rows(:jobs) AS i
+SELECT i.id, i.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END, 0, 0, 0, 0, 0, i.start_by, 0, i.flags
+  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane
  WHERE coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) <= :now;
 INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
 SELECT i.id, coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), i.lane, 0, 0, 0, 0, i.flags, 0
@@ -47,8 +46,8 @@ SELECT i.id, coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), i.lane, 
  WHERE coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) > :now;
 SELECT i.id, i.lane, max(coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now) AS due_at,
        CASE WHEN coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) <= :now
-            THEN :now / 1000 - CASE WHEN i.fifo = 1 THEN 0 ELSE i.priority * i.credit_ms END END AS rank
-  FROM rows(:jobs) AS i
+            THEN :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END END AS rank
+  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane
 
 -- name: take_keys
 -- Take keys that are free or whose time is over; a rival's open transaction is waited for.

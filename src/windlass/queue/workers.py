@@ -18,8 +18,8 @@ from windlass.db import Statements, load
 from windlass.ids import Ids
 from windlass.job import Flag
 from windlass.queue import moves
-from windlass.queue.claim import Claimed, Group, Want, claim
-from windlass.queue.newjob import check_name
+from windlass.queue.claim import MAX_CLAIM, Claimed, Group, Want, claim
+from windlass.queue.newjob import MAX_TEXT, check_name, check_range, check_text, storable
 
 SQL = load(__file__)
 
@@ -28,6 +28,7 @@ UNLISTED_MS = 15_000
 TIMEOUT_GRACE_MS = 30_000
 """How long after its time-out a job's worker may still report it, before the server ends the attempt."""
 MAX_LEASE_MS = 86_400_000
+MAX_INT = 2**31 - 1
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +80,17 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 
 async def register(db: Statements, session: NewSession) -> None:
     """Open a session; its lease runs from now."""
-    check_name("worker", session.worker)
+    _check_session(session)
     await db.fetch(SQL.register, **_columns(session))
 
 
 async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session."""
+    for beat in beats:
+        check_range("busy", beat.busy, 0, MAX_INT)
+        check_range("skew_ms", beat.skew_ms, -MAX_INT, MAX_INT)
+        for held in beat.held or ():
+            check_range("fence", held.fence, 1, MAX_INT)
     async with db.transaction() as transaction:
         rows = [(beat.session, beat.busy, beat.skew_ms) for beat in {b.session: b for b in beats}.values()]
         renewed = await transaction.fetch(SQL.renew, beats=sorted(rows))
@@ -115,7 +121,8 @@ async def close(db: Statements, session: UUID, *, reason: str) -> int:
         await transaction.fetch(SQL.close, session=session)
         found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=0)
         leases = await moves.lock(transaction, [(row["id"], row["fence"], None, session) for row in found])
-        return len(await moves.apply(transaction, [moves.release(lease, reason) for lease in leases]))
+        moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
+    return len(moved)
 
 
 async def drain(db: Statements, *, tenant: str, worker: str) -> int:
@@ -127,8 +134,9 @@ async def claim_bare(
     db: Statements, ids: Ids, wants: Sequence[Want], *, count: int, worker: str, tenant: str, lease_ms: int
 ) -> list[Claimed]:
     """Claim for a caller that keeps no session: each job gets one of its own, made and dropped in this transaction."""
-    check_name("worker", worker)
+    check_range("count", count, 1, MAX_CLAIM)
     sessions = [ids.new() for _ in range(count)]
+    _check_session(NewSession(id=sessions[0], worker=worker, tenant=tenant, lease_ms=lease_ms))
     async with db.transaction() as transaction:
         rows = [(session,) for session in sessions]
         await transaction.fetch(SQL.register_bare, sessions=rows, worker=worker, tenant=tenant, lease_ms=lease_ms)
@@ -155,6 +163,18 @@ def _answer(
         released=sorted(job_id for job_id, session in returned if session == beat.session),
         draining=alive[beat.session],
     )
+
+
+def _check_session(session: NewSession) -> None:
+    check_name("worker", session.worker)
+    check_name("tenant", session.tenant)
+    check_range("lease_ms", session.lease_ms, 1, MAX_LEASE_MS)
+    check_range("capacity", session.capacity, 0, MAX_INT)
+    check_range("pid", session.pid, 0, MAX_INT)
+    for field in ("host", "version", "build", "region", "labels", "tasks", "queues"):
+        text = getattr(session, field)
+        if text:
+            check_text(field, text, longest=MAX_TEXT)
 
 
 def _columns(session: NewSession) -> dict[str, object]:

@@ -46,12 +46,17 @@ RETURNING id, draining
 
 -- name: start
 -- Note that jobs have begun, once, and from now on count their time-outs.
+-- locks: queue rows by ascending id.
 -- postgres
+WITH l AS MATERIALIZED (
+    SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
+     WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session AND q.started_at IS NULL
+     ORDER BY q.id FOR UPDATE OF q
+)
 UPDATE queue q SET started_at = :now,
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
-  FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN job j ON j.id = i.id
- WHERE q.id = i.id AND q.fence = i.fence AND q.place = 1 AND q.session = i.session AND q.started_at IS NULL
+  FROM l JOIN job j ON j.id = l.id WHERE q.id = l.id
 -- sqlite
 UPDATE queue SET started_at = :now,
        deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END

@@ -236,6 +236,9 @@ SELECT job_id, finished_at, fence, 4, CASE outcome WHEN 0 THEN 'succeeded' WHEN 
 UNION ALL
 SELECT id, finished_at, fence, 5, state, CAST(NULL AS text), reason FROM windlass.jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
 UNION ALL
+-- A failure after which nothing was to follow: its job was dead, and has been retried by hand since.
+SELECT job_id, finished_at, fence, 5, 'dead', CAST(NULL AS text), reason FROM windlass.attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
+UNION ALL
 SELECT job_id, happened_at, CAST(NULL AS int), 3, kind, actor, reason FROM windlass.event;
 
 CREATE VIEW windlass.workers AS
@@ -464,6 +467,9 @@ SELECT job_id, finished_at, fence, 4, CASE outcome WHEN 0 THEN 'succeeded' WHEN 
   FROM attempts
 UNION ALL
 SELECT id, finished_at, fence, 5, state, NULL, reason FROM jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
+UNION ALL
+-- A failure after which nothing was to follow: its job was dead, and has been retried by hand since.
+SELECT job_id, finished_at, fence, 5, 'dead', NULL, reason FROM attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
 UNION ALL
 SELECT job_id, happened_at, NULL, 3, kind, actor, reason FROM event;
 

@@ -1,0 +1,160 @@
+-- name: i3_unique_keys
+-- I3: a live job with a unique key holds it; a key held while its job lives names a live job.
+-- both
+SELECT * FROM (
+    SELECT CAST(j.id AS text) AS subject, 'unique key ' || j.unique_key || ' is not held by this live job' AS detail
+      FROM job j WHERE j.unique_key IS NOT NULL
+       AND NOT EXISTS (SELECT 1 FROM dedup d WHERE d.job_id = j.id AND d.expires_at IS NULL AND d.key = j.unique_key)
+    UNION ALL
+    SELECT CAST(d.job_id AS text), 'unique key ' || d.key || ' is held by a job that is not live'
+      FROM dedup d WHERE d.expires_at IS NULL AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.job_id)
+    UNION ALL
+    SELECT CAST(j.id AS text), 'unique key ' || j.unique_key || ' is not marked on the place'
+      FROM job j JOIN queue q ON q.id = j.id WHERE j.unique_key IS NOT NULL AND q.flags & 4 = 0
+    UNION ALL
+    SELECT CAST(j.id AS text), 'unique key ' || j.unique_key || ' is not marked on the timer'
+      FROM job j JOIN timer t ON t.id = j.id WHERE j.unique_key IS NOT NULL AND t.flags & 4 = 0
+) v LIMIT :limit
+
+-- name: i4_one_end
+-- I4: a job ends once: in done or in dead, not in both, not while it lives, and once for each run.
+-- both
+SELECT * FROM (
+    SELECT CAST(d.id AS text) AS subject, 'in done and in dead' AS detail FROM dead d WHERE EXISTS (SELECT 1 FROM done x WHERE x.id = d.id)
+    UNION ALL
+    SELECT CAST(j.id AS text), 'live and in dead' FROM job j WHERE EXISTS (SELECT 1 FROM dead x WHERE x.id = j.id)
+    UNION ALL
+    SELECT CAST(j.id AS text), 'live and in done' FROM job j WHERE EXISTS (SELECT 1 FROM done x WHERE x.id = j.id)
+    UNION ALL
+    SELECT CAST(d.id AS text), 'ended more than once' FROM done d GROUP BY d.id HAVING count(*) > 1
+    UNION ALL
+    SELECT CAST(d.id AS text), 'in done with outcome ' || CAST(d.outcome AS text) FROM done d WHERE d.outcome NOT IN (0, 4, 7)
+) v LIMIT :limit
+
+-- name: i5_fences
+-- I5: a (job, fence) is given out once; no ended attempt has a higher fence than its job.
+-- both
+SELECT * FROM (
+    SELECT CAST(a.job_id AS text) AS subject, 'fence ' || CAST(a.fence AS text) || ' ended more than once' AS detail
+      FROM attempts a WHERE a.session IS NOT NULL GROUP BY a.job_id, a.fence HAVING count(*) > 1
+    UNION ALL
+    SELECT CAST(q.id AS text), 'fence ' || CAST(q.fence AS text) || ' is below that of an ended attempt'
+      FROM queue q WHERE EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = q.id AND a.fence > q.fence)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'fence ' || CAST(q.fence AS text) || ' is leased and has ended'
+      FROM queue q JOIN attempt a ON a.job_id = q.id AND a.fence = q.fence WHERE q.place = 1
+    UNION ALL
+    SELECT CAST(t.id AS text), 'fence ' || CAST(t.fence AS text) || ' is below that of an ended attempt'
+      FROM timer t WHERE EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence > t.fence)
+) v LIMIT :limit
+
+-- name: i10_attempts
+-- I10: no job has used more attempts, or lost more leases, than it has. A policy by error type may allow more attempts.
+-- both
+SELECT * FROM (
+    SELECT CAST(v.id AS text) AS subject,
+           'attempt ' || CAST(v.attempt AS text) || ' of ' || CAST(v.max_attempts AS text) || ', lost ' || CAST(v.lost AS text)
+           || ' of ' || CAST(v.max_lost AS text) AS detail
+      FROM jobs v
+     WHERE (v.attempt > v.max_attempts AND (v.retry IS NULL OR v.retry NOT LIKE '%by_error%')) OR v.lost > v.max_lost
+        OR (v.finished_at IS NULL AND v.lost >= v.max_lost) OR v.attempt < 0 OR v.lost < 0
+) v LIMIT :limit
+
+-- name: i12_pending
+-- I12: what is ready or leased waits for nobody; what is blocked waits for somebody.
+-- both
+SELECT CAST(q.id AS text) AS subject, 'place ' || CAST(q.place AS text) || ' with ' || CAST(q.pending AS text) || ' open parents' AS detail
+  FROM queue q WHERE (q.place IN (0, 1) AND q.pending <> 0) OR (q.place = 2 AND q.pending < 1) OR q.pending < 0 LIMIT :limit
+
+-- name: i15_limits
+-- I15: no queue has more leased jobs than its limit. (One lowered while more were running shows here until they end.)
+-- both
+SELECT * FROM (
+    SELECT o.tenant || '/' || o.queue AS subject,
+           CAST(count(*) AS text) || ' leased, limit ' || CAST(min(o.max_running) AS text) AS detail
+      FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue JOIN queue q ON q.lane = l.id AND q.place = 1
+     WHERE o.task = '' AND o.max_running IS NOT NULL
+     GROUP BY o.tenant, o.queue HAVING count(*) > min(o.max_running)
+) v LIMIT :limit
+
+-- name: i20_times
+-- I20: created, claimed, started and finished come in this order.
+-- both
+SELECT * FROM (
+    SELECT CAST(v.id AS text) AS subject, 'times of the job are out of order' AS detail
+      FROM jobs v WHERE v.created_at > v.claimed_at OR v.claimed_at > v.started_at OR v.started_at > v.finished_at
+          OR v.claimed_at > v.finished_at OR v.created_at > v.finished_at
+    UNION ALL
+    SELECT CAST(a.job_id AS text), 'times of attempt ' || CAST(a.fence AS text) || ' are out of order'
+      FROM attempt a WHERE a.claimed_at > a.started_at OR a.started_at > a.finished_at OR a.claimed_at > a.finished_at
+) v LIMIT :limit
+
+-- name: i21_one_place
+-- I21: a live job is one job row and exactly one place row.
+-- both
+SELECT * FROM (
+    SELECT CAST(j.id AS text) AS subject, 'a job without a place' AS detail FROM job j
+     WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = j.id)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'in queue without a job' FROM queue q WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = q.id)
+    UNION ALL
+    SELECT CAST(t.id AS text), 'in timer without a job' FROM timer t WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = t.id)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'in queue and in timer' FROM queue q WHERE EXISTS (SELECT 1 FROM timer t WHERE t.id = q.id)
+) v LIMIT :limit
+
+-- name: i22_leases
+-- I22: leased means a session, a fence and a claim time; a deadline from the told start on. Not leased means none of them.
+-- both
+SELECT * FROM (
+    SELECT CAST(q.id AS text) AS subject, 'leased without session, fence or claim time' AS detail
+      FROM queue q WHERE q.place = 1 AND (q.session IS NULL OR q.fence < 1 OR q.claimed_at IS NULL)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'leased by a session that does not exist'
+      FROM queue q WHERE q.place = 1 AND q.session IS NOT NULL AND NOT EXISTS (SELECT 1 FROM session s WHERE s.id = q.session)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'started, with a time-out and without a deadline'
+      FROM queue q JOIN job j ON j.id = q.id
+     WHERE q.place = 1 AND q.started_at IS NOT NULL AND j.timeout_s IS NOT NULL AND q.deadline_at IS NULL
+    UNION ALL
+    SELECT CAST(q.id AS text), 'not leased, with a session, claim, start or deadline' FROM queue q
+     WHERE q.place <> 1 AND (q.session IS NOT NULL OR q.claimed_at IS NOT NULL OR q.started_at IS NOT NULL OR q.deadline_at IS NOT NULL)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'cancel asked of a job that is not leased' FROM queue q WHERE q.place <> 1 AND q.flags & 2 = 2
+    UNION ALL
+    SELECT CAST(q.id AS text), 'unknown place ' || CAST(q.place AS text) FROM queue q WHERE q.place NOT IN (0, 1, 2, 3)
+) v LIMIT :limit
+
+-- name: pauses
+-- Pause: the bits that claims read say what the pauses say; what is held is paused, what is ready is not.
+-- both
+SELECT * FROM (
+    SELECT l.tenant || '/' || l.queue AS subject, 'lane ' || CAST(l.id AS text) || ' has pause bits ' || CAST(l.paused AS text) AS detail
+      FROM lane l
+     WHERE l.paused <> CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'queue' AND p.tenant = l.tenant AND p.name = l.queue)
+                            THEN 1 ELSE 0 END
+                       + CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'tenant' AND p.tenant = l.tenant) THEN 2 ELSE 0 END
+    UNION ALL
+    SELECT CAST(q.id AS text), 'ready and paused' FROM queue q WHERE q.place IN (0, 2) AND q.flags & 1 = 1
+    UNION ALL
+    SELECT CAST(q.id AS text), 'held and not paused' FROM queue q WHERE q.place = 3 AND q.flags & 1 = 0
+    UNION ALL
+    SELECT CAST(q.id AS text), 'paused, and nobody said so' FROM queue q
+     WHERE q.flags & 1 = 1 AND NOT EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'job' AND p.name = CAST(q.id AS text))
+    UNION ALL
+    SELECT CAST(t.id AS text), 'a paused timer, and nobody said so' FROM timer t
+     WHERE t.flags & 1 = 1 AND NOT EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'job' AND p.name = CAST(t.id AS text))
+) v LIMIT :limit
+
+-- name: references
+-- Every row names a lane that exists. (There are no foreign keys on hot tables.)
+-- both
+SELECT * FROM (
+    SELECT CAST(q.id AS text) AS subject, 'in queue, of no lane' AS detail FROM queue q WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = q.lane)
+    UNION ALL
+    SELECT CAST(t.id AS text), 'in timer, of no lane' FROM timer t WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = t.lane)
+    UNION ALL
+    SELECT CAST(d.id AS text), 'in done, of no lane' FROM done d WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = d.lane)
+    UNION ALL
+    SELECT CAST(d.id AS text), 'in dead, of no lane' FROM dead d WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = d.lane)
+) v LIMIT :limit

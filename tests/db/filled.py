@@ -1,0 +1,71 @@
+"""A PostgreSQL database with a hundred thousand rows in every place a job can lie in, for tests of plans.
+
+Twenty lanes of queue `full` hold the backlog; every lane has its share of ready, blocked and leased rows.
+Tables are filled at one stroke and autovacuum is off, so nobody has analysed them unless a test does.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+from tests.clock import START
+from tests.databases import Server, connected, create
+
+COUNT = 100_000
+LANES = 20
+SESSIONS = 1000
+DEAD_SESSIONS = 3
+LEASES_PER_SESSION = COUNT // SESSIONS
+DUE, PASSED = 3000, 300
+
+READY, BLOCKED, LEASED, TIMED, DONE, SESSION = range(1, 7)
+
+FIGURES = {
+    "count": COUNT,
+    "lanes": LANES,
+    "sessions": SESSIONS,
+    "dead_sessions": DEAD_SESSIONS,
+    "due": DUE,
+    "passed": PASSED,
+    "ready": READY,
+    "blocked": BLOCKED,
+    "leased": LEASED,
+    "timed": TIMED,
+    "done": DONE,
+    "session": SESSION,
+}
+
+
+def made(kind: int, n: int) -> UUID:
+    """Return the id of row `n` of a kind, as the statements above make it."""
+    return UUID(f"019b{n >> 16:04x}-{n & 0xFFFF:04x}-7000-8000-{kind:012x}")
+
+
+async def copy_filled(server: Server, name: str) -> str:
+    """Make a filled database and return its URL; the first test worker to come fills one, all others are copies."""
+    template = f"{server.prefix}_filled"
+    async with connected(server.url) as connection:
+        await connection.execute("SELECT pg_advisory_lock(hashtext($1))", template)
+        if not await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", template):
+            await create(server, "filling")
+            await fill(server.url_of("filling"))
+            # It gets its name when it is whole.
+            await connection.execute(f'ALTER DATABASE "{server.prefix}_filling" RENAME TO "{template}"')
+        await connection.execute(f'CREATE DATABASE "{server.prefix}_{name}" TEMPLATE "{template}"')
+    return server.url_of(name)
+
+
+async def fill(url: str) -> None:
+    """Fill the migrated, empty database at `url`."""
+    script = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+    async with connected(url) as connection:
+        await connection.execute(f"SET windlass.now = '{START.isoformat()}'")
+        await connection.execute(re.sub(r"(?<=[\s(\[,]):([a-z_]+)", lambda match: str(FIGURES[match[1]]), script))
+
+
+async def analyse(url: str) -> None:
+    """Let the planner know what is in the tables."""
+    async with connected(url) as connection:
+        await connection.execute("ANALYZE")

@@ -1,0 +1,165 @@
+"""Guards of handing out: place, pause, deadline, session, limits, and the lanes themselves."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, both, races, sql
+
+MUTANTS = (
+    Mutant(
+        "claim-place-not-tested-again",
+        (
+            sql("claim", "claim", "AND q.place = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
+            sql("claim", "claim", "WHERE q.id = slot.id AND q.place = 0", "WHERE q.id = slot.id", "postgres"),
+        ),
+        races("claims::rel_k2_claim_looks_again_after_its_lock"),
+        "I5: a job claimed by a rival meanwhile is not claimed again",
+    ),
+    Mutant(
+        "claim-waits-for-locks",
+        (sql("claim", "claim", "FOR UPDATE OF q SKIP LOCKED", "FOR UPDATE OF q", "postgres"),),
+        races("claims::rel_k2_claim_waits_for_nobody"),
+        "rule 6: a claim passes by what a rival has locked",
+    ),
+    Mutant(
+        "claim-keeps-the-fence",
+        (
+            sql("claim", "claim", "fence = q.fence + 1", "fence = greatest(q.fence, 1)", "postgres"),
+            sql("claim", "claim", "fence = fence + 1", "fence = max(fence, 1)", "sqlite"),
+        ),
+        races("reports::rel_x2_old_worker_reports_after_reclaim[*-complete]"),
+        "I5: each lease has its own, higher fence",
+    ),
+    Mutant(
+        "claim-from-a-paused-lane",
+        both("claim", "claim", "AND l.paused = 0", ""),
+        races("guards::paused_lane_hands_out_nothing", "claims::rel_x6_claim_beside_pause"),
+        "I11: nothing is handed out from a paused queue",
+    ),
+    Mutant(
+        "claim-back-from-a-paused-lane",
+        both("claim", "claim_back", "AND l.paused = 0", ""),
+        races("guards::paused_lane_hands_out_nothing"),
+        "I11: nothing is handed back from a paused queue",
+    ),
+    Mutant(
+        "claim-after-the-start-deadline",
+        both(
+            "claim",
+            "claim",
+            "AND (q.start_by IS NULL OR q.start_by > :now)",
+            "",
+            sqlite="AND (x.start_by IS NULL OR x.start_by > :now)",
+        ),
+        races("guards::claim_after_the_start_deadline"),
+        "I11: no start after the start deadline",
+    ),
+    Mutant(
+        "claim-by-the-dead",
+        both("claim", "claim", "AND s.state = 0", ""),
+        races("guards::claim_by_a_session_that_has_ended"),
+        "I6: only a live session gets a lease",
+    ),
+    Mutant(
+        "claim-back-by-the-dead",
+        both("claim", "claim_back", "AND s.state = 0", ""),
+        races("guards::claim_by_a_session_that_has_ended"),
+        "I6: only a live session gets a lease back",
+    ),
+    Mutant(
+        "claim-back-by-another",
+        (
+            sql("claim", "claim_back", "AND a.session = CAST(:session AS uuid)", "", "postgres"),
+            sql("claim", "claim_back", "AND a.session = :session", "", "sqlite"),
+        ),
+        races("guards::claim_back_by_another"),
+        "a retry kept for a worker is that worker's only",
+    ),
+    Mutant(
+        "claim-back-with-any-fence",
+        both("claim", "claim_back", "t.fence = i.fence AND", ""),
+        races("guards::claim_back_by_another"),
+        "K21: an old call does not lease the next attempt",
+    ),
+    Mutant(
+        "claim-below-the-hint",
+        (sql("claim", "claim", "AND q.rank >= w.hint", "", "postgres"),),
+        races("claims::rel_x20_slow_enqueue_below_the_hint"),
+        "a hint is obeyed until it is opened",
+    ),
+    Mutant(
+        "claim-by-a-client",
+        (Edit("queue/claim.py", "if not db.capabilities.claims:", "if db is None:"),),
+        races("sqlite_file::rel_x32_client_beside_a_server"),
+        "Q1: a program beside the server of a SQLite file does not claim",
+    ),
+    Mutant(
+        "limit-counted-before-the-lock",
+        (
+            Edit(
+                "queue/limits.py",
+                "        rows = await transaction.fetch(SQL.lock_queue, queue=queue)\n",
+                "        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n"
+                "        rows = await transaction.fetch(SQL.lock_queue, queue=queue)\n",
+            ),
+            Edit(
+                "queue/limits.py",
+                "            return []\n        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n",
+                "            return []\n",
+            ),
+        ),
+        races("limits::rel_x7_two_servers_one_limit"),
+        "M15, I15: look after the lock, not before",
+        only="postgres",
+    ),
+    Mutant(
+        "limit-not-locked",
+        (sql("limits", "lock_queue", "FOR UPDATE", "", "postgres"),),
+        races("limits::rel_x7_two_servers_one_limit"),
+        "I15: limits are decided under the lock of the queue's row",
+        only="postgres",
+    ),
+    Mutant(
+        "limit-not-counted",
+        (Edit("queue/limits.py", 'limit["max_running"] - running', 'limit["max_running"]'),),
+        races("limits::rel_x7_two_servers_one_limit"),
+        "I15: what runs counts against the limit",
+    ),
+    Mutant(
+        "limit-of-one-lane-only",
+        both("limits", "count_running", "l.queue = o.queue", "l.queue = o.queue AND l.id = o.id"),
+        races("limits::rel_x7_two_servers_one_limit"),
+        "I15: the limit of a queue counts over all its lanes",
+    ),
+    Mutant(
+        "rate-not-charged",
+        (Edit("queue/limits.py", 'if jobs and rows[0]["rate_per_s"] is not None:', "if not jobs and rows is None:"),),
+        races("guards::rate_is_charged"),
+        "I15: what was claimed is charged to the rate",
+    ),
+    Mutant(
+        "lane-made-without-lock",
+        (sql("lanes", "lock_tenant", "FOR UPDATE", "", "postgres"),),
+        races("claims::rel_x6_new_lane_beside_pause"),
+        "rule 5: making a lane meets pausing on the tenant's row",
+        only="postgres",
+    ),
+    Mutant(
+        "lane-paused-without-lock",
+        (sql("control", "lock_tenant_row", "FOR UPDATE", "", "postgres"),),
+        races("claims::rel_x6_new_lane_beside_pause"),
+        "rule 5: pausing meets making a lane on the tenant's row",
+        only="postgres",
+    ),
+    Mutant(
+        "lane-born-awake-in-a-paused-queue",
+        both("lanes", "make_lanes", "THEN 1 ELSE 0 END", "THEN 0 ELSE 0 END"),
+        races("claims::rel_x6_new_lane_beside_pause[*-queue]"),
+        "I11: a lane of a paused queue is born paused",
+    ),
+    Mutant(
+        "lane-born-awake-of-a-paused-tenant",
+        both("lanes", "make_lanes", "THEN 2 ELSE 0 END", "THEN 0 ELSE 0 END"),
+        races("claims::rel_x6_new_lane_beside_pause[*-tenant]"),
+        "I11: a lane of a paused tenant is born paused",
+    ),
+)

@@ -1,0 +1,78 @@
+"""Guards below the queue: migrations, partitions, poolers, lock time-outs, and the one SQLite file."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, races
+
+MUTANTS = (
+    Mutant(
+        "migration-with-other-content",
+        (Edit("db/migrate.py", "if by_number[number].checksum != checksum:", "if not checksum:"),),
+        races("strangers::migration_with_other_content"),
+        "a migration that was applied never changes",
+    ),
+    Mutant(
+        "migration-of-a-newer-program",
+        (
+            Edit(
+                "db/migrate.py",
+                "in sorted(applied.items()):",
+                "in sorted(item for item in applied.items() if item[0] in by_number):",
+            ),
+        ),
+        races("strangers::migration_of_a_newer_program"),
+        "an unknown schema is refused, never guessed at",
+    ),
+    Mutant(
+        "partitions-made-without-lock",
+        (
+            Edit(
+                "db/partitions.py", "await transaction.fetch(SQL.lock_partitions)", "await transaction.fetch(SQL.today)"
+            ),
+        ),
+        races("partitions::rel_x23_partitions_made_by_two"),
+        "X23: two servers may make the same partitions",
+    ),
+    Mutant(
+        "statements-kept-behind-a-pooler",
+        (Edit("db/postgres.py", "statement_cache_size=0 if self._pooled else 256", "statement_cache_size=256"),),
+        races("every_step::rel_k19_step_through_a_pooler[fail]"),
+        "K19, rule 18: nothing outlives a transaction behind a pooler",
+    ),
+    Mutant(
+        "no-lock-time-out",
+        (Edit("db/postgres.py", '    "lock_timeout": "1s",\n', ""),),
+        races("claims::rel_x24_claim_beside_ddl"),
+        "rule 20: nobody waits long for a lock",
+    ),
+    Mutant(
+        "two-servers-on-one-file",
+        (Edit("db/sqlite.py", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),),
+        races("sqlite_file::rel_x32_second_server_is_refused"),
+        "Q1: one process in the server's role per file",
+    ),
+    Mutant(
+        "clock-goes-back",
+        (Edit("db/sqlite.py", "max(self._now_us, to_us(self._clock()))", "to_us(self._clock())"),),
+        races("sqlite_file::rel_k10_clock_set_back"),
+        "Q3, K10: the clock of a SQLite file is monotone",
+    ),
+    Mutant(
+        "clock-goes-back-over-a-restart",
+        (Edit("db/sqlite.py", "self._now_us = self._ceiling_us", "self._now_us = 0"),),
+        races("sqlite_file::rel_k10_clock_set_back_over_a_restart"),
+        "Q3, K10: the clock of a SQLite file is monotone over restarts",
+    ),
+    Mutant(
+        "writer-left-in-a-transaction",
+        (
+            Edit(
+                "db/sqlite.py",
+                "await asyncio.shield(self._on_writer(self._writer.roll_back))",
+                "await asyncio.shield(self._on_writer(int))",
+            ),
+        ),
+        races("every_step::rel_k20_task_cancelled_anywhere[sqlite-fail]"),
+        "K20: a step that is cut off leaves nothing open",
+    ),
+)

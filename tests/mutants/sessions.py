@@ -1,0 +1,163 @@
+"""Guards of who lives: heartbeats, the declaration of death, rescue, and what a loss costs."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, both, races, sql
+
+MUTANTS = (
+    Mutant(
+        "dead-session-renewed",
+        both("workers", "renew", "AND s.state = 0", "", sqlite="AND session.state = 0"),
+        races("sessions::rel_x8_the_dead_stay_dead"),
+        "I6: a session declared dead never comes back",
+    ),
+    Mutant(
+        "death-without-expiry",
+        both("rescue", "declare_dead", "AND s.expires_at < :now", "", sqlite="AND expires_at < :now"),
+        races("sessions::rel_x9_worker_restarts_under_its_name"),
+        "I6: nobody is dead who was heard within its lease",
+    ),
+    Mutant(
+        "death-told-twice",
+        both("rescue", "declare_dead", "s.state = 0 AND", "", sqlite="state = 0 AND"),
+        races("sessions::rel_k6_who_did_it_is_told_by_the_rows"),
+        "K6: who has done it is told by the rows returned",
+    ),
+    Mutant(
+        "death-in-the-quiet-period",
+        both(
+            "rescue",
+            "declare_dead",
+            "AND p.unbroken_at + s.lease_ms * interval '1 millisecond' < :now",
+            "",
+            sqlite="AND p.unbroken_at + session.lease_ms * 1000 < :now",
+        ),
+        races("sessions::rel_k9_our_own_silence_is_not_the_workers_fault"),
+        "rule 14: our own silence is not the worker's fault",
+    ),
+    Mutant(
+        "pulse-without-gap",
+        both("rescue", "beat_pulse", "THEN :now ELSE p.unbroken_at END", "THEN p.unbroken_at ELSE p.unbroken_at END"),
+        races("sessions::rel_k9_our_own_silence_is_not_the_workers_fault"),
+        "rule 14: a gap between pulses begins a quiet period",
+    ),
+    Mutant(
+        "rescue-of-the-living",
+        both("rescue", "orphans", "s.state <> 0", "s.state >= 0"),
+        races("sessions::rel_k9_a_silent_worker_loses_its_job"),
+        "I6: only leases of sessions that ended are rescued",
+    ),
+    Mutant(
+        "rescue-waits-for-reports",
+        (sql("moves", "lock_free_leases", "FOR UPDATE OF q SKIP LOCKED", "FOR UPDATE OF q", "postgres"),),
+        races("sessions::rel_x1_rescue_waits_for_nobody"),
+        "rule 6: rescue passes by what is being reported",
+    ),
+    Mutant(
+        "young-leases-given-back",
+        (
+            sql(
+                "workers",
+                "old_leases",
+                "AND claimed_at <= :now - CAST(:older_ms AS bigint)",
+                "AND claimed_at <= :now + CAST(:older_ms AS bigint)",
+                "postgres",
+            ),
+            sql(
+                "workers",
+                "old_leases",
+                "AND claimed_at <= :now - :older_ms",
+                "AND claimed_at <= :now + :older_ms",
+                "sqlite",
+            ),
+        ),
+        races("reports::rel_x5_listed_or_young_leases_stay"),
+        "X5: a claim under way is not taken for a lost answer",
+    ),
+    Mutant(
+        "listed-leases-given-back",
+        (Edit("queue/workers.py", 'if (r["id"], r["fence"], r["session"]) not in own', "if own is not None"),),
+        races("reports::rel_x5_listed_or_young_leases_stay"),
+        "X5: what a worker names it keeps",
+    ),
+    Mutant(
+        "held-with-any-fence",
+        both("workers", "held", "q.fence = i.fence AND", "")
+        + both("workers", "held", "q.fence, q.session", "i.fence, q.session"),
+        races("reports::rel_k21_old_calls_all_bounce"),
+        "K21: a heartbeat for an old fence is told that it is lost",
+    ),
+    Mutant(
+        "held-by-any-session",
+        both("workers", "held", "AND q.session = i.session", "")
+        + both("workers", "held", "q.fence, q.session", "q.fence, i.session"),
+        races("sessions::rel_k5_sessions_of_one_name_are_told_apart"),
+        "K5: a heartbeat speaks for its own session",
+    ),
+    Mutant(
+        "start-with-any-fence",
+        both("workers", "start", "q.fence = i.fence AND", "", sqlite="queue.fence = i.fence AND"),
+        races("reports::rel_k21_old_calls_all_bounce"),
+        "K21: a start told for an old fence is not noted",
+    ),
+    Mutant(
+        "start-by-any-session",
+        both("workers", "start", "AND q.session = i.session", "", sqlite="AND queue.session = i.session"),
+        races("sessions::rel_k5_sessions_of_one_name_are_told_apart"),
+        "K5: only the session that holds a job tells its start",
+    ),
+    Mutant(
+        "start-told-again",
+        both("workers", "start", "AND q.started_at IS NULL", "", sqlite="AND queue.started_at IS NULL"),
+        races("guards::start_is_told_once"),
+        "I20: a job begins once in an attempt",
+    ),
+    Mutant(
+        "start-prolongs-a-cancel",
+        both("workers", "start", "WHEN q.flags & 2 = 2", "WHEN 1 = 2", sqlite="WHEN queue.flags & 2 = 2"),
+        races("guards::start_does_not_outlive_a_cancel"),
+        "rule 23: the grace of a cancel stands",
+    ),
+    Mutant(
+        "start-locks-in-another-order",
+        (sql("workers", "start", "ORDER BY q.id FOR UPDATE", "ORDER BY q.id DESC FOR UPDATE", "postgres"),),
+        races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[start]"),
+        "rule 6: one lock order",
+    ),
+    Mutant(
+        "loss-not-counted",
+        (
+            Edit(
+                "queue/moves.py",
+                "        attempt=loss.attempt,\n        lost=1,",
+                "        attempt=loss.attempt,\n        lost=0,",
+            ),
+        ),
+        races("guards::losses_are_counted_to_the_end"),
+        "M13, I10: every lost lease counts",
+    ),
+    Mutant(
+        "loss-uses-an-attempt",
+        (Edit("queue/retry.py", "kept = attempt if started else attempt - 1", "kept = attempt"),),
+        races("guards::losses_are_counted_to_the_end"),
+        "I10: a lease lost before its start uses no attempt",
+    ),
+    Mutant(
+        "losses-without-end",
+        (Edit("queue/retry.py", "if lost >= max_lost:", "if lost > max_lost:"),),
+        races("guards::losses_are_counted_to_the_end"),
+        "I10: at max_lost the job is dead",
+    ),
+    Mutant(
+        "loss-forgets-a-cancel",
+        (
+            Edit(
+                "queue/moves.py",
+                '    if lease.cancelling:\n        reason = "Its worker was lost',
+                '    if lease is None:\n        reason = "Its worker was lost',
+            ),
+        ),
+        races("guards::lost_while_cancelling"),
+        "I17: a cancel that was accepted is never forgotten",
+    ),
+)

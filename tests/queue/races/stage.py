@@ -1,0 +1,229 @@
+"""Where races are played: two servers on one database, a clock that stands still, workers and jobs on demand.
+
+On PostgreSQL the servers are two databases opened on one URL. A SQLite file has one server, so both are the same one
+there, used by two tasks; its writer takes them one after the other.
+Each scene has a queue and workers of its own, so that many can be played in one database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+
+from tests.clock import TestClock
+from tests.queue.races.pausing import Pausing
+from windlass.db import Database, Row, Statements
+from windlass.db.sqlfile import parse
+from windlass.ids import Ids
+from windlass.job import State
+from windlass.queue import claim as claims
+from windlass.queue import history, rescue, workers
+from windlass.queue.check import check
+from windlass.queue.claim import Claimed, Group, Want
+from windlass.queue.lanes import Lanes
+from windlass.queue.newjob import NewJob
+from windlass.queue.report import Complete, Fail, Release, Snooze
+from windlass.queue.submit import submit
+
+LEASE_MS = 30_000
+NEVER_MS = 10**12
+PATIENCE_S = 20
+"""Nothing here takes nearly as long; past it a race hangs."""
+
+WAITING = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND wait_event_type = 'Lock'
+"""
+
+LOOK = parse(
+    """
+-- name: queue
+-- The row of a job in queue.
+-- both
+SELECT * FROM queue WHERE id = :id
+-- name: timer
+-- The row of a job in timer.
+-- both
+SELECT * FROM timer WHERE id = :id
+-- name: job
+-- The row of a live job.
+-- both
+SELECT * FROM job WHERE id = :id
+-- name: attempts
+-- What the ended attempts of a job left.
+-- both
+SELECT * FROM attempts WHERE job_id = :id ORDER BY fence
+-- name: session
+-- The row of a session.
+-- both
+SELECT * FROM session WHERE id = :id
+""",
+    origin="stage.py",
+)
+
+
+def no_jitter() -> float:
+    """Return the chance that adds nothing."""
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A queue of its own with one worker; `leases` is what the worker holds, `ids` all jobs made."""
+
+    queue: str
+    worker: str
+    session: UUID
+    ids: list[UUID] = field(default_factory=list)
+    leases: list[Claimed] = field(default_factory=list)
+
+    @property
+    def lease(self) -> Claimed:
+        """The one lease."""
+        [lease] = self.leases
+        return lease
+
+    @property
+    def id(self) -> UUID:
+        """The one job."""
+        [job_id] = self.ids
+        return job_id
+
+    def complete(self, **fields: Any) -> Complete:
+        """Return the report that the one lease succeeded."""
+        return Complete(**self._named(fields))
+
+    def fail(self, **fields: Any) -> Fail:
+        """Return the report that the one lease failed."""
+        return Fail(**self._named(fields))
+
+    def release(self, **fields: Any) -> Release:
+        """Return the report that gives the one lease back."""
+        return Release(**self._named(fields))
+
+    def snooze(self, **fields: Any) -> Snooze:
+        """Return the report that puts the one lease off."""
+        return Snooze(**self._named({"delay_ms": 60_000} | fields))
+
+    def _named(self, fields: dict[str, Any]) -> dict[str, Any]:
+        lease = self.lease
+        return {"job_id": lease.id, "fence": lease.fence, "worker": self.worker, "session": self.session} | fields
+
+
+class Stage:
+    """Two servers, a clock, and the means to make scenes and look at what became of them."""
+
+    def __init__(self, clock: TestClock, servers: Sequence[Database], watcher: asyncpg.Connection[Any] | None) -> None:
+        self.clock = clock
+        self.servers = servers
+        self.ids = Ids(clock)
+        self.lanes = Lanes()
+        self._watcher = watcher
+        self._numbers = itertools.count(1)
+
+    @property
+    def db(self) -> Database:
+        """The first server, for what is not part of the race."""
+        return self.servers[0]
+
+    @property
+    def many(self) -> bool:
+        """Whether there are really several servers."""
+        return self._watcher is not None
+
+    async def scene(self, jobs: int = 1, **fields: Any) -> Scene:
+        """Return a new queue with `jobs` ready jobs and a worker that holds nothing."""
+        number = next(self._numbers)
+        scene = Scene(f"queue-{number}", f"worker-{number}", await self.worker(f"worker-{number}"))
+        return Scene(scene.queue, scene.worker, scene.session, await self.submit(scene.queue, jobs, **fields))
+
+    async def leased(self, jobs: int = 1, *, started: bool = False, **fields: Any) -> Scene:
+        """Return a new queue whose worker holds all its `jobs`, and has told their start if so wished."""
+        scene = await self.scene(jobs, **fields)
+        leases = await self.claim(self.db, scene.queue, scene.session, jobs)
+        assert len(leases) == jobs
+        if started:
+            held = [workers.Held(lease.id, lease.fence, started=True) for lease in leases]
+            await workers.heartbeat(self.db, [workers.Beat(scene.session, held)])
+        return Scene(scene.queue, scene.worker, scene.session, scene.ids, leases)
+
+    async def worker(self, name: str, *, tenant: str = "default") -> UUID:
+        """Register a worker and return its session."""
+        session = uuid4()
+        await workers.register(
+            self.db, workers.NewSession(id=session, worker=name, tenant=tenant, lease_ms=LEASE_MS, capacity=1000)
+        )
+        return session
+
+    def job(self, queue: str, **fields: Any) -> NewJob:
+        """Return a job to submit."""
+        values: dict[str, Any] = {"id": self.ids.new(), "task": "task", "queue": queue} | fields
+        return NewJob(**values)
+
+    async def submit(self, queue: str, jobs: int = 1, **fields: Any) -> list[UUID]:
+        """Store jobs and return their ids."""
+        if not jobs:
+            return []
+        made = [self.job(queue, **fields) for _ in range(jobs)]
+        return [answer.id for answer in await submit(self.db, self.lanes, made)]
+
+    async def claim(
+        self, db: Statements, queue: str, session: UUID, count: int = 1, *, hint: int = claims.OPEN_HINT
+    ) -> list[Claimed]:
+        """Claim from all lanes of a queue; the lanes are looked up on the first server."""
+        lanes = await self.lanes.serving(self.db, "default", [queue], tasks=None, labels=[])
+        return await claims.claim(db, [Group([Want(lane.id, hint=hint) for lane in lanes], [session] * count)])
+
+    async def get(self, job_id: UUID) -> history.Job:
+        """Return a job as it is now."""
+        return await history.get(self.db, job_id, tenant="default")
+
+    async def state(self, job_id: UUID) -> State:
+        """Return the state of a job."""
+        return (await self.get(job_id)).state
+
+    async def bytes_of(self, job_id: UUID) -> dict[str, list[dict[str, Any]]]:
+        """Return every row that a job has, to be compared with what it is later."""
+        looks = ("queue", "timer", "job", "attempts")
+        return {name: [dict(row) for row in await self.db.fetch(LOOK[name], id=job_id)] for name in looks}
+
+    async def session_row(self, session: UUID) -> Row:
+        """Return the row of a session."""
+        [row] = await self.db.fetch(LOOK["session"], id=session)
+        return row
+
+    async def lapse(self) -> None:
+        """Let the leases of all workers run out, while rescue has been awake all the time."""
+        await self.db.fetch(rescue.SQL.beat_pulse, gap_ms=NEVER_MS)
+        self.clock.advance(LEASE_MS / 1000 + 1)
+
+    async def rescue(self, db: Statements) -> rescue.Rescued:
+        """Run the rescue, which takes no silence of its own for a gap."""
+        return await rescue.rescue(db, chance=no_jitter, gap_ms=NEVER_MS)
+
+    async def sound(self) -> None:
+        """Fail unless every invariant holds."""
+        assert [] == await check(self.db)
+
+    async def waiting(self) -> int:
+        """Return how many connections wait for a lock, on PostgreSQL."""
+        assert self._watcher is not None
+        return int(await self._watcher.fetchval(WAITING))
+
+    async def until_parked(self, task: asyncio.Task[Any], holder: Pausing, asker: Pausing) -> bool:
+        """Return when `task`, which uses `asker`, is done or waits for what `holder` has; whether it waits."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not task.done():
+                if self.many:
+                    if await self.waiting():
+                        return True
+                elif holder.inside and asker.entering:
+                    return True
+                await asyncio.sleep(0)
+        return False

@@ -1,0 +1,291 @@
+"""Every step of `queue/` that writes, with a scene on which it has something to do and what it must have done.
+
+For tests that put every step through the same trouble: a pooler, a killed connection, a cancelled task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import uuid4
+
+from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
+from windlass.db import Database
+from windlass.errors import Conflict
+from windlass.ids import Ids
+from windlass.job import State
+from windlass.queue import claim as claims
+from windlass.queue import control, deadletters, deadlines, history, lanes, limits, retention, timers, workers
+from windlass.queue.control import Actor
+from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.report import Report, report
+from windlass.queue.retry import PRESETS
+from windlass.queue.submit import submit
+
+ME = Actor("me", "for a test")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: how its scene is made, what it does there, and the state its job is in afterwards."""
+
+    prepare: Callable[[Stage], Awaitable[Scene]]
+    act: Callable[[Stage, Database, Scene], Awaitable[object]]
+    after: State
+
+
+async def ready(stage: Stage) -> Scene:
+    """Return a scene with one ready job."""
+    return await stage.scene()
+
+
+async def leased(stage: Stage) -> Scene:
+    """Return a scene with one lease."""
+    return await stage.leased(unique_key=f"unique-{stage.ids.new()}")
+
+
+async def lapsed(stage: Stage) -> Scene:
+    """Return a scene whose worker has not been heard for its lease."""
+    scene = await stage.leased(started=True)
+    await stage.lapse()
+    return scene
+
+
+async def unlisted(stage: Stage) -> Scene:
+    """Return a scene with a lease so old that a heartbeat must name it."""
+    scene = await stage.leased()
+    stage.clock.advance(workers.UNLISTED_MS / 1000)
+    return scene
+
+
+async def overdue(stage: Stage) -> Scene:
+    """Return a scene whose job has run past its time-out."""
+    scene = await stage.leased(started=True, timeout_s=1)
+    stage.clock.advance(workers.TIMEOUT_GRACE_MS / 1000 + 2)
+    return scene
+
+
+async def due(stage: Stage) -> Scene:
+    """Return a scene whose timer is due."""
+    scene = await stage.scene(delay_ms=1000)
+    stage.clock.advance(2)
+    return scene
+
+
+async def too_late(stage: Stage) -> Scene:
+    """Return a scene whose job was not started in time."""
+    scene = await stage.scene(start_by=stage.clock.now() + timedelta(seconds=1))
+    stage.clock.advance(2)
+    return scene
+
+
+async def kept(stage: Stage) -> Scene:
+    """Return a scene whose job has failed and is kept for its worker."""
+    scene = await stage.leased(retry=PRESETS["stepped"])
+    await report(stage.db, [scene.fail()], chance=no_jitter)
+    return scene
+
+
+async def dead(stage: Stage) -> Scene:
+    """Return a scene whose job is dead."""
+    scene = await stage.leased(unique_key=f"unique-{stage.ids.new()}")
+    await report(stage.db, [scene.fail(retryable=False)], chance=no_jitter)
+    return scene
+
+
+async def cancelled(stage: Stage) -> Scene:
+    """Return a scene whose job was cancelled."""
+    scene = await stage.scene()
+    await control.cancel(stage.db, scene.ids, tenant="default", actor=ME)
+    return scene
+
+
+async def cancelling(stage: Stage) -> Scene:
+    """Return a scene whose worker was told to stop."""
+    scene = await stage.leased()
+    await control.cancel(stage.db, scene.ids, tenant="default", actor=ME)
+    return scene
+
+
+async def held(stage: Stage) -> Scene:
+    """Return a scene whose job is paused until a time that has come."""
+    scene = await stage.scene()
+    until = stage.clock.now() + timedelta(seconds=1)
+    await control.pause_job(stage.db, scene.id, tenant="default", actor=ME, until=until)
+    stage.clock.advance(2)
+    return scene
+
+
+async def limited(stage: Stage) -> Scene:
+    """Return a scene whose queue has limits of every kind."""
+    scene = await stage.scene()
+    await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=1, rate_per_s=1.0, burst=5)
+    return scene
+
+
+async def resubmit(stage: Stage, db: Database, scene: Scene) -> object:
+    """Submit a job with keys twice, as a caller does who got no answer."""
+    jobs = [stage.job(scene.queue, idempotency_key=scene.queue, unique_key=scene.queue) for _ in range(2)]
+    await submit(db, Lanes(), jobs[:1])
+    other = stage.job(scene.queue, unique_key=scene.queue, idempotency_key=f"{scene.queue}-b")
+    return await submit(db, Lanes(), [*jobs[1:], other])
+
+
+async def serve(stage: Stage, db: Database, scene: Scene) -> object:
+    """Look up lanes as a server does, and claim for a bare caller."""
+    served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
+    wants = [claims.Want(lane.id) for lane in served]
+    ids = Ids(stage.clock)
+    return await workers.claim_bare(db, ids, wants, count=3, worker="bare", tenant="default", lease_ms=LEASE_MS)
+
+
+async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
+    """Claim from a limited queue."""
+    own = LaneName("default", scene.queue)
+    queue = (await Lanes().resolve(db, [own]))[own].id
+    served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
+    return await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)
+
+
+async def beat(_: Stage, db: Database, scene: Scene) -> object:
+    """Tell that the job has begun."""
+    begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True)]
+    return await workers.heartbeat(db, [workers.Beat(scene.session, begun, busy=1, skew_ms=5)])
+
+
+async def register_and_drain(stage: Stage, db: Database, scene: Scene) -> object:
+    """Let another worker come, be asked to leave, and say goodbye."""
+    session = uuid4()
+    await workers.register(db, workers.NewSession(id=session, worker=f"{scene.worker}-b"))
+    await workers.drain(db, tenant="default", worker=f"{scene.worker}-b")
+    await workers.close(db, session, reason="done")
+    await workers.forget_ended(db, keep_ms=10**10)
+    return await claim_limited(stage, db, scene)
+
+
+async def pause_and_resume(_: Stage, db: Database, scene: Scene) -> object:
+    """Pause and resume the queue and the tenant, and pause the job."""
+    queue = LaneName("default", scene.queue)
+    await control.pause_queue(db, Lanes(), queue, actor=ME)
+    await control.pause_tenant(db, "default", actor=ME)
+    await control.resume_tenant(db, "default")
+    await control.resume_queue(db, queue)
+    return await control.pause_job(db, scene.id, tenant="default", actor=ME)
+
+
+async def pause_timer(_: Stage, db: Database, scene: Scene) -> object:
+    """Pause and resume a timer, and look when the next is due."""
+    await control.pause_job(db, scene.id, tenant="default", actor=ME)
+    await control.resume_job(db, scene.id, tenant="default", actor=ME)
+    return await timers.next_due_at(db)
+
+
+async def look(stage: Stage, db: Database, scene: Scene) -> object:
+    """Read everything that can be read of a job."""
+    await history.attempts(db, scene.id, tenant="default")
+    await history.timeline(db, scene.id, tenant="default")
+    await history.counts(db, tenant="default", since=stage.clock.now())
+    return await history.find(db, history.Filter(tenant="default", queue=scene.queue))
+
+
+async def put_off(stage: Stage, db: Database, scene: Scene) -> object:
+    """Move a waiting job to another time and priority."""
+    at = stage.clock.now() + timedelta(hours=1)
+    return await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, run_at=at, priority=3)
+
+
+async def configure(_: Stage, db: Database, scene: Scene) -> object:
+    """Set a limit on the queue."""
+    await lanes.configure(db, LaneName("default", scene.queue), max_running=5)
+    return None
+
+
+async def repeat(_: Stage, db: Database, scene: Scene) -> object:
+    """Report twice, as a worker does that got no answer."""
+    await report(db, [scene.complete()], chance=no_jitter)
+    return await report(db, [scene.complete()], chance=no_jitter)
+
+
+async def refuse_change(stage: Stage, db: Database, scene: Scene) -> object:
+    """Try to change a job that is leased."""
+    try:
+        return await put_off(stage, db, scene)
+    except Conflict:
+        return None
+
+
+async def sweep(stage: Stage, db: Database, scene: Scene) -> object:
+    """Run retention, and remove a dead job."""
+    await retention.sweep(db, days=365, dead_days=365)
+    return await stage.claim(db, scene.queue, scene.session)
+
+
+async def replay(stage: Stage, db: Database, scene: Scene) -> object:
+    """Replay a dead job, and purge one that is not there."""
+    await deadletters.purge(db, [uuid4()], tenant="default")
+    return await deadletters.replay(db, Lanes(), stage.ids, scene.id, tenant="default", actor=ME)
+
+
+def saying(say: Callable[[Scene], Report]) -> Callable[[Stage, Database, Scene], Awaitable[object]]:
+    """Return the act of sending a report."""
+
+    async def act(_: Stage, db: Database, scene: Scene) -> object:
+        return await report(db, [say(scene)], chance=no_jitter)
+
+    return act
+
+
+STEPS = {
+    "submit": Step(ready, resubmit, State.QUEUED),
+    "claim": Step(ready, lambda stage, db, scene: stage.claim(db, scene.queue, scene.session), State.ASSIGNED),
+    "claim_bare": Step(ready, serve, State.ASSIGNED),
+    "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
+    "claim_back": Step(
+        kept,
+        lambda _, db, scene: claims.claim_back(db, [(scene.id, scene.lease.fence)], session=scene.session),
+        State.ASSIGNED,
+    ),
+    "start": Step(leased, beat, State.RUNNING),
+    "give_back": Step(
+        unlisted, lambda _, db, scene: workers.heartbeat(db, [workers.Beat(scene.session, [])]), State.QUEUED
+    ),
+    "register": Step(limited, register_and_drain, State.ASSIGNED),
+    "close": Step(leased, lambda _, db, scene: workers.close(db, scene.session, reason="drain"), State.QUEUED),
+    "complete": Step(leased, saying(lambda scene: scene.complete(result="1")), State.SUCCEEDED),
+    "repeat": Step(leased, repeat, State.SUCCEEDED),
+    "confirm_cancel": Step(cancelling, saying(lambda scene: scene.fail()), State.CANCELLED),
+    "configure": Step(ready, configure, State.QUEUED),
+    "fail": Step(leased, saying(lambda scene: scene.fail(error="no")), State.SCHEDULED),
+    "die": Step(leased, saying(lambda scene: scene.fail(retryable=False)), State.DEAD),
+    "snooze": Step(leased, saying(lambda scene: scene.snooze()), State.SCHEDULED),
+    "release": Step(leased, saying(lambda scene: scene.release()), State.QUEUED),
+    "rescue": Step(lapsed, lambda stage, db, _: stage.rescue(db), State.QUEUED),
+    "end_overdue": Step(overdue, lambda _, db, __: deadlines.end_overdue(db, chance=no_jitter), State.SCHEDULED),
+    "expire": Step(too_late, lambda _, db, __: deadlines.expire(db), State.EXPIRED),
+    "promote": Step(due, lambda _, db, __: timers.promote(db), State.QUEUED),
+    "cancel": Step(
+        ready, lambda _, db, scene: control.cancel(db, scene.ids, tenant="default", actor=ME), State.CANCELLED
+    ),
+    "cancel_leased": Step(
+        leased, lambda _, db, scene: control.cancel(db, scene.ids, tenant="default", actor=ME), State.CANCELLING
+    ),
+    "change": Step(ready, put_off, State.SCHEDULED),
+    "refuse_change": Step(leased, refuse_change, State.ASSIGNED),
+    "change_timer": Step(due, put_off, State.SCHEDULED),
+    "pause": Step(ready, pause_and_resume, State.QUEUED),
+    "pause_timer": Step(due, pause_timer, State.SCHEDULED),
+    "resume": Step(
+        held, lambda _, db, scene: control.resume_job(db, scene.id, tenant="default", actor=ME), State.QUEUED
+    ),
+    "resume_due": Step(held, lambda _, db, __: control.resume_due(db), State.QUEUED),
+    "replay": Step(dead, replay, State.DEAD),
+    "retry": Step(
+        dead, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
+    ),
+    "retry_cancelled": Step(
+        cancelled, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
+    ),
+    "look": Step(cancelled, look, State.CANCELLED),
+    "sweep": Step(ready, sweep, State.ASSIGNED),
+}

@@ -1,0 +1,347 @@
+"""Races about handing out: no job twice, none that was taken back, none beyond a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tests.databases import connected
+from tests.queue.races.orders import Race
+from tests.queue.races.pausing import COMMIT, Pausing
+from tests.queue.races.stage import PATIENCE_S, Scene, Stage, no_jitter
+from tests.queue.races.test_reports import good
+from windlass.db import Database
+from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
+from windlass.job import State
+from windlass.queue import claim as claims
+from windlass.queue import control, deadlines, timers
+from windlass.queue.claim import Claimed
+from windlass.queue.control import Actor, Cancelled
+from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.report import report
+from windlass.queue.retry import PRESETS
+from windlass.queue.submit import submit
+
+GATE = 20
+
+
+class Noted(Scene):
+    """A scene that notes whether the rival's act had ended when the claim began."""
+
+    ended = False
+    begun_after = False
+
+
+def noted(scene: Scene) -> Noted:
+    """Return the scene with room for notes."""
+    return Noted(**vars(scene))
+
+
+def note(scene: Noted, **notes: bool) -> None:
+    """Keep notes on a scene."""
+    for name, value in notes.items():
+        object.__setattr__(scene, name, value)
+
+
+@pytest.fixture(params=["queue", "tenant"])
+def pause(request: pytest.FixtureRequest) -> str:
+    """What is paused."""
+    return str(request.param)
+
+
+async def test_rel_x6_claim_beside_pause(stage: Stage) -> None:
+    """A claim begun after a pause has committed takes nothing; one begun before may."""
+
+    async def prepare() -> Noted:
+        return noted(await stage.scene())
+
+    async def claim(db: Database, scene: Noted) -> list[Claimed]:
+        note(scene, begun_after=scene.ended)
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def pause_it(db: Database, scene: Noted) -> None:
+        await control.pause_queue(db, Lanes(), LaneName("default", scene.queue), actor=Actor())
+        note(scene, ended=True)
+
+    async def judge(scene: Noted, leases: list[Claimed] | WindlassError, _: WindlassError | None) -> None:
+        assert not (scene.begun_after and good(leases))
+        assert await stage.state(scene.id) is (State.ASSIGNED if good(leases) else State.QUEUED)
+        assert [] == await stage.claim(stage.servers[-1], scene.queue, scene.session)
+
+    await Race(prepare, claim, pause_it, judge).in_every_order(stage)
+
+
+async def test_rel_x6_claim_beside_pause_of_the_job(stage: Stage) -> None:
+    """A job is paused or claimed, or both when it was claimed first; held, nobody gets it."""
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def pause_it(db: Database, scene: Scene) -> State:
+        return await control.pause_job(db, scene.id, tenant="default", actor=Actor())
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, state: State | WindlassError) -> None:
+        job = await stage.get(scene.id)
+        assert job.paused
+        assert job.state is good(state) is (State.ASSIGNED if good(leases) else State.QUEUED)
+        assert [] == await stage.claim(stage.servers[-1], scene.queue, scene.session)
+
+    await Race(stage.scene, claim, pause_it, judge).in_every_order(stage)
+
+
+async def test_rel_x6_claim_beside_cancel(stage: Stage) -> None:
+    """A cancel that ended a waiting job keeps it from ever starting; a leased one is told to stop."""
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def cancel(db: Database, scene: Scene) -> Cancelled | JobFinished | NotFound:
+        [answer] = await control.cancel(db, [scene.id], tenant="default", actor=Actor())
+        return answer
+
+    async def judge(
+        scene: Scene,
+        leases: list[Claimed] | WindlassError,
+        found: Cancelled | JobFinished | NotFound | WindlassError,
+    ) -> None:
+        state = State.CANCELLING if good(leases) else State.CANCELLED
+        assert found == Cancelled(scene.id, state)
+        assert await stage.state(scene.id) is state
+
+    await Race(stage.scene, claim, cancel, judge).in_every_order(stage)
+
+
+async def test_rel_x6_new_lane_beside_pause(stage: Stage, pause: str) -> None:
+    """A lane made while its queue or tenant is being paused is paused too, whoever comes first."""
+    numbers = iter(range(1000))
+
+    async def prepare() -> LaneName:
+        name = LaneName(f"tenant-{next(numbers)}", "queue", "first")
+        await Lanes().resolve(stage.db, [name])
+        return name
+
+    async def make(db: Database, name: LaneName) -> int:
+        new = LaneName(name.tenant, name.queue, "second")
+        return (await Lanes().resolve(db, [new]))[new].id
+
+    async def pause_it(db: Database, name: LaneName) -> None:
+        if pause == "queue":
+            await control.pause_queue(db, Lanes(), name, actor=Actor())
+        else:
+            await control.pause_tenant(db, name.tenant, actor=Actor())
+
+    async def judge(name: LaneName, lane: int | WindlassError, _: WindlassError | None) -> None:
+        session = await stage.worker("worker", tenant=name.tenant)
+        await submit(stage.db, Lanes(), [stage.job("queue", tenant=name.tenant, task="second")])
+        group = claims.Group([claims.Want(good(lane))], [session])
+        assert [] == await claims.claim(stage.db, [group])
+
+    await Race(prepare, make, pause_it, judge).in_every_order(stage)
+
+
+async def test_rel_x6_new_lane_beside_resume(stage: Stage, pause: str) -> None:
+    """A lane made while its queue or tenant is being resumed is not left paused."""
+    numbers = iter(range(1000))
+
+    async def prepare() -> LaneName:
+        name = LaneName(f"tenant-{next(numbers)}", "queue", "first")
+        await Lanes().resolve(stage.db, [name])
+        if pause == "queue":
+            await control.pause_queue(stage.db, Lanes(), name, actor=Actor())
+        else:
+            await control.pause_tenant(stage.db, name.tenant, actor=Actor())
+        return name
+
+    async def make(db: Database, name: LaneName) -> None:
+        await Lanes().resolve(db, [LaneName(name.tenant, name.queue, "second")])
+
+    async def resume(db: Database, name: LaneName) -> bool:
+        if pause == "queue":
+            return await control.resume_queue(db, name)
+        return await control.resume_tenant(db, name.tenant)
+
+    async def judge(name: LaneName, _: WindlassError | None, resumed: bool | WindlassError) -> None:
+        made = await Lanes().serving(stage.db, name.tenant, ["queue"], tasks=None, labels=[])
+        assert good(resumed)
+        assert [(lane.name.task, lane.paused) for lane in made] == [("first", 0), ("second", 0)]
+
+    await Race(prepare, make, resume, judge).in_every_order(stage)
+
+
+async def test_rel_k2_two_claims_of_one_job(stage: Stage) -> None:
+    """Two claims of one job, in every order: one gets it, its fence and attempt rise by one, nobody waits."""
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def judge(scene: Scene, left: list[Claimed] | WindlassError, right: list[Claimed] | WindlassError) -> None:
+        [lease] = good(left) + good(right)
+        job = await stage.get(scene.id)
+        assert (lease.fence, lease.attempt) == (job.fence, job.attempt) == (1, 1)
+
+    await Race(stage.scene, claim, claim, judge).in_every_order(stage)
+
+
+async def test_rel_k2_claim_waits_for_nobody(postgres_stage: Stage) -> None:
+    """A claim passes by rows that a rival has locked, and takes what is free."""
+    scene = await postgres_stage.scene(2)
+    rival = Pausing(postgres_stage.servers[0])
+    point = rival.hold_before(COMMIT)
+    held = asyncio.create_task(postgres_stage.claim(rival, scene.queue, scene.session))
+    await point.reached.wait()
+
+    async with asyncio.timeout(PATIENCE_S):
+        got = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session, 2)
+    point.release()
+
+    assert {lease.id for lease in [*got, *await held]} == set(scene.ids)
+    assert len(got) == 1
+
+
+async def test_rel_k2_claim_looks_again_after_its_lock(postgres_stage: Stage, postgres_url: str) -> None:
+    """A job claimed by a rival between a claim's look and its lock is not claimed a second time."""
+    scene = await postgres_stage.scene()
+    source = claims.SQL.claim.postgres_source
+    gate = f"gate AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({GATE})), best AS MATERIALIZED ("
+    looked = "     WHERE h.rn <= h.size"
+    assert source.count("best AS MATERIALIZED (") == source.count(looked) == 1
+    text = source.replace("best AS MATERIALIZED (", gate).replace(looked, f"{looked} AND EXISTS (SELECT 1 FROM gate)")
+    slow = Pausing(postgres_stage.servers[0], instead={"claim": replace(claims.SQL.claim, postgres_source=text)})
+    async with connected(postgres_url) as keeper:
+        await keeper.execute(f"SELECT pg_advisory_lock({GATE})")
+        late = asyncio.create_task(postgres_stage.claim(slow, scene.queue, scene.session))
+        assert await postgres_stage.until_parked(late, slow, slow)
+
+        [lease] = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session)
+        await keeper.execute(f"SELECT pg_advisory_unlock({GATE})")
+
+        assert [] == await late
+    job = await postgres_stage.get(scene.id)
+    assert (job.fence, job.attempt) == (lease.fence, lease.attempt) == (1, 1)
+    await postgres_stage.sound()
+
+
+async def test_rel_k2_expiry_beside_claim(stage: Stage) -> None:
+    """At its start deadline a job expires or was claimed before; never both."""
+
+    async def prepare() -> Scene:
+        return await stage.scene(start_by=stage.clock.now() + timedelta(seconds=5))
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def expire(db: Database, _: Scene) -> list[UUID]:
+        stage.clock.advance(6)
+        return await deadlines.expire(db)
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, ended: list[UUID] | WindlassError) -> None:
+        assert bool(good(leases)) != (scene.id in good(ended)) or (
+            # The expiry passed by a row that the claim had locked, and the claim found it late: next time.
+            not good(leases) and await stage.state(scene.id) is State.QUEUED
+        )
+
+    await Race(prepare, claim, expire, judge).in_every_order(stage)
+
+
+async def test_rel_k2_claim_back_beside_promotion(stage: Stage) -> None:
+    """A retry kept for its worker is claimed back by it or promoted for all, never both."""
+
+    async def prepare() -> Scene:
+        scene = await stage.leased(retry=PRESETS["stepped"])
+        [answer] = await report(stage.db, [scene.fail()], chance=no_jitter)
+        assert answer.prefer_same_worker
+        stage.clock.advance(11)
+        return scene
+
+    async def back(db: Database, scene: Scene) -> list[Claimed]:
+        return await claims.claim_back(db, [(scene.id, scene.lease.fence)], session=scene.session)
+
+    async def promote(db: Database, _: Scene) -> list[timers.Promoted]:
+        return await timers.promote(db)
+
+    async def judge(
+        scene: Scene, leases: list[Claimed] | WindlassError, due: list[timers.Promoted] | WindlassError
+    ) -> None:
+        promoted = scene.id in [timer.id for timer in good(due)]
+        assert len(good(leases)) + promoted == 1
+        job = await stage.get(scene.id)
+        assert (job.state, job.fence) == ((State.QUEUED, 1) if promoted else (State.ASSIGNED, 2))
+
+    await Race(prepare, back, promote, judge).in_every_order(stage)
+
+
+async def test_rel_x6_claim_beside_change(stage: Stage) -> None:
+    """A waiting job is changed before it is claimed, or the change is refused because it is leased."""
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session)
+
+    async def change(db: Database, scene: Scene) -> State:
+        return await control.change(db, stage.lanes, scene.id, tenant="default", actor=Actor(), priority=5)
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, state: State | WindlassError) -> None:
+        job = await stage.get(scene.id)
+        if isinstance(state, WindlassError):
+            assert isinstance(state, Conflict)
+            assert (job.state, job.priority) == (State.ASSIGNED, 0)
+        else:
+            assert job.priority == 5
+            assert job.state is (State.ASSIGNED if good(leases) else State.QUEUED)
+
+    await Race(stage.scene, claim, change, judge).in_every_order(stage)
+
+
+async def test_rel_x20_slow_enqueue_below_the_hint(postgres_stage: Stage) -> None:
+    """A job that commits after the hint has passed its rank is found when the hint is opened again."""
+    scene = await postgres_stage.scene(0)
+    slow = Pausing(postgres_stage.servers[0])
+    job = postgres_stage.job(scene.queue)
+    await postgres_stage.lanes.resolve(postgres_stage.db, [job.lane])
+    point = slow.hold_before(COMMIT)
+    enqueued = asyncio.create_task(submit(slow, postgres_stage.lanes, [job]))
+    await point.reached.wait()
+    postgres_stage.clock.advance(1)
+    await postgres_stage.submit(scene.queue)
+    [taken] = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session)
+    point.release()
+    await enqueued
+
+    passed = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session, hint=taken.rank)
+    opened = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session)
+
+    assert passed == []
+    assert [lease.id for lease in opened] == [job.id]
+
+
+async def test_rel_x24_claim_beside_ddl(postgres_stage: Stage, postgres_url: str) -> None:
+    """A claim that meets a lock on the whole table gives up after the lock time-out, and may be run again."""
+    scene = await postgres_stage.scene()
+    async with connected(postgres_url) as keeper:
+        await keeper.execute("BEGIN; LOCK TABLE windlass.queue IN ACCESS EXCLUSIVE MODE")
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(Contention):
+                await postgres_stage.claim(postgres_stage.db, scene.queue, scene.session)
+        await keeper.execute("ROLLBACK")
+
+    assert 1 == len(await postgres_stage.claim(postgres_stage.db, scene.queue, scene.session))
+    await postgres_stage.sound()
+
+
+async def test_rel_x24_claim_beside_vacuum(postgres_stage: Stage) -> None:
+    """VACUUM and a claim in flight do not wait for each other."""
+    scene = await postgres_stage.scene(2)
+    slow = Pausing(postgres_stage.servers[0])
+    point = slow.hold_before(COMMIT)
+    held = asyncio.create_task(postgres_stage.claim(slow, scene.queue, scene.session))
+    await point.reached.wait()
+
+    async with asyncio.timeout(PATIENCE_S):
+        await postgres_stage.servers[1].maintain("VACUUM windlass.queue")
+        got = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session, 2)
+    point.release()
+
+    assert 2 == len([*got, *await held])

@@ -1,0 +1,124 @@
+"""Every step through the same trouble: a pooler that switches connections, a connection killed, a task cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+
+import windlass.queue
+from tests.databases import connected
+from tests.pooler import TransactionPooler
+from tests.queue.races.pausing import Pausing
+from tests.queue.races.stage import PATIENCE_S, Scene, Stage
+from tests.queue.races.steps import STEPS, Step
+from windlass.db import Queries, open_database
+from windlass.errors import Unavailable
+
+ALL_STEPS = pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+
+KILL = """
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'
+"""
+# Only SQLite runs these: PostgreSQL drops partitions instead.
+SQLITE_ONLY = {"forget_done", "forget_attempts", "forget_events"}
+OTHER_PATHS = {"check"}
+
+
+@pytest.fixture
+async def pooled(postgres_stage: Stage, postgres_url: str) -> AsyncIterator[tuple[TransactionPooler, Pausing]]:
+    """The same database behind a transaction-mode pooler."""
+    parts = urlsplit(postgres_url)
+    async with TransactionPooler(parts.hostname or "", parts.port or 5432) as pooler:
+        url = f"{pooler.dsn(parts.path[1:])}?pooler=transaction"
+        db = await open_database(url, clock=postgres_stage.clock)
+        yield pooler, Pausing(db)
+        await db.close()
+
+
+async def done(stage: Stage, step: Step, scene: Scene) -> None:
+    """Fail unless the step has done its work and every invariant holds."""
+    assert await stage.state(scene.ids[0]) is step.after
+    await stage.sound()
+
+
+@ALL_STEPS
+async def test_rel_k19_step_through_a_pooler(
+    postgres_stage: Stage, pooled: tuple[TransactionPooler, Pausing], step: Step
+) -> None:
+    """A step does the same work when each of its transactions is on another connection."""
+    pooler, db = pooled
+    for _ in range(2):
+        scene = await step.prepare(postgres_stage)
+        await step.act(postgres_stage, db, scene)
+        await done(postgres_stage, step, scene)
+    assert pooler.transactions > 0
+
+
+async def test_rel_k19_every_query_through_a_pooler(
+    postgres_stage: Stage, pooled: tuple[TransactionPooler, Pausing]
+) -> None:
+    """No query of `queue/` needs a session of its own: all of them run behind a pooler, one after the other."""
+    pooler, db = pooled
+    for step in STEPS.values():
+        scene = await step.prepare(postgres_stage)
+        await step.act(postgres_stage, db, scene)
+    names = set()
+    for module in pkgutil.iter_modules(windlass.queue.__path__):
+        queries = getattr(importlib.import_module(f"windlass.queue.{module.name}"), "SQL", None)
+        if isinstance(queries, Queries) and queries.path.stem == module.name and module.name not in OTHER_PATHS:
+            names |= {query.name for query in queries}
+
+    assert names - set(db.trail) == SQLITE_ONLY
+    assert pooler.switches > 10
+    await postgres_stage.sound()
+
+
+async def interrupted(stage: Stage, step: Step, *, number: int, kill: str | None) -> bool:
+    """Stop a step at its mark `number`, by killing its connection or cancelling its task; then run it again."""
+    scene = await step.prepare(stage)
+    db = Pausing(stage.servers[-1])
+    point = db.hold_at(number)
+    task = asyncio.ensure_future(step.act(stage, db, scene))
+    reached = asyncio.create_task(point.reached.wait())
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
+        held = point.reached.is_set()
+        if held and kill is not None:
+            async with connected(kill) as killer:
+                await killer.execute(KILL)
+        elif held:
+            task.cancel()
+        reached.cancel()
+        point.release()
+        [answer] = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(answer, BaseException):
+            assert isinstance(answer, Unavailable | asyncio.CancelledError), answer
+        await stage.sound()
+        await stage.servers[-1].version()  # by now the pool has noticed which of its connections are gone
+        await step.act(stage, stage.servers[-1], scene)
+    await done(stage, step, scene)
+    return held
+
+
+@ALL_STEPS
+async def test_rel_k20_connection_killed_anywhere(postgres_stage: Stage, postgres_url: str, step: Step) -> None:
+    """A step whose connection is killed before any of its statements leaves nothing half done, and can be run again."""
+    number = 0
+    while await interrupted(postgres_stage, step, number=number, kill=postgres_url):
+        number += 1
+    assert number > 0
+
+
+@ALL_STEPS
+async def test_rel_k20_task_cancelled_anywhere(stage: Stage, step: Step) -> None:
+    """A step cancelled before any of its statements leaves nothing half done, and blocks nobody."""
+    number = 0
+    while await interrupted(stage, step, number=number, kill=None):
+        number += 1
+    assert number > 0

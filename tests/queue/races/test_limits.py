@@ -1,0 +1,92 @@
+"""Races about limits: never more at once than a queue allows, whoever claims and whoever changes the limit."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.queue.races.orders import Race
+from tests.queue.races.stage import Scene, Stage, no_jitter
+from tests.queue.races.test_claims import Noted, note, noted
+from tests.queue.races.test_reports import good
+from windlass.db import Database
+from windlass.errors import WindlassError
+from windlass.queue import lanes, limits
+from windlass.queue.claim import Claimed
+from windlass.queue.lanes import LaneName
+from windlass.queue.report import report
+
+
+async def claim_limited(stage: Stage, db: Database, scene: Scene) -> list[Claimed]:
+    """Claim up to three jobs of a limited queue."""
+    own = LaneName("default", scene.queue)
+    queue = (await stage.lanes.resolve(stage.db, [own]))[own].id
+    served = await stage.lanes.serving(stage.db, "default", [scene.queue], tasks=None, labels=[])
+    return await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)
+
+
+async def end_all(stage: Stage, scene: Scene, leases: list[Claimed]) -> None:
+    """Complete leases."""
+    reports = [replaced(scene, lease).complete() for lease in leases]
+    await report(stage.db, reports, chance=no_jitter)
+
+
+def replaced(scene: Scene, lease: Claimed) -> Scene:
+    """Return the scene with one lease."""
+    return Scene(scene.queue, scene.worker, scene.session, [lease.id], [lease])
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 1), (1, None)])
+async def test_rel_x6_claim_beside_limit_change(stage: Stage, old: int, new: int | None) -> None:
+    """A claim obeys the limit that stands when it takes the queue's row: the old one or the new one, whole."""
+
+    async def prepare() -> Noted:
+        scene = noted(await stage.scene(3))
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=old)
+        return scene
+
+    async def claim(db: Database, scene: Noted) -> list[Claimed]:
+        note(scene, begun_after=scene.ended)
+        return await claim_limited(stage, db, scene)
+
+    async def change(db: Database, scene: Noted) -> None:
+        await lanes.configure(db, LaneName("default", scene.queue), max_running=new)
+        note(scene, ended=True)
+
+    async def judge(scene: Noted, leases: list[Claimed] | WindlassError, _: WindlassError | None) -> None:
+        allowed = {new or 3} if scene.begun_after else {old, new or 3}
+        assert len(good(leases)) in allowed
+        # A lowered limit is kept again when those that were running have ended.
+        await end_all(stage, scene, good(leases))
+
+    await Race(prepare, claim, change, judge).in_every_order(stage)
+
+
+async def test_rel_x7_two_servers_one_limit(stage: Stage) -> None:
+    """Two servers that claim from a queue with limit 1 get one job together."""
+
+    async def prepare() -> Scene:
+        scene = await stage.scene(3)
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=1)
+        return scene
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await claim_limited(stage, db, scene)
+
+    async def judge(_: Scene, left: list[Claimed] | WindlassError, right: list[Claimed] | WindlassError) -> None:
+        assert len(good(left)) + len(good(right)) == 1
+
+    await Race(prepare, claim, claim, judge).in_every_order(stage)
+
+
+async def test_rel_x7_three_servers_two_slots(postgres_stage: Stage) -> None:
+    """Three servers that claim at once from a queue with limit 2 get two jobs together."""
+    for _ in range(10):
+        scene = await postgres_stage.scene(9)
+        await lanes.configure(postgres_stage.db, LaneName("default", scene.queue), max_running=2)
+
+        got = await asyncio.gather(*(claim_limited(postgres_stage, db, scene) for db in postgres_stage.servers))
+
+        assert sum(map(len, got)) == 2
+        await postgres_stage.sound()

@@ -1,0 +1,105 @@
+"""History's day partitions come and go beside those who write to them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.queue.races.orders import Race
+from tests.queue.races.stage import Scene, Stage
+from tests.queue.races.test_reports import good, say_it
+from windlass.db import Database
+from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.errors import WindlassError
+from windlass.job import State
+from windlass.queue import retention
+from windlass.queue.report import Answer, Status
+
+MIDNIGHT_S = 12 * 3600
+
+
+async def test_rel_x23_report_at_midnight(stage: Stage) -> None:
+    """Reports in the last instant of a day, at midnight and after it all find their place in history."""
+    scenes = [await stage.leased() for _ in range(3)]
+    stage.clock.advance(MIDNIGHT_S - 2 - 0.000_001)
+    for scene, step in zip(scenes, (0.000_001, 0.000_001, 0), strict=True):
+        assert (await say_it(stage.db, scene.complete())).status is Status.APPLIED
+        stage.clock.advance(step)
+
+    jobs = [await stage.get(scene.id) for scene in scenes]
+    assert [job.state for job in jobs] == [State.SUCCEEDED] * 3
+    days = [job.finished_at.day for job in jobs if job.finished_at is not None]
+    assert days == [1, 2, 2]
+    await stage.sound()
+
+
+@pytest.mark.parametrize("said", ["complete", "fail"])
+async def test_rel_x23_partitions_made_beside_reports(postgres_stage: Stage, said: str) -> None:
+    """Making partitions and reporting into history do not disturb each other, in any order."""
+    stage = postgres_stage
+
+    async def prepare() -> Scene:
+        scene = await stage.leased()
+        stage.clock.advance(days=1)
+        return scene
+
+    async def make(db: Database, _: Scene) -> list[str]:
+        return await make_partitions(db, days_ahead=7)
+
+    async def judge(scene: Scene, answer: Answer | WindlassError, made: list[str] | WindlassError) -> None:
+        assert good(answer).status is Status.APPLIED
+        assert len(good(made)) == 3
+
+    # Up to date before, so that each order finds exactly one day to make.
+    await make_partitions(stage.db, days_ahead=7)
+    await Race(prepare, lambda db, scene: say_it(db, getattr(scene, said)()), make, judge).in_every_order(stage)
+
+
+async def test_rel_x23_partitions_made_by_two(postgres_stage: Stage) -> None:
+    """Two servers that make the same partitions at once both end well, and each partition is made once."""
+    stage = postgres_stage
+
+    async def prepare() -> None:
+        stage.clock.advance(days=1)
+
+    async def make(db: Database, _: None) -> list[str]:
+        return await make_partitions(db, days_ahead=7)
+
+    async def judge(_: None, left: list[str] | WindlassError, right: list[str] | WindlassError) -> None:
+        assert len(good(left)) + len(good(right)) == len(set(good(left) + good(right))) == 3
+
+    await make_partitions(stage.db, days_ahead=7)
+    await Race(prepare, make, make, judge).in_every_order(stage)
+
+
+async def test_rel_x23_partitions_dropped_beside_reports(postgres_stage: Stage) -> None:
+    """Dropping old days takes none that is written to, and a report under way is not disturbed."""
+    stage = postgres_stage
+    old = await stage.leased()
+    await say_it(stage.db, old.complete())
+    stage.clock.advance(days=3)
+    scene = await stage.leased()
+
+    swept, answer = await asyncio.gather(
+        retention.sweep(stage.servers[0], days=1), say_it(stage.servers[1], scene.complete())
+    )
+
+    assert "done_20260101" in swept.partitions_dropped
+    assert answer.status is Status.APPLIED
+    assert await stage.state(scene.id) is State.SUCCEEDED
+    assert (await say_it(stage.db, old.complete())).status is Status.UNKNOWN
+    await stage.sound()
+
+
+async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
+    """Two servers that drop the same partitions at once both end well."""
+    stage = postgres_stage
+    stage.clock.advance(days=3)
+    before = stage.clock.now() - timedelta(days=1)
+
+    dropped = await asyncio.gather(*(drop_partitions(db, before=before) for db in stage.servers))
+
+    assert {"done_20260101", "attempt_20260101", "event_20260101"} <= {name for names in dropped for name in names}
+    assert [] == await drop_partitions(stage.db, before=before)

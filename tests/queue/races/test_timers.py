@@ -1,0 +1,169 @@
+"""Races about waiting jobs: due once, cancelled for good, changed whole, run again once."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+from tests.queue.races.orders import Race
+from tests.queue.races.pausing import COMMIT, Pausing
+from tests.queue.races.stage import PATIENCE_S, Scene, Stage
+from tests.queue.races.test_reports import good, say_it
+from windlass.db import Database
+from windlass.errors import Conflict, JobFinished, NotFound, WindlassError
+from windlass.job import State
+from windlass.queue import control, deadletters, timers
+from windlass.queue.control import Actor, Cancelled
+from windlass.queue.deadletters import Retried
+from windlass.queue.timers import Promoted
+
+Found = Cancelled | JobFinished | NotFound
+
+
+async def promote(db: Database, _: Scene) -> list[Promoted]:
+    """Promote what is due."""
+    return await timers.promote(db)
+
+
+async def cancel(db: Database, scene: Scene) -> Found:
+    """Cancel the job of a scene."""
+    [answer] = await control.cancel(db, [scene.id], tenant="default", actor=Actor())
+    return answer
+
+
+async def due_scene(stage: Stage, jobs: int = 1) -> Scene:
+    """Return a scene whose timers are due."""
+    scene = await stage.scene(jobs, delay_ms=5000)
+    stage.clock.advance(6)
+    return scene
+
+
+async def test_rel_x16_promotion_by_two(stage: Stage) -> None:
+    """Two servers that promote at once move each timer once, and do not wait for each other."""
+
+    async def judge(scene: Scene, left: list[Promoted] | WindlassError, right: list[Promoted] | WindlassError) -> None:
+        moved = [timer.id for timer in good(left) + good(right) if timer.id in scene.ids]
+        assert sorted(moved) == sorted(scene.ids)
+        assert {await stage.state(job_id) for job_id in scene.ids} == {State.QUEUED}
+
+    await Race(lambda: due_scene(stage, 3), promote, promote, judge).in_every_order(stage)
+
+
+async def test_rel_x16_promotion_waits_for_nobody(postgres_stage: Stage) -> None:
+    """Promotion passes by a timer that a rival has locked, and moves the others."""
+    stage = postgres_stage
+    scene = await due_scene(stage, 2)
+    rival = Pausing(stage.servers[0])
+    point = rival.hold_before(COMMIT)
+    held = asyncio.create_task(timers.promote(rival, limit=1))
+    await point.reached.wait()
+
+    async with asyncio.timeout(PATIENCE_S):
+        moved = await timers.promote(stage.servers[1])
+    point.release()
+
+    assert {timer.id for timer in [*moved, *await held]} == set(scene.ids)
+    assert len(moved) == 1
+
+
+async def test_rel_x16_promotion_beside_cancel(stage: Stage) -> None:
+    """A cancel finds a job that is just being promoted, wherever it lies."""
+
+    async def judge(scene: Scene, _: list[Promoted] | WindlassError, found: Found | WindlassError) -> None:
+        assert found == Cancelled(scene.id, State.CANCELLED)
+        assert await stage.state(scene.id) is State.CANCELLED
+
+    await Race(lambda: due_scene(stage), promote, cancel, judge).in_every_order(stage)
+
+
+async def test_rel_x16_promotion_beside_change(stage: Stage) -> None:
+    """A job put off while it is being promoted waits until its new time."""
+    new = timedelta(hours=1)
+
+    async def change(db: Database, scene: Scene) -> State:
+        at = stage.clock.now() + new
+        return await control.change(db, stage.lanes, scene.id, tenant="default", actor=Actor(), run_at=at)
+
+    async def judge(scene: Scene, _: list[Promoted] | WindlassError, state: State | WindlassError) -> None:
+        job = await stage.get(scene.id)
+        assert good(state) is job.state is State.SCHEDULED
+        assert job.next_run_at == stage.clock.now() + new
+        assert [] == await stage.claim(stage.db, scene.queue, scene.session)
+
+    await Race(lambda: due_scene(stage), promote, change, judge).in_every_order(stage)
+
+
+async def test_rel_x16_promotion_beside_pause(stage: Stage) -> None:
+    """A timer paused while it is being promoted is held, and nobody gets it until it is resumed."""
+
+    async def pause(db: Database, scene: Scene) -> State:
+        return await control.pause_job(db, scene.id, tenant="default", actor=Actor())
+
+    async def judge(scene: Scene, _: list[Promoted] | WindlassError, state: State | WindlassError) -> None:
+        good(state)
+        await timers.promote(stage.db)
+        assert (await stage.get(scene.id)).paused
+        assert [] == await stage.claim(stage.db, scene.queue, scene.session)
+        await control.resume_job(stage.db, scene.id, tenant="default", actor=Actor())
+        assert 1 == len(await stage.claim(stage.db, scene.queue, scene.session))
+
+    await Race(lambda: due_scene(stage), promote, pause, judge).in_every_order(stage)
+
+
+async def test_rel_k2_two_cancels(stage: Stage) -> None:
+    """Of two cancels of one job one ends it, and the other is told that it had been cancelled before."""
+
+    async def judge(scene: Scene, left: Found | WindlassError, right: Found | WindlassError) -> None:
+        assert {good(left), good(right)} == {
+            Cancelled(scene.id, State.CANCELLED),
+            Cancelled(scene.id, State.CANCELLED, already=True),
+        }
+
+    await Race(stage.scene, cancel, cancel, judge).in_every_order(stage)
+
+
+async def test_rel_k2_two_retries(stage: Stage) -> None:
+    """Two people who retry one dead job start one run; its fence goes on."""
+
+    async def retry(db: Database, scene: Scene) -> Retried | Conflict | NotFound:
+        [answer] = await deadletters.retry(db, [scene.id], tenant="default", actor=Actor())
+        return answer
+
+    async def judge(
+        scene: Scene,
+        left: Retried | Conflict | NotFound | WindlassError,
+        right: Retried | Conflict | NotFound | WindlassError,
+    ) -> None:
+        job = await stage.get(scene.id)
+        assert sorted(type(answer).__name__ for answer in (left, right)) == ["Conflict", "Retried"]
+        assert (job.run, job.attempt, job.fence, job.state) == (2, 0, 1, State.QUEUED)
+        [lease] = await stage.claim(stage.db, scene.queue, scene.session)
+        assert lease.fence == 2
+
+    await Race(lambda: dead_scene(stage), retry, retry, judge).in_every_order(stage)
+
+
+async def dead_scene(stage: Stage) -> Scene:
+    """Return a scene whose job is dead."""
+    scene = await stage.leased()
+    assert (await say_it(stage.db, scene.fail(retryable=False))).state is State.DEAD
+    return scene
+
+
+async def test_rel_k2_retry_beside_purge(stage: Stage) -> None:
+    """A dead job is retried or purged, never both."""
+
+    async def retry(db: Database, scene: Scene) -> Retried | Conflict | NotFound:
+        [answer] = await deadletters.retry(db, [scene.id], tenant="default", actor=Actor())
+        return answer
+
+    async def purge(db: Database, scene: Scene) -> list[UUID]:
+        return await deadletters.purge(db, [scene.id], tenant="default")
+
+    async def judge(
+        scene: Scene, answer: Retried | Conflict | NotFound | WindlassError, gone: list[UUID] | WindlassError
+    ) -> None:
+        assert isinstance(answer, NotFound if scene.id in good(gone) else Retried)
+
+    await Race(lambda: dead_scene(stage), retry, purge, judge).in_every_order(stage)

@@ -1,0 +1,151 @@
+"""Lanes: a number for each (tenant, queue, route, key), made on first use, never changing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.queue.steps import ANN, Steps
+from windlass.errors import TooMany
+from windlass.queue.control import pause_queue, pause_tenant
+from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName, Lanes, configure
+
+MAIL = LaneName("default", "default", "mail")
+
+
+async def test_a_lane_is_made_on_first_use_and_keeps_its_number(steps: Steps) -> None:
+    """S1: a queue exists from its first submit on; every server finds the same number by the same name."""
+    first = await steps.lanes.resolve(steps.db, [MAIL])
+
+    again = await Lanes().resolve(steps.db, [MAIL, MAIL])
+
+    assert first[MAIL].id == again[MAIL].id
+    assert {MAIL} == again.keys()
+
+
+async def test_the_queues_own_row_has_the_smaller_number(steps: Steps) -> None:
+    """internals 2: the queue's own row is locked before its lanes, so its number is below theirs."""
+    lanes = await steps.lanes.resolve(steps.db, [MAIL, LaneName("default", "b", "t"), LaneName("default", "a", "t")])
+
+    own = await steps.lanes.resolve(steps.db, [name.of_queue for name in lanes])
+
+    assert all(own[name.of_queue].id < lane.id for name, lane in lanes.items())
+    assert 6 == len({lane.id for lane in [*lanes.values(), *own.values()]})
+
+
+async def test_racing_servers_make_one_lane(steps: Steps) -> None:
+    """internals 2: lanes are made with ON CONFLICT DO NOTHING; all racers get one number."""
+    found = await asyncio.gather(*(Lanes().resolve(steps.db, [MAIL]) for _ in range(4)))
+
+    assert 1 == len({lanes[MAIL].id for lanes in found})
+
+
+async def test_labels_make_one_route_in_any_order(steps: Steps) -> None:
+    """L17: a route is a task with a set of labels."""
+    jobs = [steps.job(labels=labels) for labels in [("a", "b"), ("b", "a"), ("b", "a", "b")]]
+
+    answers = await steps.submit(*jobs)
+
+    assert 1 == len({answer.lane for answer in answers})
+
+
+async def test_a_worker_is_served_by_what_it_can_run(steps: Steps) -> None:
+    """L17: tasks it knows (None: all) and labels it has; the queue's own row is never a lane to claim from."""
+    for task, labels in [("a", ()), ("a", ("gpu",)), ("b", ()), ("b", ("eu", "gpu"))]:
+        await steps.submit_one(task, labels=labels)
+
+    async def routes(tasks: list[str] | None, labels: str) -> list[tuple[str, str]]:
+        lanes = await steps.serving(tasks=tasks, labels=labels)
+        return sorted((lane.name.task, lane.name.labels) for lane in lanes)
+
+    assert [("a", ""), ("b", "")] == await routes(None, "")
+    assert [("a", ""), ("a", "gpu")] == await routes(["a", "z"], "gpu")
+    assert [("a", ""), ("a", "gpu"), ("b", ""), ("b", "eu,gpu")] == await routes(None, "ssd gpu eu")
+    assert [] == await routes([], "gpu")
+
+
+async def test_serving_keeps_to_the_tenant_and_its_queues(steps: Steps) -> None:
+    """N1: lanes of another tenant are not seen, whatever the queue is called."""
+    await steps.submit_one(queue="a")
+    await steps.submit_one(queue="b")
+    await steps.submit_one(queue="a", tenant="acme")
+
+    found = await steps.lanes.serving(steps.db, "default", ["a", "none"], tasks=None, labels=[])
+
+    assert [LaneName("default", "a", "mail")] == [lane.name for lane in found]
+
+
+async def test_a_tenant_has_a_cap_of_lanes(steps: Steps) -> None:
+    """S1: past the cap nothing is made, and what exists goes on; other tenants have their own cap."""
+    lanes = Lanes(per_tenant=3)
+    await lanes.resolve(steps.db, [MAIL, LaneName("default", "default", "b")])
+    before = await steps.dump(["lane"])
+
+    with pytest.raises(TooMany):
+        await lanes.resolve(steps.db, [LaneName("default", "default", "c")])
+
+    assert before == await steps.dump(["lane"])
+    await Lanes(per_tenant=3).resolve(steps.db, [MAIL])
+    await lanes.resolve(steps.db, [LaneName("acme", "default", "c")])
+
+
+async def test_a_queue_is_configured_as_a_whole(steps: Steps) -> None:
+    """S4, L15: how jobs rank holds for all lanes, those made later too; limits stand on the queue's own row."""
+    await steps.submit_one("a")
+    await configure(steps.db, MAIL.of_queue, credit_ms=1000, fifo=True, max_running=3, rate_per_s=2.5, burst=4)
+    await steps.submit_one("b")
+
+    lanes = await Lanes().serving(steps.db, "default", ["default"], tasks=None, labels=[])
+    own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
+
+    assert [(1000, 1, False), (1000, 1, False)] == [(lane.credit_ms, lane.fifo, lane.limited) for lane in lanes]
+    assert (3, 2.5, 4, True) == (own.max_running, own.rate_per_s, own.burst, own.limited)
+
+
+async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:
+    """What is not named goes back to its default: strict priority, no limits."""
+    await steps.submit_one()
+    await configure(steps.db, MAIL.of_queue, fifo=True, max_running=3)
+
+    await configure(steps.db, MAIL.of_queue)
+
+    own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
+    assert (STRICT_PRIORITY_MS, 0, None, False) == (own.credit_ms, own.fifo, own.max_running, own.limited)
+
+
+async def test_configuring_touches_no_other_queue(steps: Steps) -> None:
+    """N1: the same queue name of another tenant, and other queues, stay as they are."""
+    for queue, tenant in [("default", "default"), ("other", "default"), ("default", "acme")]:
+        await steps.submit_one(queue=queue, tenant=tenant)
+
+    await configure(steps.db, MAIL.of_queue, max_running=1, fifo=True)
+
+    for name in (LaneName("default", "other"), LaneName("acme", "default")):
+        own = (await Lanes().resolve(steps.db, [name]))[name]
+        assert (None, 0) == (own.max_running, own.fifo)
+
+
+async def test_a_changed_order_holds_for_jobs_ranked_afterwards(steps: Steps) -> None:
+    """internals 2: a changed credit applies to rows ranked afterwards, also by a server that knew the lane before."""
+    await steps.submit_one(priority=5)
+    await configure(steps.db, MAIL.of_queue, fifo=True)
+
+    [answer] = await steps.submit(steps.job(priority=5))
+
+    assert int(steps.clock.now().timestamp() * 1000) == answer.rank
+
+
+@pytest.mark.parametrize("kind", ["queue", "tenant", "both"])
+async def test_a_lane_of_something_paused_is_born_paused(steps: Steps, kind: str) -> None:
+    """X5: a new task in a paused queue or tenant is not a way around the pause."""
+    await steps.submit_one("a")
+    if kind != "tenant":
+        await pause_queue(steps.db, steps.lanes, MAIL, actor=ANN)
+    if kind != "queue":
+        await pause_tenant(steps.db, "default", actor=ANN)
+
+    await steps.submit_one("b")
+
+    assert [] == await steps.claim(await steps.worker(), 5)
+    assert {{"queue": 1, "tenant": 2, "both": 3}[kind]} == {lane.paused for lane in await steps.serving()}

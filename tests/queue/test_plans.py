@@ -1,0 +1,271 @@
+"""Plans: hot statements read what they hand out and no more, however much lies beside, analysed or not.
+
+A plan that depends on statistics is a plan that one day sorts the whole backlog; these statements have one each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.databases import Emptied, connected, drop
+from tests.db.filled import (
+    COUNT,
+    DEAD_SESSIONS,
+    DUE,
+    LANES,
+    LEASED,
+    LEASES_PER_SESSION,
+    PASSED,
+    READY,
+    SESSION,
+    TIMED,
+    analyse,
+    copy_filled,
+    made,
+)
+from tests.db.plans import Plan, explained, hot, reading
+from windlass.db import Query, open_database
+from windlass.queue import claim, deadlines, history, limits, moves, report, rescue, timers, workers
+from windlass.queue.workers import Beat, NewSession, heartbeat, register
+
+HOT_TABLES = ("queue", "job", "timer")
+GENERIC, CUSTOM = "force_generic_plan", "force_custom_plan"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
+    """The URL of a filled database, whose planner knows its tables or does not."""
+    name = f"{worker_database.name}_plans_{next(_numbers)}"
+    filled = asyncio.run(copy_filled(worker_database.server, name))
+    if request.param == "analysed":
+        asyncio.run(analyse(filled))
+    yield filled
+    asyncio.run(drop(worker_database.server, name))
+
+
+def leases(count: int, *more: Any) -> list[tuple[Any, ...]]:
+    """Return (job, fence) of leases scattered over lanes and sessions, with further columns."""
+    return [(made(LEASED, n), 1, *more) for n in range(1, COUNT, COUNT // count)][:count]
+
+
+def wants(lanes: int, count: int) -> list[tuple[int, int, int, int, int]]:
+    """Return what a claim of `count` jobs from the first lanes asks for."""
+    return [(lane, count, 0, count, claim.OPEN_HINT) for lane in range(1, lanes + 1)]
+
+
+def assert_bounded(plan: Plan, rows: int) -> None:
+    """Expect a plan that scans hot tables by index only and in which no node handled more rows than these."""
+    assert plan.kinds(*HOT_TABLES) <= {"Index Scan", "Index Only Scan"}
+    assert rows >= plan.most_rows(), [n for n in plan.nodes() if n["Actual Rows"] * n["Actual Loops"] > rows]
+
+
+@pytest.mark.parametrize("mode", [GENERIC, CUSTOM])
+@pytest.mark.parametrize(("lanes", "count"), [(1, 1), (1, 100), (1, 1000), (LANES, 100), (LANES, 1)])
+async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int, mode: str) -> None:
+    """A claim of n reads n heads of each lane by `queue_ready`, filters nothing away and sorts only the heads."""
+    async with hot(url, plan_cache_mode=mode) as connection:
+        slots = [made(SESSION, DEAD_SESSIONS + 1)] * count
+        plan = await explained(connection, claim.SQL.claim, wants=wants(lanes, count), slots=slots)
+
+    assert count == plan.root["Actual Rows"]
+    assert lanes * count == plan.read("queue")["queue_ready"]
+    assert count == plan.most_rows_per_loop("queue_ready")
+    assert {"queue_ready", "queue_pkey"} == set(plan.read("queue"))
+    assert {"job_pkey": count} == plan.read("job")
+    assert 0 == plan.removed()
+    assert_bounded(plan, max(lanes * count, LANES))
+
+
+async def test_a_claim_of_nothing_reads_nothing(url: str) -> None:
+    """A lane in which nothing is ready costs one look at the index, whatever lies beside in other places."""
+    async with hot(url) as connection:
+        plan = await explained(
+            connection, claim.SQL.claim, wants=[(1, 100, 0, 100, 2**60)], slots=[made(SESSION, 100)] * 100
+        )
+
+    assert 0 == plan.root["Actual Rows"]
+    assert 0 == plan.read("queue").total()
+    assert plan.blocks() < 50
+
+
+async def test_a_hint_saves_the_entries_below(url: str) -> None:
+    """With a low-water mark the scan begins there."""
+    hint = COUNT // 2
+    async with hot(url) as connection:
+        plan = await explained(
+            connection, claim.SQL.claim, wants=[(1, 10, 0, 10, hint)], slots=[made(SESSION, 100)] * 10
+        )
+
+    assert 10 == plan.read("queue")["queue_ready"]
+
+
+@pytest.mark.parametrize("limit", [1, 500, 2000])
+async def test_promotion_reads_what_is_due(url: str, limit: int) -> None:
+    """Promoting n timers reads n of them by `timer_due`, among a hundred thousand."""
+    assert limit < DUE
+    async with hot(url) as connection:
+        plan = await explained(connection, timers.SQL.promote, limit=limit)
+
+    assert {"timer_due": limit, "timer_pkey": limit} == plan.read("timer")
+    assert {"job_pkey": limit} == plan.read("job")
+    assert 0 == plan.removed()
+    assert_bounded(plan, max(limit, LANES + 1))
+
+
+async def test_the_next_timer_is_one_look(url: str) -> None:
+    """When the next timer is due is the first entry of `timer_due`."""
+    async with reading(url) as connection:
+        plan = await explained(connection, timers.SQL.next_due)
+
+    assert {"timer_due": 1} == plan.read("timer")
+
+
+MOVE = (0, 0, 0, 0)
+END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter", "more"),
+    [
+        (moves.SQL.lease_to_ready, "moves", MOVE),
+        (moves.SQL.lease_to_timer, "moves", (*MOVE, 1000, 1)),
+        (moves.SQL.lease_to_done, "moves", END),
+        (moves.SQL.lease_to_dead, "moves", END),
+        (moves.SQL.lock_leases, "leases", (None, None)),
+        (moves.SQL.lock_free_leases, "leases", (None, None)),
+    ],
+    ids=lambda value: value.name if isinstance(value, Query) else "",
+)
+async def test_the_end_of_a_lease_is_found_by_its_key(
+    url: str, query: Query, parameter: str, more: tuple[Any, ...]
+) -> None:
+    """However a lease ends, its rows are read by primary key, each once."""
+    async with hot(url) as connection:
+        plan = await explained(connection, query, **{parameter: leases(100, *more)})
+
+    assert {"queue_pkey"} == set(plan.read("queue"))
+    assert set(plan.read("job")) <= {"job_pkey"}
+    assert_bounded(plan, 200)
+
+
+@pytest.mark.parametrize("count", [1, 100, 1000])
+async def test_completing_is_by_key(url: str, count: int) -> None:
+    """Completing n jobs looks n of them up in `queue`, `job` and `session` by key; the batch is never squared."""
+    items = [
+        (job_id, fence, f"worker{1 + n % 1000}", None, "null", None, None)
+        for n, (job_id, fence) in zip(range(1, COUNT, COUNT // count), leases(count), strict=False)
+    ]
+    async with hot(url) as connection:
+        plan = await explained(connection, report.SQL.complete, items=items)
+
+    assert count == plan.root["Actual Rows"]
+    assert {"queue_pkey"} == set(plan.read("queue"))
+    assert {"job_pkey": count} == plan.read("job")
+    assert_bounded(plan, 2 * count)
+
+
+async def test_unlisted_leases_are_found_by_session(url: str) -> None:
+    """The leases of sessions are read by `queue_leased`, those of other sessions are not."""
+    sessions = [made(SESSION, n) for n in (7, 70, 700)]
+    async with hot(url) as connection:
+        plan = await explained(connection, workers.SQL.old_leases, sessions=sessions, older_ms=15_000)
+
+    assert {"queue_leased": len(sessions) * LEASES_PER_SESSION} == plan.read("queue")
+    assert_bounded(plan, len(sessions) * LEASES_PER_SESSION)
+
+
+@pytest.mark.parametrize("limit", [10, 500])
+async def test_orphans_are_found_by_ended_sessions(url: str, limit: int) -> None:
+    """Rescue reads the ended sessions by `session_ended` and their leases by `queue_leased`, no others."""
+    async with hot(url) as connection:
+        plan = await explained(connection, rescue.SQL.orphans, limit=limit)
+
+    assert {"session_ended": DEAD_SESSIONS} == plan.read("session")
+    assert {"queue_leased": DEAD_SESSIONS * min(limit, LEASES_PER_SESSION)} == plan.read("queue")
+    assert_bounded(plan, DEAD_SESSIONS * LEASES_PER_SESSION)
+
+
+@pytest.mark.parametrize("limit", [10, 500])
+async def test_expiry_reads_passed_deadlines(url: str, limit: int) -> None:
+    """Waiting jobs past their start deadline are found by `queue_start_by`; those with one ahead are not read."""
+    async with hot(url) as connection:
+        plan = await explained(connection, deadlines.SQL.expire, limit=limit)
+
+    assert min(limit, PASSED) == plan.root["Actual Rows"]
+    assert plan.read("queue")["queue_start_by"] <= PASSED
+    assert {"queue_start_by", "queue_pkey"} == set(plan.read("queue"))
+    assert_bounded(plan, PASSED)
+
+
+async def test_overdue_leases_are_sought_among_leases(url: str) -> None:
+    """Deadlines have no index: leased rows are read by a partial one, waiting rows never."""
+    async with hot(url) as connection:
+        plan = await explained(connection, deadlines.SQL.overdue, limit=500)
+
+    assert COUNT == plan.read("queue").total()
+    assert set(plan.read("queue")) <= {"queue_leased", "queue_running"}
+
+
+async def test_limits_count_leases_only(url: str) -> None:
+    """How many jobs of a queue are leased is counted by `queue_running`."""
+    async with hot(url) as connection:
+        plan = await explained(connection, limits.SQL.count_running, queue=0)
+
+    assert {"queue_running"} == set(plan.read("queue"))
+    assert COUNT == pytest.approx(plan.read("queue").total(), rel=0.001)  # rows per loop are rounded
+
+
+async def test_heartbeats_look_up_what_they_name(url: str) -> None:
+    """The jobs that a heartbeat names, and those that began, are read by key."""
+    named = [(job_id, 1, made(SESSION, 8)) for job_id, _ in leases(100)]
+    async with hot(url) as connection:
+        held = await explained(connection, workers.SQL.held, named=named)
+        begun = await explained(connection, workers.SQL.start, begun=named, grace_ms=1)
+        renewed = await explained(
+            connection, workers.SQL.renew, beats=[(made(SESSION, n), 1, None) for n in range(10, 110)]
+        )
+
+    for plan in (held, begun):
+        assert {"queue_pkey"} == set(plan.read("queue"))
+        assert_bounded(plan, 200)
+    assert {"session_pkey": 100} == renewed.read("session")
+
+
+@pytest.mark.parametrize(("kind", "table"), [(READY, "queue"), (LEASED, "queue"), (TIMED, "timer")])
+async def test_one_job_is_found_by_its_id(url: str, kind: int, table: str) -> None:
+    """A job is looked up by index in every place it may lie in, with the settings of those that read."""
+    async with reading(url) as connection:
+        plan = await explained(connection, history.SQL.get, id=made(kind, 777), tenant="default")
+
+    assert 1 == plan.root["Actual Rows"]
+    assert {f"{table}_pkey": 1} == plan.read(table)
+    assert_bounded(plan, LANES + 1)
+
+
+async def test_renewals_are_hot(fresh_postgres_url: str) -> None:
+    """A heartbeat's update touches no index: nearly all of 1,500 are HOT, without any vacuum."""
+    sessions = [made(SESSION, n) for n in range(50)]
+    async with connected(fresh_postgres_url) as connection:
+        await connection.execute("ALTER TABLE windlass.session SET (autovacuum_enabled = off)")
+    db = await open_database(fresh_postgres_url)
+    for session in sessions:
+        await register(db, NewSession(id=session, worker="w"))
+    for _ in range(30):
+        await heartbeat(db, [Beat(session, held=[], busy=1) for session in sessions])
+    await db.close()
+
+    async with asyncio.timeout(10), connected(fresh_postgres_url) as connection:
+        updates, hot_updates = 0, 0
+        while updates < 1500:  # statistics are told when a connection ends, a moment later
+            [(updates, hot_updates)] = await connection.fetch(
+                "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'session'"
+            )
+
+    assert 1500 == updates
+    assert 1470 <= hot_updates

@@ -1,0 +1,331 @@
+"""Workers: sessions live as long as they are heard, and say what they hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from tests.queue.steps import Steps, Worker
+from windlass.errors import InvalidInput
+from windlass.ids import Ids
+from windlass.job import Outcome, State
+from windlass.queue.claim import Claimed, Want
+from windlass.queue.report import Complete
+from windlass.queue.workers import Beat, Held, NewSession, claim_bare, close, drain, heartbeat, register
+
+
+async def bare(steps: Steps, count: int, name: str = "curl", lease_s: int = 30) -> list[Claimed]:
+    """Claim for a caller that keeps no session."""
+    wants = [Want(lane.id) for lane in await steps.serving()]
+    return await claim_bare(
+        steps.db, Ids(steps.clock), wants, count=count, worker=name, tenant="default", lease_ms=lease_s * 1000
+    )
+
+
+async def test_a_heartbeat_renews_the_whole_session(steps: Steps) -> None:
+    """L7: one beat renews the session and with it every lease, by the length of its own lease."""
+    ann, slow = await steps.worker("ann"), await steps.worker("slow", lease_s=300)
+    mine, other = await steps.lease(ann), await steps.lease(slow)
+    steps.clock.advance(10)
+
+    answers = await heartbeat(
+        steps.db,
+        [Beat(ann.session, [Held(mine.id, 1)], busy=1, skew_ms=-40), Beat(slow.session, [Held(other.id, 1)])],
+    )
+
+    assert [True, True] == [answer.alive for answer in answers]
+    jobs = [await steps.get(lease.id) for lease in (mine, other)]
+    now = steps.clock.now()
+    assert [now, now] == [job.heartbeat_at for job in jobs]
+    assert [now + timedelta(seconds=30), now + timedelta(seconds=300)] == [job.lease_expires_at for job in jobs]
+
+
+async def test_a_heartbeat_touches_no_job(steps: Steps) -> None:
+    """L7, Q7: beats cost O(workers): the job's rows stay as they are."""
+    worker = await steps.worker()
+    lease = await steps.running(worker)
+    before = await steps.dump(["queue", "job", "timer", "attempt"])
+    steps.clock.advance(10)
+
+    await steps.beat(worker, lease, started=True)
+
+    assert before == await steps.dump(["queue", "job", "timer", "attempt"])
+
+
+async def test_a_start_is_told_with_a_heartbeat(steps: Steps) -> None:
+    """W6: the next beat names what has begun; the job is running from then on, its time-out counts."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker, timeout_s=100)
+    steps.clock.advance(4)
+
+    await steps.beat(worker, lease, started=True)
+
+    job = await steps.get(lease.id)
+    assert (State.RUNNING, steps.clock.now()) == (job.state, job.started_at)
+    assert steps.clock.now() + timedelta(seconds=130) == job.deadline_at
+
+
+async def test_a_start_is_noted_once(steps: Steps) -> None:
+    """W6: later beats repeat what has begun; start time and deadline stay."""
+    worker = await steps.worker()
+    lease = await steps.running(worker)
+    first = await steps.get(lease.id)
+    steps.clock.advance(10)
+
+    await steps.beat(worker, lease, started=True)
+
+    again = await steps.get(lease.id)
+    assert (first.started_at, first.deadline_at) == (again.started_at, again.deadline_at)
+
+
+async def test_a_job_without_a_time_out_has_no_deadline(steps: Steps) -> None:
+    """L8: with no time-out a job that beats may run for ever."""
+    lease = await steps.running(await steps.worker(), timeout_s=None)
+
+    job = await steps.get(lease.id)
+    assert (State.RUNNING, None) == (job.state, job.deadline_at)
+
+
+async def test_an_unstarted_lease_is_only_held(steps: Steps) -> None:
+    """W6: naming a job without saying that it has begun leaves it assigned."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+
+    answer = await steps.beat(worker, lease)
+
+    assert (True, [], [], []) == (answer.alive, answer.cancel, answer.lost, answer.released)
+    assert State.ASSIGNED is await steps.state_of(lease.id)
+
+
+@pytest.mark.parametrize("whose", ["other fence", "other session", "unknown job", "ended"])
+async def test_a_lease_that_is_not_its_own_is_told_as_lost(steps: Steps, whose: str) -> None:
+    """L13: unknown and stale pairs are named in the answer, and nothing of them is started or renewed."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+    lease = await steps.lease(bob if whose == "other session" else ann)
+    if whose == "other fence":
+        lease = msgspec.structs.replace(lease, fence=2)
+    elif whose == "unknown job":
+        await steps.complete(lease)
+        lease = msgspec.structs.replace(lease, id=uuid4())
+    elif whose == "ended":
+        await steps.complete(lease)
+    before = await steps.dump(["queue", "done"])
+
+    answer = await steps.beat(ann, lease, started=True)
+
+    assert (True, [lease.id], []) == (answer.alive, answer.lost, answer.released)
+    assert before == await steps.dump(["queue", "done"])
+
+
+@pytest.mark.parametrize("end", ["dead", "closed", "unknown"])
+async def test_a_session_that_has_ended_never_comes_back(steps: Steps, end: str) -> None:
+    """internals 3.4: a dead session is told so and loses everything; it must open a new one."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    if end == "dead":
+        await steps.lose(lease)
+    elif end == "closed":
+        await close(steps.db, worker.session, reason="bye")
+    else:
+        worker = Worker("ann", uuid4())
+    before = await steps.dump()
+
+    answer = await steps.beat(worker, lease, started=True)
+
+    assert (False, [lease.id], [], []) == (answer.alive, answer.lost, answer.cancel, answer.released)
+    assert before == await steps.dump()
+
+
+async def test_a_lease_not_named_is_released_after_15_seconds(steps: Steps) -> None:
+    """L13: so a claim whose answer was lost repairs itself; a younger one may still be on its way."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+    lost = await steps.lease(ann)
+    steps.clock.advance(5)
+    named = await steps.lease(ann)
+    steps.clock.advance(9.999)
+
+    early = await steps.beat(ann, named)
+    steps.clock.advance(0.001)
+    late = await steps.beat(ann, named)
+
+    assert ([], [lost.id]) == (early.released, late.released)
+    job = await steps.get(lost.id)
+    assert (State.QUEUED, 0, 1, 1, 0) == (job.state, job.attempt, job.fence, job.releases, job.lost)
+    [attempt] = await steps.attempts(lost.id)
+    assert (Outcome.RELEASED, "ann") == (attempt.outcome, attempt.worker)
+    assert (lost.id, 2) == ((again := await steps.claim_one(bob)).id, again.fence)
+    assert State.ASSIGNED is await steps.state_of(named.id)
+
+
+async def test_a_beat_that_names_nothing_gives_everything_back(steps: Steps) -> None:
+    """L13: an empty list says: I hold nothing; a beat that does not say gives nothing back."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    steps.clock.advance(20)
+
+    [silent] = await heartbeat(steps.db, [Beat(worker.session)])
+    empty = await steps.beat(worker)
+
+    assert ([], [lease.id]) == (silent.released, empty.released)
+
+
+async def test_a_lease_named_with_another_fence_counts_as_not_named(steps: Steps) -> None:
+    """L13: the pair (job, fence) is what is held."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    steps.clock.advance(15)
+
+    answer = await steps.beat(worker, msgspec.structs.replace(lease, fence=7))
+
+    assert ([lease.id], [lease.id]) == (answer.lost, answer.released)
+
+
+async def test_an_unnamed_lease_of_another_session_is_left_alone(steps: Steps) -> None:
+    """K5: a worker restarted under its old name speaks only for its new session."""
+    old = await steps.worker("pod-1")
+    lease = await steps.lease(old)
+    new = await steps.worker("pod-1")
+    steps.clock.advance(20)
+
+    answer = await steps.beat(new)
+
+    assert [] == answer.released
+    assert State.ASSIGNED is await steps.state_of(lease.id)
+
+
+async def test_a_cancel_is_told_with_the_heartbeat(steps: Steps) -> None:
+    """X2: the answer names what to stop, at every beat until the worker reports."""
+    worker = await steps.worker()
+    stopped, other = await steps.running(worker), await steps.running(worker)
+    await steps.cancel(stopped.id)
+
+    answers = [await steps.beat(worker, stopped, other, started=True) for _ in range(2)]
+
+    assert [[stopped.id], [stopped.id]] == [answer.cancel for answer in answers]
+
+
+async def test_a_start_told_after_the_cancel_keeps_the_end_of_the_grace(steps: Steps) -> None:
+    """X3: a late start must not lengthen the life of a job that is to stop."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    await steps.cancel(lease.id)
+    before = (await steps.get(lease.id)).deadline_at
+    steps.clock.advance(5)
+
+    await steps.beat(worker, lease, started=True)
+
+    assert before == (await steps.get(lease.id)).deadline_at
+
+
+async def test_an_unnamed_lease_that_is_cancelling_is_cancelled(steps: Steps) -> None:
+    """X2: a job to be cancelled that its worker does not have does not go back to the queue."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    await steps.cancel(lease.id)
+    steps.clock.advance(15)
+
+    answer = await steps.beat(worker)
+
+    assert [lease.id] == answer.released
+    assert State.CANCELLED is await steps.state_of(lease.id)
+
+
+async def test_a_worker_told_to_drain_hears_it(steps: Steps) -> None:
+    """H4: every live session of that worker, of that tenant, is told with its next beat."""
+    ann, twin, bob = await steps.worker("ann"), await steps.worker("ann"), await steps.worker("bob")
+    foreign = await steps.worker("ann", tenant="acme")
+
+    told = await drain(steps.db, tenant="default", worker="ann")
+
+    assert 2 == told
+    assert [True, True, False, False] == [(await steps.beat(who)).draining for who in (ann, twin, bob, foreign)]
+    assert 0 == await drain(steps.db, tenant="default", worker="nobody")
+
+
+async def test_closing_gives_back_what_is_held(steps: Steps) -> None:
+    """W10: a worker that leaves releases the rest without using an attempt; a second close finds nothing."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+    started, unstarted = await steps.running(ann), await steps.lease(ann)
+
+    released = await close(steps.db, ann.session, reason="Spot termination")
+    again = await close(steps.db, ann.session, reason="Spot termination")
+
+    assert (2, 0) == (released, again)
+    for lease in (started, unstarted):
+        job = await steps.get(lease.id)
+        assert (State.QUEUED, 0, 1, 0) == (job.state, job.attempt, job.releases, job.lost)
+        assert ["Spot termination"] == [attempt.reason for attempt in await steps.attempts(lease.id)]
+    assert 2 == len(await steps.claim(bob, 5))
+
+
+async def test_closing_touches_no_other_session(steps: Steps) -> None:
+    """K5: only the session that says goodbye gives back."""
+    ann, twin = await steps.worker("ann"), await steps.worker("ann")
+    lease = await steps.lease(twin)
+
+    assert 0 == await close(steps.db, ann.session, reason="bye")
+    assert State.ASSIGNED is await steps.state_of(lease.id)
+    assert (await steps.beat(twin, lease)).alive
+
+
+async def test_a_bare_caller_gets_a_session_for_each_job(steps: Steps) -> None:
+    """L18: each of its leases stands alone; sessions for jobs it did not get are not kept."""
+    ids = [await steps.submit_one() for _ in range(2)]
+
+    leases = await bare(steps, 5)
+
+    assert ids == [lease.id for lease in leases]
+    assert 2 == len({lease.session for lease in leases}) == len((await steps.dump(["session"]))["session"])
+    job = await steps.get(ids[0])
+    assert ("curl", steps.clock.now() + timedelta(seconds=30)) == (job.worker, job.lease_expires_at)
+
+
+async def test_beating_one_bare_job_keeps_no_other_alive(steps: Steps) -> None:
+    """L18: the lease of a bare job is renewed by its own beats alone, and the beat counts as its start."""
+    for _ in range(2):
+        await steps.submit_one()
+    kept, silent = await bare(steps, 2)
+    await steps.rescue(20)
+
+    await heartbeat(steps.db, [Beat(kept.session, [Held(kept.id, kept.fence, True)])])
+    run = await steps.rescue(15)
+
+    assert [silent.session] == run.sessions
+    assert (State.RUNNING, State.QUEUED) == (await steps.state_of(kept.id), await steps.state_of(silent.id))
+
+
+async def test_a_bare_caller_reports_by_its_name_and_fence(steps: Steps) -> None:
+    """L12: a caller without a session names worker and fence."""
+    await steps.submit_one()
+    [lease] = await bare(steps, 1)
+
+    [answer] = await steps.report(Complete(job_id=lease.id, fence=1, worker="curl"))
+
+    assert State.SUCCEEDED is answer.state
+
+
+async def test_a_bare_lease_has_the_length_asked_for(steps: Steps) -> None:
+    """L7: a bare claim may pass its own lease length; 300 seconds must work."""
+    await steps.submit_one()
+    [lease] = await bare(steps, 1, lease_s=300)
+
+    run = await steps.rescue(299)
+    late = await steps.rescue(10)
+
+    assert ([], [lease.session]) == (run.sessions, late.sessions)
+
+
+@pytest.mark.parametrize("name", ["", "a\x00", "a/b", "x" * 201])
+async def test_a_worker_needs_a_proper_name(steps: Steps, name: str) -> None:
+    """N3: a name that cannot be stored or told apart is refused before anything is written."""
+    before = await steps.dump()
+
+    with pytest.raises(InvalidInput):
+        await register(steps.db, NewSession(id=uuid4(), worker=name))
+    with pytest.raises(InvalidInput):
+        await bare(steps, 1, name=name)
+
+    assert before == await steps.dump()
