@@ -63,7 +63,7 @@ def new_jobs(job_id: UUID, now: datetime, *, simple: bool = False) -> st.SearchS
         )
     instants = seconds(-3600, -0.0005, 0, 0.0005, 2, 60, 86_400).map(lambda span: now + span)
     at_once, both = st.just((None, None)), st.just((now, 5))  # both is refused
-    timings = st.one_of(*[at_once] * 8, *[st.tuples(instants, st.none()), st.tuples(st.none(), DELAYS_MS)] * 3, both)
+    timings = st.one_of(*[at_once] * 16, *[st.tuples(instants, st.none()), st.tuples(st.none(), DELAYS_MS)] * 6, both)
     return st.builds(
         lambda timing, **fields: NewJob(run_at=timing[0], delay_ms=timing[1], **fields),
         timing=timings,
@@ -75,7 +75,7 @@ def new_jobs(job_id: UUID, now: datetime, *, simple: bool = False) -> st.SearchS
         labels=mostly((), (), (), ("gpu",), ("gpu", "big")),
         concurrency_key=mostly("", "", "", "k"),
         tags=mostly((), ("x", "y")),
-        priority=mostly(0, 1, -1, 2, -2, 3, -3, 127, -127, 128),
+        priority=st.sampled_from((*[0] * 20, *[1, -1, 2, -2, 127, -127] * 3, 128)),
         start_by=mostly(None, *[now + timedelta(seconds=span) for span in (-1, 0, 3, 60, 3600, 3600)]),
         timeout_s=mostly(3600, None, 1, 60),
         max_attempts=st.integers(1, 3),

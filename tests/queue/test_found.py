@@ -1,4 +1,4 @@
-"""What the model has found, kept as tests of their own."""
+"""What writing and running the model has found, kept as tests of their own."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import sys
 import tempfile
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def store(
     unknown = sorted(set(chosen) - {*PARTS, "growth"})
     if unknown:
         raise click.BadParameter(f"{', '.join(unknown)}: known are {', '.join(PARTS)} and growth.")
-    console = Console()
+    # In a file or a pipe nothing tells a width; the table needs this much.
+    console = Console(width=None if sys.stdout.isatty() else 140)
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, Display(console) as display:
         figures = asyncio.run(
             _measure(
