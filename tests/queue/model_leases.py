@@ -84,7 +84,8 @@ class Leases(Memory):
         if holder not in (None, item.worker):
             return (Status.UNKNOWN, None, None, False)
         if own and item.session in (None, own[0].end.session) and _same_kind(item, own[0].end):
-            return (Status.ALREADY, _state_told(own[0], job), own[0].next_run_at, False)
+            kept = job is not None and job.fence == item.fence and job.preferred
+            return (Status.ALREADY, _state_told(own[0], job), own[0].next_run_at, kept)
         return (Status.STALE, None, None, False)
 
     def fail(

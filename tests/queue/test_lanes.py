@@ -149,3 +149,12 @@ async def test_a_lane_of_something_paused_is_born_paused(steps: Steps, kind: str
 
     assert [] == await steps.claim(await steps.worker(), 5)
     assert {{"queue": 1, "tenant": 2, "both": 3}[kind]} == {lane.paused for lane in await steps.serving()}
+
+
+async def test_a_queue_may_be_configured_before_its_first_job(steps: Steps) -> None:
+    """Settings of a queue that does not exist yet make it, and its lanes follow them."""
+    await configure(steps.db, LaneName("default", "new"), fifo=True, max_running=3)
+
+    lanes = await steps.lanes.resolve(steps.db, [LaneName("default", "new"), LaneName("default", "new", "t")])
+
+    assert (3, 1) == (lanes[LaneName("default", "new")].max_running, lanes[LaneName("default", "new", "t")].fifo)

@@ -13,6 +13,7 @@ from windlass.queue.claim import Claimed
 from windlass.queue.deadletters import purge, retry
 from windlass.queue.moves import MAX_RELEASES
 from windlass.queue.report import Complete, Fail, Release, Report, Snooze, Status
+from windlass.queue.retry import PRESETS
 
 KINDS = ["complete", "fail", "time out", "confirm", "release", "release with error", "snooze"]
 
@@ -262,3 +263,14 @@ async def test_the_release_that_became_a_failure_repeats_as_release(steps: Steps
 
     assert (State.SCHEDULED, Status.APPLIED, Status.ALREADY) == (first.state, first.status, again.status)
     assert (first.state, first.next_run_at) == (again.state, again.next_run_at)
+
+
+async def test_a_repeated_failure_is_told_again_that_it_may_come_back(steps: Steps) -> None:
+    """Same request, same answer: the worker whose answer was lost still learns that the retry is kept for it."""
+    lease = await steps.lease(await steps.worker(), retry=PRESETS["stepped"])
+    first = await steps.fail(lease)
+
+    again = await steps.fail(lease)
+
+    assert (True, True) == (first.prefer_same_worker, again.prefer_same_worker)
+    assert (Status.ALREADY, first.state, first.next_run_at) == (again.status, again.state, again.next_run_at)

@@ -285,3 +285,13 @@ async def test_a_late_heartbeat_before_the_verdict_saves_the_session(steps: Step
     run = await steps.rescue(29)
 
     assert (True, []) == (answer.alive, run.sessions)
+
+
+async def test_at_most_once_dies_with_its_first_lost_lease(steps: Steps) -> None:
+    """Under `at_most_once` a lost lease ends in dead, also when nobody had said that the job began."""
+    lease = await steps.lease(await steps.worker(), delivery="at_most_once", max_attempts=3, max_lost=5)
+
+    await steps.lose(lease)
+
+    job = await steps.get(lease.id)
+    assert (State.DEAD, 1, 1) == (job.state, job.max_attempts, job.max_lost)

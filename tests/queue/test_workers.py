@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.queue.steps import Steps, Worker
-from windlass.errors import InvalidInput
+from windlass.errors import Conflict, InvalidInput
 from windlass.ids import Ids
 from windlass.job import Outcome, State
 from windlass.queue.claim import Claimed, Want
@@ -329,3 +329,26 @@ async def test_a_worker_needs_a_proper_name(steps: Steps, name: str) -> None:
         await bare(steps, 1, name=name)
 
     assert before == await steps.dump()
+
+
+async def test_registering_again_is_harmless(steps: Steps) -> None:
+    """A worker whose answer was lost says the same again: the lease runs from now, what it holds stays its own."""
+    ann = await steps.worker("ann")
+    lease = await steps.lease(ann)
+    now = steps.clock.advance(10)
+
+    await register(steps.db, NewSession(id=ann.session, worker="ann", capacity=5))
+
+    job = await steps.get(lease.id)
+    assert (State.ASSIGNED, now + timedelta(seconds=30)) == (job.state, job.lease_expires_at)
+
+
+async def test_an_ended_or_foreign_session_is_not_registered_again(steps: Steps) -> None:
+    """A session never comes back, and never changes its worker."""
+    ann = await steps.worker("ann")
+    with pytest.raises(Conflict, match="another worker's"):
+        await register(steps.db, NewSession(id=ann.session, worker="bob"))
+    await close(steps.db, ann.session, reason="done")
+
+    with pytest.raises(Conflict, match="has ended"):
+        await register(steps.db, NewSession(id=ann.session, worker="ann"))

@@ -122,12 +122,12 @@ async def configure(
     rate_per_s: float | None = None,
     burst: int | None = None,
 ) -> None:
-    """Set how a queue ranks and limits its jobs; ranks given before stay.
+    """Set how a queue ranks and limits its jobs, making it if need be; ranks given before stay.
 
     The limits are of the queue's own row and hold over all its lanes together (limits.py).
     """
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.lock_tenant, tenant=queue.tenant)
+        await make(transaction, queue.tenant, [queue.of_queue], per_tenant=LANES_PER_TENANT)
         await transaction.fetch(
             SQL.configure_queue,
             tenant=queue.tenant,

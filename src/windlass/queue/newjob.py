@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -60,6 +60,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int = 3
     max_lost: int = 5
     retry: RetryPolicy | None = None
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    """At most once: one attempt, and a lost lease ends in dead, whether its start was told or not."""
     idempotency_key: str | None = None
     idempotency_ms: int = 86_400_000
     unique_key: str | None = None
@@ -74,6 +76,14 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def lane(self) -> LaneName:
         """The lane it will wait in."""
         return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))), self.concurrency_key)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """How many attempts it has, and at which lost lease it is dead."""
+        if self.delivery == "at_most_once":
+            return 1, 1
+        attempts = self.max_attempts if self.retry is None else self.retry.max_attempts or self.max_attempts
+        return attempts, self.max_lost
 
     @property
     def content_hash(self) -> str:

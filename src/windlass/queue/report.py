@@ -226,7 +226,9 @@ def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row], known: set
     if holder is not None and holder["fence"] == item.fence and holder["worker"] not in (None, item.worker):
         return Answer(Status.UNKNOWN)
     if ended is not None and (item.session is None or item.session == ended["session"]) and _same_kind(item, ended):
-        return Answer(Status.ALREADY, _state_told(ended), ended["next_run_at"])
+        now = live.get(item.job_id)
+        preferred = now is not None and now["fence"] == item.fence and bool(now["preferred"])
+        return Answer(Status.ALREADY, _state_told(ended), ended["next_run_at"], prefer_same_worker=preferred)
     return Answer(Status.STALE)
 
 

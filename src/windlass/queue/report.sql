@@ -62,11 +62,11 @@ SELECT id, fence, outcome, error_type, worker, session, NULL FROM dead WHERE id 
 -- name: live_leases
 -- Where these jobs stand now, and with which fence.
 -- postgres
-SELECT q.id, q.fence, q.session, s.worker FROM queue q LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred FROM queue q LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL FROM timer t WHERE t.id = ANY(CAST(:ids AS uuid[]))
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16 FROM timer t WHERE t.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT q.id, q.fence, q.session, s.worker FROM queue AS q LEFT JOIN session AS s ON s.id = q.session
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred FROM queue AS q LEFT JOIN session AS s ON s.id = q.session
  WHERE q.id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL FROM timer AS t WHERE t.id IN (SELECT value FROM json_each(:ids))
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16 FROM timer AS t WHERE t.id IN (SELECT value FROM json_each(:ids))

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
+from windlass.errors import Conflict
 from windlass.ids import Ids
 from windlass.job import Flag
 from windlass.queue import moves
@@ -79,9 +80,10 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 
 
 async def register(db: Statements, session: NewSession) -> None:
-    """Open a session; its lease runs from now."""
+    """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
     _check_session(session)
-    await db.fetch(SQL.register, **_columns(session))
+    if not await db.fetch(SQL.register, **_columns(session)):
+        raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
 
 
 async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:

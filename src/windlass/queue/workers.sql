@@ -1,15 +1,25 @@
 -- name: register
--- Open a session.
+-- Open a session, or say the same again; one that has ended, or is another worker's, is not returned.
 -- postgres
-INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, :bare, 0,
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
+   capacity = excluded.capacity, busy = 0, draining = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+ WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
 -- sqlite
-INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, :bare, 0,
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
+   capacity = excluded.capacity, busy = 0, draining = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+ WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
 
 -- name: register_bare
 -- Open sessions for a bare caller's claim, one for each job it may get.
