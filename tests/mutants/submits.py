@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "nul-in-an-error",
-        (Edit("queue/report.py", '.replace("\\x00", "\\N{SYMBOL FOR NULL}")', ""),),
+        (Edit("queue/newjob.py", '.replace("\\x00", "\\N{SYMBOL FOR NULL}")', ""),),
         races("submits::rel_k14_nul_in_an_error_keeps_the_status"),
         "K14: what a task says never costs the record that it failed",
     ),
@@ -70,8 +70,8 @@ MUTANTS = (
         (
             Edit(
                 "queue/submit.py",
-                "            answers[number] = problem\n    remaining",
-                "            raise problem\n    remaining",
+                "            answers[number] = problem\n        else:",
+                "            raise problem\n        else:",
             ),
         ),
         races("submits::rel_x28_poison_among_many_requests"),

@@ -286,7 +286,7 @@ async def test_rel_x6_claim_beside_change(stage: Stage) -> None:
     async def judge(scene: Scene, leases: list[Claimed] | WindlassError, state: State | WindlassError) -> None:
         job = await stage.get(scene.id)
         if isinstance(state, WindlassError):
-            assert isinstance(state, Conflict)
+            assert type(state) is Conflict
             assert (job.state, job.priority) == (State.ASSIGNED, 0)
         else:
             assert job.priority == 5
