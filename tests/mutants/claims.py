@@ -31,7 +31,10 @@ MUTANTS = (
     ),
     Mutant(
         "claim-from-a-paused-lane",
-        both("claim", "claim", "AND l.paused = 0", ""),
+        (
+            sql("claim", "claim", "WHERE (SELECT l.paused FROM lane l WHERE l.id = w.lane) = 0", "", "postgres"),
+            sql("claim", "claim", "AND l.paused = 0", "", "sqlite"),
+        ),
         races("guards::paused_lane_hands_out_nothing", "claims::rel_x6_claim_beside_pause"),
         "I11: nothing is handed out from a paused queue",
     ),

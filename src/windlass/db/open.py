@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 
 from windlass.clock import Clock
 from windlass.db.base import Database
+from windlass.db.migrate import refuse_unknown_schema
 from windlass.errors import InvalidInput
 
 Role = Literal["server", "client"]
@@ -22,8 +23,19 @@ async def open_database(
 
     `postgresql://user@host/name`, with `?pooler=transaction` behind a transaction-mode pooler;
     `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=off` where losing the file does not matter.
+    A schema that is newer than this program, or altered, is refused; one that lacks migrations is not.
     `clock` replaces the database's own: tests move it. `connections` bounds those that write, on PostgreSQL.
     """
+    db = await _open(url, clock=clock, role=role, connections=connections)
+    try:
+        await refuse_unknown_schema(db)
+    except BaseException:
+        await db.close()
+        raise
+    return db
+
+
+async def _open(url: str, *, clock: Clock | None, role: Role, connections: int) -> Database:
     parts = _split(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme in ("postgresql", "postgres"):

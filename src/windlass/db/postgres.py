@@ -74,12 +74,13 @@ class PostgresDatabase:
     """A pool of writing and a pool of reading connections."""
 
     dialect: Dialect = "postgres"
-    capabilities = Capabilities(notify=True, partitions=True, commit_status=True, claims=True)
 
     def __init__(self, dsn: str, clock: Clock | None, pooled: bool) -> None:
         self._dsn = dsn
         self._clock = clock
         self._pooled = pooled
+        # A pooler would give LISTEN to whichever connection is free: behind one, servers poll.
+        self.capabilities = Capabilities(notify=not pooled, partitions=True, commit_status=True, claims=True)
         self._hot: asyncpg.Pool[Any] | None = None
         self._read: asyncpg.Pool[Any] | None = None
 
@@ -147,7 +148,10 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
-        """Listen on a direct connection of its own."""
+        """Listen on a connection of its own; behind a pooler nothing ever comes."""
+        if self._pooled:
+            yield _until_none(asyncio.Queue())
+            return
         connection = await _translated(self._connect())
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
@@ -194,7 +198,7 @@ class PostgresDatabase:
             await _translated(connection.execute(self._begin(settings)))
             try:
                 xid = await _translated(connection.fetchval("SELECT pg_current_xact_id()::text")) if tracked else None
-                yield PostgresTransaction(connection)
+                yield PostgresTransaction(connection, self.capabilities)
             except BaseException:
                 await _roll_back(connection)
                 raise
@@ -231,10 +235,10 @@ class PostgresTransaction:
     """The verbs, inside one open transaction."""
 
     dialect: Dialect = "postgres"
-    capabilities = PostgresDatabase.capabilities
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, capabilities: Capabilities) -> None:
         self._connection = connection
+        self.capabilities = capabilities
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query in this transaction."""

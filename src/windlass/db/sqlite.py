@@ -244,8 +244,9 @@ async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
 
 def _lock_server_role(file: Path) -> IO[str]:
     """Return the open lock file; the operating system lets go of it when the process ends, however it ends."""
+    real = file.resolve()  # the lock is of the file, by whatever link it is named
     try:
-        lock = file.with_name(file.name + ".lock").open("a+", encoding="ascii")
+        lock = real.with_name(real.name + ".lock").open("a+", encoding="ascii")
     except OSError as error:
         raise SetupError(f"Cannot open {file}: {error.strerror}. Check the path and its permissions.") from error
     try:

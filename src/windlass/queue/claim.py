@@ -72,17 +72,21 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 async def claim(db: Statements, groups: Sequence[Group]) -> list[Claimed]:
     """Return jobs now leased to the sessions of the groups' slots, best first; an empty list when nothing is ready.
 
-    A lane stands in one group only. Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
+    A lane counts in the first group that names it.
+    Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
     """
     _check_role(db)
     wants: list[tuple[int, int, int, int, int]] = []
     slots: list[UUID] = []
+    seen: set[int] = set()
     for group in groups:
         if group.slots:
             size, offset = len(group.slots), len(slots)
-            wants += [
-                (w.lane, size if w.quota is None else min(w.quota, size), offset, size, w.hint) for w in group.wants
-            ]
+            for want in group.wants:
+                if want.lane not in seen:
+                    seen.add(want.lane)
+                    count = size if want.quota is None else min(want.quota, size)
+                    wants.append((want.lane, count, offset, size, want.hint))
             slots += group.slots
     if not wants:
         return []

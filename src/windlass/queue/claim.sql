@@ -6,11 +6,11 @@
 WITH head AS MATERIALIZED (
     SELECT w.off, w.size, x.id, x.rank
       FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
-      JOIN lane l ON l.id = w.lane AND l.paused = 0
      CROSS JOIN LATERAL (
            SELECT q.id, q.rank FROM queue q
             WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
             ORDER BY q.rank, q.id LIMIT w.n) x
+     WHERE (SELECT l.paused FROM lane l WHERE l.id = w.lane) = 0
 ),
 best AS MATERIALIZED (
     SELECT h.id, h.off

@@ -9,6 +9,7 @@ A job may move between `queue` and `timer` while we look, so each act tries both
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -73,7 +74,9 @@ async def cancel(
         for row in stopped:
             answers[row["id"]] = Cancelled(row["id"], State.CANCELLING)
         answers.update(await _settled(db, sorted(set(open_ids) - answers.keys()), tenant))
-    return [answers.get(job_id) or _missing(job_id) for job_id in ids]
+    if set(ids) - answers.keys():
+        raise Contention("Jobs move faster than they can be cancelled. Try again.")
+    return [answers[job_id] for job_id in ids]
 
 
 async def pause_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> State:
@@ -99,6 +102,7 @@ async def pause_queue(
 
 async def resume_queue(db: Statements, queue: LaneName) -> bool:
     """Hand out from a queue again; False if it was not paused."""
+    check_name("queue", queue.queue)
     return await _resume_lanes(db, "queue", queue.tenant, queue.queue)
 
 
@@ -118,13 +122,18 @@ async def resume_due(db: Statements) -> int:
     rows = await db.fetch(SQL.pauses_over)
     for row in rows:
         if row["kind"] == "job":
-            try:
-                await resume_job(db, UUID(row["name"]), tenant=row["tenant"], actor=Actor(reason="The pause is over."))
-            except (NotFound, JobFinished):
-                await db.fetch(SQL.drop_pause, kind="job", tenant=row["tenant"], name=row["name"])
+            await _resume_job_over(db, UUID(row["name"]), row["tenant"])
         else:
-            await _resume_lanes(db, row["kind"], row["tenant"], row["name"])
+            await _resume_lanes(db, row["kind"], row["tenant"], row["name"], over=True)
     return len(rows)
+
+
+async def _resume_job_over(db: Statements, job_id: UUID, tenant: str) -> None:
+    async with db.transaction() as transaction:
+        # A pause that was prolonged since it was read is not over.
+        if await transaction.fetch(SQL.drop_pause_over, kind="job", tenant=tenant, name=str(job_id)):
+            with suppress(NotFound, JobFinished):
+                await resume_job(transaction, job_id, tenant=tenant, actor=Actor(reason="The pause is over."))
 
 
 async def change(
@@ -156,7 +165,8 @@ async def change(
             locked = await transaction.fetch(SQL.lock_queued, id=job_id) or await transaction.fetch(
                 SQL.lock_timed, id=job_id
             )
-            if not locked:
+            if not locked or locked[0]["lane"] != row["lane"]:
+                # It has gone elsewhere meanwhile, or somebody changed its queue: look again.
                 continue
             await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at)
             timed = await _place_again(transaction, locked[0], job_id, lane=lane.id, run_at=run_at)
@@ -242,10 +252,13 @@ async def _pause_lanes(
         await transaction.fetch(SQL.pause_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
 
 
-async def _resume_lanes(db: Statements, kind: str, tenant: str, name: str) -> bool:
+async def _resume_lanes(db: Statements, kind: str, tenant: str, name: str, *, over: bool = False) -> bool:
     async with db.transaction() as transaction:
         await transaction.fetch(SQL.lock_tenant_row, tenant=tenant)
-        dropped = await transaction.fetch(SQL.drop_pause, kind=kind, tenant=tenant, name=name)
+        drop = SQL.drop_pause_over if over else SQL.drop_pause
+        dropped = await transaction.fetch(drop, kind=kind, tenant=tenant, name=name)
+        if over and not dropped:  # prolonged since it was read
+            return False
         await transaction.fetch(SQL.resume_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
     return bool(dropped)
 

@@ -142,6 +142,11 @@ ON CONFLICT (kind, tenant, name) DO UPDATE SET reason = excluded.reason, actor =
 -- both
 DELETE FROM pause WHERE kind = :kind AND tenant = :tenant AND name = :name RETURNING name
 
+-- name: drop_pause_over
+-- Forget a pause if its end has come.
+-- both
+DELETE FROM pause WHERE kind = :kind AND tenant = :tenant AND name = :name AND resume_at <= :now RETURNING name
+
 -- name: pauses_over
 -- Pauses whose end has come.
 -- both
@@ -166,7 +171,7 @@ SELECT id, state, paused FROM jobs WHERE id IN (SELECT value FROM json_each(:ids
 -- name: find_waiting
 -- The lane of a job that waits.
 -- both
-SELECT l.queue, l.task, l.labels, l.key
+SELECT p.lane, l.queue, l.task, l.labels, l.key
   FROM (SELECT id, lane FROM queue WHERE id = :id AND place <> 1 UNION ALL SELECT id, lane FROM timer WHERE id = :id) p
   JOIN lane l ON l.id = p.lane WHERE l.tenant = :tenant
 
@@ -179,18 +184,18 @@ SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.pla
 -- Lock the place of a job that waits in queue.
 -- locks: queue.
 -- postgres
-SELECT place, attempt, fence, lost, releases, flags, pending, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
+SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
   FROM queue WHERE id = :id AND place <> 1 FOR UPDATE
 -- sqlite
-SELECT place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND place <> 1
+SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND place <> 1
 
 -- name: lock_timed
 -- Lock the place of a job that waits in timer.
 -- locks: timer.
 -- postgres
-SELECT 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id FOR UPDATE
+SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id FOR UPDATE
 -- sqlite
-SELECT 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
+SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
 
 -- name: change_job
 -- The one update of job: priority and nominal time of a job that waits.

@@ -154,6 +154,13 @@ def release(lease: Lease, reason: str | None, *, started: bool = False) -> Move:
     )
 
 
+def give_back(lease: Lease, reason: str) -> Move:
+    """Release a lease that its worker does not know of; one that began and may run at most once is lost instead."""
+    if lease.started_at is not None and lease.max_lost == 1:
+        return lose(lease, chance=0.0)
+    return release(lease, reason)
+
+
 def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
     """Put a job off: it is due again after the delay, no attempt is used."""
     if lease.cancelling:

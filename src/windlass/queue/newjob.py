@@ -42,6 +42,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job to submit; `None` means absent."""
 
     id: UUID
+    """Fresh from `Ids`, never a caller's choice: only the ids of live jobs are guarded against a second use."""
     task: str
     payload: str = "null"
     """JSON text, stored as received."""

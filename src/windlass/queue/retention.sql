@@ -6,9 +6,7 @@ SELECT :now AS clock_at
 -- name: forget_done
 -- Remove finished jobs older than the age; PostgreSQL drops their partitions instead.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM done WHERE finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
-gone AS (DELETE FROM done USING old WHERE done.ctid = old.place RETURNING 1)
-SELECT count(*) AS removed FROM gone
+SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
 DELETE FROM temp.sweep_count;
@@ -19,9 +17,7 @@ SELECT rows AS removed FROM temp.sweep_count
 -- name: forget_attempts
 -- Remove attempts older than the age; PostgreSQL drops their partitions instead.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM attempt WHERE finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
-gone AS (DELETE FROM attempt USING old WHERE attempt.ctid = old.place RETURNING 1)
-SELECT count(*) AS removed FROM gone
+SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
 DELETE FROM temp.sweep_count;
@@ -32,9 +28,7 @@ SELECT rows AS removed FROM temp.sweep_count
 -- name: forget_events
 -- Remove events older than the age; PostgreSQL drops their partitions instead.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM event WHERE happened_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
-gone AS (DELETE FROM event USING old WHERE event.ctid = old.place RETURNING 1)
-SELECT count(*) AS removed FROM gone
+SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
 DELETE FROM temp.sweep_count;
@@ -46,7 +40,7 @@ SELECT rows AS removed FROM temp.sweep_count
 -- Remove dead jobs older than the age.
 -- postgres
 WITH old AS MATERIALIZED (SELECT ctid AS place FROM dead WHERE finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
-gone AS (DELETE FROM dead USING old WHERE dead.ctid = old.place RETURNING 1)
+gone AS (DELETE FROM dead USING old WHERE dead.ctid = old.place AND dead.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
@@ -60,7 +54,7 @@ SELECT rows AS removed FROM temp.sweep_count
 -- index: dedup_expiry.
 -- postgres
 WITH old AS MATERIALIZED (SELECT ctid AS place FROM dedup WHERE expires_at <= :now LIMIT :limit),
-gone AS (DELETE FROM dedup USING old WHERE dedup.ctid = old.place RETURNING 1)
+gone AS (DELETE FROM dedup USING old WHERE dedup.ctid = old.place AND dedup.expires_at <= :now RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
@@ -72,8 +66,8 @@ SELECT rows AS removed FROM temp.sweep_count
 -- name: forget_pauses
 -- Remove pauses of jobs that have ended.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE CAST(j.id AS text) = pause.name) LIMIT :limit),
-gone AS (DELETE FROM pause USING old WHERE pause.ctid = old.place RETURNING 1)
+WITH old AS MATERIALIZED (SELECT ctid AS place FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END) LIMIT :limit),
+gone AS (DELETE FROM pause USING old WHERE pause.ctid = old.place AND pause.kind = 'job' RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);

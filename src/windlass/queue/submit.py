@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
-from windlass.errors import InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
+from windlass.errors import AlreadyExists, InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
 from windlass.job import Flag, State
 from windlass.queue.lanes import Lane, LaneName, Lanes
 from windlass.queue.newjob import NewJob, validate
@@ -87,6 +87,11 @@ async def submit_requests(
         except _Refusals as refused:
             answers.update(refused.by_request)
             remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
+        except AlreadyExists as taken:
+            # Which request has the id that is taken is found by trying each alone.
+            for number, jobs in remaining.items():
+                [answers[number]] = [taken] if len(remaining) == 1 else await submit_requests(db, lanes, [jobs])
+            break
         except _WinnerGone:
             tries -= 1
             if not tries:
@@ -224,7 +229,8 @@ def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
         job.priority,
         *job.limits,
         job.timeout_s,
-        policy_to_json(job.retry),
+        # At most once has no say in attempts, by error type or otherwise.
+        None if job.delivery == "at_most_once" else policy_to_json(job.retry),
         job.idempotency_key,
         job.unique_key if unique else None,
         job.flow_id,

@@ -111,7 +111,7 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         # One that is locked is being reported at this moment.
         leases = await moves.lock(transaction, unlisted, skip_locked=True)
         given_back = await moves.apply(
-            transaction, [moves.release(lease, "Not held by its worker.") for lease in leases]
+            transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
         )
     returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
     return [_answer(beat, alive, own, returned) for beat in beats]
@@ -121,7 +121,8 @@ async def close(db: Statements, session: UUID, *, reason: str) -> int:
     """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
     async with db.transaction() as transaction:
         await transaction.fetch(SQL.close, session=session)
-        found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=0)
+        # Also those claimed after this transaction began.
+        found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=-MAX_LEASE_MS)
         leases = await moves.lock(transaction, [(row["id"], row["fence"], None, session) for row in found])
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
     return len(moved)
@@ -148,8 +149,13 @@ async def claim_bare(
 
 
 async def forget_ended(db: Statements, *, keep_ms: int, limit: int = 1000) -> int:
-    """Remove up to `limit` sessions that ended long ago and hold nothing; return how many."""
-    return len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, limit=limit))
+    """Remove sessions that ended long ago and hold nothing, `limit` at a time; return how many."""
+    total = 0
+    while True:
+        removed = len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, limit=limit))
+        total += removed
+        if removed < limit:
+            return total
 
 
 def _answer(

@@ -105,16 +105,16 @@ UPDATE session SET state = 2, busy = 0 WHERE id = :session AND state = 0
 UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND state = 0 RETURNING id
 
 -- name: forget_ended
--- Remove sessions that ended more than :keep_ms ago and hold nothing.
+-- Remove sessions that ended more than :keep_ms ago and hold nothing; those of bare callers as soon as they hold nothing.
 -- postgres
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session s
-     WHERE s.state <> 0 AND s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond'
+     WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond')
        AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
 RETURNING id
 -- sqlite
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session AS s
-     WHERE s.state <> 0 AND s.heartbeat_at < :now - :keep_ms * 1000
+     WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - :keep_ms * 1000)
        AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
 RETURNING id
