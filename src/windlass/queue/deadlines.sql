@@ -20,7 +20,11 @@ j AS (
     DELETE FROM job USING q WHERE job.id = q.id
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
 ),
-u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+k AS MATERIALIZED (
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+),
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.', :now FROM j
 RETURNING id

@@ -102,7 +102,11 @@ j AS (
               q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
               q.duration_ms, q.started, q.held
 ),
-u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+k AS MATERIALIZED (
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+),
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                   reason, worker, session, claimed_at, started_at, finished_at)
 SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
@@ -143,7 +147,11 @@ j AS (
               q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
               q.duration_ms, q.started, q.held
 ),
-u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+k AS MATERIALIZED (
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+),
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
 INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                   reason, worker, session, claimed_at, started_at, finished_at, held)
 SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,

@@ -22,7 +22,11 @@ j AS (
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
               q.claimed_at, q.started_at, q.flags, q.duration_ms
 ),
-u AS (DELETE FROM dedup USING j WHERE j.flags & 4 = 4 AND dedup.job_id = j.id AND dedup.expires_at IS NULL)
+k AS MATERIALIZED (
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+),
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,

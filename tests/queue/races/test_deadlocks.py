@@ -148,7 +148,8 @@ async def test_rel_x22_deadlock_hunt(stage: Stage, seed: int) -> None:
             await stage.sound()
 
     assert [] == [error for error in errors if not isinstance(error, Contention)]
-    assert [] == [error.__cause__ for error in errors if isinstance(error.__cause__, asyncpg.DeadlockDetectedError)]
+    found = [error.__cause__ for error in errors if isinstance(error.__cause__, asyncpg.DeadlockDetectedError)]
+    assert [] == [error.detail for error in found]
 
 
 LOCKERS: dict[str, Callable[[Stage, Database, Scene], Awaitable[object]]] = {
