@@ -21,7 +21,6 @@ from windlass.queue.newjob import (
     NewJob,
     check_json,
     check_name,
-    milliseconds,
     validate,
 )
 from windlass.queue.retry import RetryPolicy
@@ -368,9 +367,3 @@ def test_labels_name_a_lane_in_any_order() -> None:
     """Labels are a set: order and doubles do not matter."""
     assert job(labels=("gpu", "eu", "gpu")).lane == job(labels=("eu", "gpu")).lane
     assert "eu,gpu" == job(labels=("gpu", "eu")).lane.labels
-
-
-def test_milliseconds_are_whole() -> None:
-    """A span in milliseconds is rounded down."""
-    assert 1500 == milliseconds(timedelta(seconds=1.5))
-    assert 0 == milliseconds(timedelta(microseconds=999))

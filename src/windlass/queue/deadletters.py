@@ -25,8 +25,6 @@ from windlass.queue.submit import Submitted, submit
 
 SQL = load(__file__)
 
-RETRYABLE = frozenset({State.DEAD, State.CANCELLED, State.EXPIRED})
-
 
 class Retried(msgspec.Struct, frozen=True):
     """A job that runs again, and where it now stands."""

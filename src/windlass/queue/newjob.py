@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -242,8 +242,3 @@ def storable(text: str | None) -> str | None:
     if text is None:
         return None
     return text[:MAX_TEXT].replace("\x00", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace").decode()
-
-
-def milliseconds(span: timedelta) -> int:
-    """Return the whole milliseconds of `span`."""
-    return span // timedelta(milliseconds=1)

@@ -40,7 +40,7 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 
 -- name: renew
 -- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
--- locks: session rows, in the order given (sorted).  The update is HOT: no indexed column changes.
+-- locks: session rows; a session beats at one server, so rivals are rare and may run again.  HOT: no indexed column changes.
 -- postgres
 UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms)
