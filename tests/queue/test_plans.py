@@ -268,4 +268,5 @@ async def test_renewals_are_hot(fresh_postgres_url: str) -> None:
             )
 
     assert 1500 == updates
-    assert 1470 <= hot_updates
+    # An indexed column among those updated would make it 0; how many pages are pruned in time varies with the load.
+    assert 750 <= hot_updates

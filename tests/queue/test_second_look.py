@@ -69,6 +69,15 @@ async def test_a_lane_named_twice_hands_a_job_out_once(steps: Steps) -> None:
     assert 1 == len(taken)
 
 
+async def test_submit_joins_no_transaction(steps: Steps) -> None:
+    """What a refused request took must be rolled back, and lanes remembered must exist: both need an own commit."""
+    async with steps.db.transaction() as transaction:
+        with pytest.raises(TypeError, match="cannot join"):
+            await submit_requests(transaction, steps.lanes, [[steps.job()]])
+        with pytest.raises(TypeError, match="of their own"):
+            await steps.lanes.resolve(transaction, [LaneName("default", "new")])
+
+
 class _Meanwhile(Pausing):
     """A database on which something happens before a query of a given name, once."""
 

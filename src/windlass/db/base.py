@@ -37,6 +37,12 @@ class Capabilities(msgspec.Struct, frozen=True):
     commit_status: bool
     claims: bool
     """Whether jobs may be claimed here: not by a program beside the server of a SQLite file."""
+    commits: bool = True
+    """Whether a transaction opened here commits by itself: not inside one that is open already."""
+
+    def inside(self) -> Capabilities:
+        """What is left of them inside a transaction."""
+        return msgspec.structs.replace(self, commits=False)
 
 
 class Statements(Protocol):

@@ -198,7 +198,7 @@ class PostgresDatabase:
             await _translated(connection.execute(self._begin(settings)))
             try:
                 xid = await _translated(connection.fetchval("SELECT pg_current_xact_id()::text")) if tracked else None
-                yield PostgresTransaction(connection, self.capabilities)
+                yield PostgresTransaction(connection, self.capabilities.inside())
             except BaseException:
                 await _roll_back(connection)
                 raise

@@ -210,7 +210,7 @@ class SqliteTransaction:
     def __init__(self, database: SqliteDatabase, now_us: int) -> None:
         self._database = database
         self._now_us = now_us
-        self.capabilities = database.capabilities
+        self.capabilities = database.capabilities.inside()
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query in this transaction; its `:now` is the transaction's begin, as on PostgreSQL."""

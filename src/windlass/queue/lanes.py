@@ -66,6 +66,10 @@ class Lanes:
     async def resolve(self, db: Statements, names: Iterable[LaneName]) -> dict[LaneName, Lane]:
         """Return the lanes of `names`, making those that do not exist; TooMany past the tenant's cap."""
         wanted = set(names)
+        if wanted - self._known.keys() and not db.capabilities.commits:
+            raise TypeError(
+                "Lanes are made in a transaction of their own: what a rollback undid must not be remembered."
+            )
         for tenant in sorted({name.tenant for name in wanted - self._known.keys()}):
             self._remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
         return {name: self._known[name] for name in wanted}

@@ -62,6 +62,9 @@ async def submit_requests(
     db: Statements, lanes: Lanes, requests: Sequence[Sequence[NewJob]]
 ) -> list[list[Submitted] | WindlassError]:
     """Store several requests in one transaction; each is answered by itself, with its jobs or with its error."""
+    if not db.capabilities.commits:
+        # A refused request must be rolled back and the lanes it made must stay: neither is possible inside another's.
+        raise TypeError("submit commits by itself; it cannot join an open transaction.")
     answers: dict[int, list[Submitted] | WindlassError] = {}
     ids: set[UUID] = set()
     for number, jobs in enumerate(requests):
