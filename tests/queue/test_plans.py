@@ -249,7 +249,7 @@ async def test_one_job_is_found_by_its_id(url: str, kind: int, table: str) -> No
 
 
 async def test_renewals_are_hot(fresh_postgres_url: str) -> None:
-    """A heartbeat's update touches no index: nearly all of 1,500 are HOT, without any vacuum."""
+    """A heartbeat's update touches no index: most of 1,500 are HOT, without any vacuum."""
     sessions = [made(SESSION, n) for n in range(50)]
     async with connected(fresh_postgres_url) as connection:
         await connection.execute("ALTER TABLE windlass.session SET (autovacuum_enabled = off)")
