@@ -139,17 +139,17 @@ def test_without_postgres_the_run_fails_in_ci_and_goes_on_elsewhere(monkeypatch:
 async def test_an_emptied_database_is_as_new(worker_database: Emptied) -> None:
     """Rows and counters of earlier tests are gone; those that migrating makes are back as they were."""
     await empty(worker_database)
-    lanes = "INSERT INTO windlass.lane (tenant, queue, task, labels, key, paused, credit_ms, fifo) VALUES "
+    lanes = "INSERT INTO windlass.lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo) VALUES "
     async with connected(worker_database.url) as connection:
         await connection.execute("UPDATE windlass.tenant SET name = 'other'")
-        first = await connection.fetchval(f"{lanes} ('t', 'q', 'a', '', '', 0, 0, 0) RETURNING id")
+        first = await connection.fetchval(f"{lanes} ('t', 'q', 'a', '', '', 0, 0, 0, 0) RETURNING id")
 
     await empty(worker_database)
 
     async with connected(worker_database.url) as connection:
         assert ["default"] == [row["name"] for row in await connection.fetch("SELECT name FROM windlass.tenant")]
         assert 0 == await connection.fetchval("SELECT count(*) FROM windlass.lane")
-        assert first == await connection.fetchval(f"{lanes} ('t', 'q', 'a', '', '', 0, 0, 0) RETURNING id")
+        assert first == await connection.fetchval(f"{lanes} ('t', 'q', 'a', '', '', 0, 0, 0, 0) RETURNING id")
 
 
 async def test_a_database_with_other_tables_is_made_anew(worker_database: Emptied) -> None:

@@ -72,16 +72,20 @@ def test_growth_is_measured_beside_other_rows(database_url: str, tmp_path: Path)
     assert parts == [figure["part"] for figure in figures]
 
 
-async def test_nothing_is_left_on_the_server(postgres_url: str) -> None:
-    """The scratch database is dropped."""
-    async with connected(postgres_url) as connection:
-        found = "SELECT datname FROM pg_database WHERE datname LIKE 'windlass_bench_%'"
-        before = await connection.fetch(found)
-        arguments = ["store", "--database", postgres_url, "--parts", "cost", *QUICK]
-        run = await asyncio.to_thread(CliRunner().invoke, bench, arguments)
+async def test_nothing_is_left_on_the_server(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scratch databases are dropped. They have names of this test: others make and drop theirs at the same time."""
+    names = [secrets.token_hex(6) for _ in range(3)]
+    given = iter(names)
+    monkeypatch.setattr("secrets.token_hex", lambda _: next(given))
+    arguments = ["store", "--database", postgres_url, "--parts", "cost", *QUICK]
 
-        assert None is run.exception
-        assert before == await connection.fetch(found)
+    run = await asyncio.to_thread(CliRunner().invoke, bench, arguments)
+
+    assert None is run.exception
+    assert names[0] != next(given), "no scratch database was made"
+    async with connected(postgres_url) as connection:
+        left = [row["datname"] for row in await connection.fetch("SELECT datname FROM pg_database")]
+    assert [] == [name for name in names if f"windlass_bench_{name}" in left]
 
 
 async def test_a_user_who_may_not_create_databases_is_told(postgres_url: str) -> None:

@@ -13,8 +13,8 @@ DO $$ DECLARE name text; BEGIN
     END LOOP;
 END $$;
 
-INSERT INTO windlass.lane (id, tenant, queue, task, labels, key, paused, credit_ms, fifo)
-SELECT n, 'default', 'full', CASE WHEN n = 0 THEN '' ELSE 'task' || n END, '', '', 0, 1, 0 FROM generate_series(0, :lanes) AS n;
+INSERT INTO windlass.lane (id, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
+SELECT n, 'default', 'full', CASE WHEN n = 0 THEN '' ELSE 'task' || n END, '', '', 0, 0, 1, 0 FROM generate_series(0, :lanes) AS n;
 
 INSERT INTO windlass.session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
 SELECT pg_temp.made(:session, n), 'worker' || n, 'default', CASE WHEN n <= :dead_sessions THEN 1 ELSE 0 END, 30000,

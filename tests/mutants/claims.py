@@ -32,7 +32,7 @@ MUTANTS = (
     Mutant(
         "claim-from-a-paused-lane",
         (
-            sql("claim", "claim", "WHERE (SELECT l.paused FROM lane l WHERE l.id = w.lane) = 0", "", "postgres"),
+            sql("claim", "claim", "AND l.paused = 0", "", "postgres"),
             sql("claim", "claim", "AND l.paused = 0", "", "sqlite"),
         ),
         races("guards::paused_lane_hands_out_nothing", "claims::rel_x6_claim_beside_pause"),
@@ -67,6 +67,57 @@ MUTANTS = (
         both("claim", "claim_back", "AND s.state = 0", ""),
         races("guards::claim_by_a_session_that_has_ended"),
         "I6: only a live session gets a lease back",
+    ),
+    *(
+        Mutant(
+            f"{query.replace('_', '-')}-by-another-tenant",
+            both("claim", query, *edits[:2], sqlite=edits[2]),
+            races(f"tenants::rel_i18_nobody_claims_for_another_tenant[*-{query}]"),
+            "I18: a session gets the jobs of its own tenant",
+        )
+        for query, edits in {
+            "claim": ("AND s.tenant = slot.tenant", "", "AND s.tenant = b.tenant"),
+            "claim_back": ("AND l.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL", "AND l.tenant = :tenant"),
+        }.items()
+    ),
+    *(
+        Mutant(
+            f"{query.replace('_', '-')}-while-draining",
+            both("claim", query, "AND s.draining = 0", ""),
+            races(f"guards::draining_session_gets_nothing[*-{query}]"),
+            "a worker told to drain gets no more",
+        )
+        for query in ("claim", "claim_back")
+    ),
+    Mutant(
+        "claim-back-by-a-bare-caller",
+        both("claim", "claim_back", "AND s.bare = 0", ""),
+        races("guards::bare_session_claims_nothing_back"),
+        "I22: a bare caller's session may be forgotten as soon as its one lease has ended",
+    ),
+    Mutant(
+        "claim-beside-a-limit",
+        both(
+            "claim",
+            "claim",
+            "AND l.limited <= CAST(:limited AS smallint)",
+            "AND CAST(:limited AS smallint) >= 0",
+            sqlite="AND l.limited <= :limited",
+        ),
+        races("limits::rel_x6_claim_of_a_server_that_does_not_know_the_limit"),
+        "I15: a claim that has not counted takes nothing from a limited queue",
+    ),
+    Mutant(
+        "claim-back-beside-a-limit",
+        both("claim", "claim_back", "AND l.limited = 0", ""),
+        races("limits::rel_x6_claim_of_a_server_that_does_not_know_the_limit"),
+        "I15: nothing is handed back past a limit",
+    ),
+    Mutant(
+        "lane-born-free-in-a-limited-queue",
+        both("lanes", "make_lanes", "coalesce(o.limited, 0)", "0"),
+        races("limits::rel_x6_claim_of_a_server_that_does_not_know_the_limit"),
+        "I15: a new lane of a limited queue is limited",
     ),
     Mutant(
         "claim-back-by-another",

@@ -5,17 +5,16 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
 FENCED = {
-    # query: how often the guard stands in the text of SQLite
-    "lease_to_ready": 1,
-    "lease_to_timer": 2,
-    "lease_to_done": 4,
-    "lease_to_dead": 4,
+    # where a lease goes: the query, and how often the guard stands in its text for SQLite
+    "ready": ("lease_to_ready", 1),
+    "timer": ("lease_to_timer", 2),
+    "done": ("lease_to_end", 1),
+    "dead": ("lease_to_end", 1),
 }
 
 
-def unfenced(query: str, count: int) -> Mutant:
+def unfenced(to: str, query: str, count: int) -> Mutant:
     """Return the mutant that moves a lease whatever its fence is."""
-    to = query.rpartition("_")[2]
     postgres, sqlite = ("q", "queue") if to == "ready" else ("queue", "q")
     return Mutant(
         f"move-to-{to}-with-any-fence",
@@ -28,9 +27,8 @@ def unfenced(query: str, count: int) -> Mutant:
     )
 
 
-def unplaced(query: str, count: int) -> Mutant:
+def unplaced(to: str, query: str, count: int) -> Mutant:
     """Return the mutant that moves a job that is not leased."""
-    to = query.rpartition("_")[2]
     postgres, sqlite = ("q", "queue") if to == "ready" else ("queue", "q")
     return Mutant(
         f"move-to-{to}-from-anywhere",
@@ -85,6 +83,18 @@ MUTANTS = (
         "K5: another session of the same name cannot speak for a lease",
     ),
     Mutant(
+        "complete-of-any-tenant",
+        both("report", "complete", "AND s.tenant = i.tenant", ""),
+        races("tenants::rel_i18_a_foreign_report_changes_nothing[*-complete]"),
+        "N1, I18: the leases of another tenant are unknown",
+    ),
+    Mutant(
+        "report-told-of-any-tenant",
+        (Edit("queue/report.py", "if tenants.get(item.job_id) == item.tenant", "if item.job_id in tenants"),),
+        races("tenants::rel_i18_a_foreign_report_is_told_nothing"),
+        "N1, I18: a foreign id answers like an unknown one",
+    ),
+    Mutant(
         "complete-locks-in-another-order",
         (sql("report", "complete", "ORDER BY r.id", "ORDER BY r.id DESC", "postgres"),),
         races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[complete]"),
@@ -110,10 +120,11 @@ MUTANTS = (
             ("fence", "q.fence = i.fence AND"),
             ("worker", "AND (i.worker IS NULL OR s.worker = i.worker)"),
             ("session", "AND (i.session IS NULL OR q.session = i.session)"),
+            ("tenant", "AND (i.tenant IS NULL OR s.tenant = i.tenant)"),
         )
     ),
-    *(unfenced(query, count) for query, count in FENCED.items()),
-    *(unplaced(query, count) for query, count in FENCED.items()),
+    *(unfenced(to, query, count) for to, (query, count) in FENCED.items()),
+    *(unplaced(to, query, count) for to, (query, count) in FENCED.items()),
     Mutant(
         "every-end-is-the-same",
         (Edit("queue/report.py", "        return outcome is Outcome.SUCCEEDED\n", "        return True\n"),),

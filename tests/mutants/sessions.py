@@ -7,9 +7,33 @@ from tests.mutants.mutant import Edit, Mutant, both, races, sql
 MUTANTS = (
     Mutant(
         "dead-session-renewed",
-        both("workers", "renew", "AND s.state = 0", "", sqlite="AND session.state = 0"),
+        both("workers", "renew", "AND s.state + 0 = 0", "", sqlite="AND session.state = 0"),
         races("sessions::rel_x8_the_dead_stay_dead"),
         "I6: a session declared dead never comes back",
+    ),
+    Mutant(
+        "renew-of-any-tenant",
+        both("workers", "renew", "AND s.tenant = i.tenant", "", sqlite="AND session.tenant = i.tenant"),
+        races("tenants::rel_i18_a_foreign_renew_changes_nothing"),
+        "N1, I18: the sessions of another tenant are unknown",
+    ),
+    Mutant(
+        "close-of-any-tenant",
+        (sql("workers", "close", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),),
+        races("tenants::rel_i18_a_foreign_close_changes_nothing"),
+        "N1, I18: the sessions of another tenant are unknown",
+    ),
+    Mutant(
+        "bare-session-forgotten-with-its-lease",
+        both(
+            "workers",
+            "forget_ended",
+            "AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id)",
+            "",
+            sqlite="AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id)",
+        ),
+        races("guards::session_that_holds_a_lease_is_kept"),
+        "I22: a lease's session is there as long as the lease",
     ),
     Mutant(
         "death-without-expiry",
@@ -76,7 +100,7 @@ MUTANTS = (
     ),
     Mutant(
         "listed-leases-given-back",
-        (Edit("queue/workers.py", 'if (r["id"], r["fence"], r["session"]) not in own', "if own is not None"),),
+        (Edit("queue/workers.py", 'if (row["id"], row["fence"], row["session"]) not in own', "if own is not None"),),
         races("reports::rel_x5_listed_or_young_leases_stay"),
         "X5: what a worker names it keeps",
     ),

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Edit, Mutant, both, races
 
 UNIQUE_ENDS = {
     "complete": ("report", "complete"),
-    "cancelled": ("moves", "lease_to_done"),
-    "dead": ("moves", "lease_to_dead"),
+    "cancelled": ("moves", "lease_to_end"),
+    "dead": ("moves", "lease_to_end"),
     "cancel_ready": ("control", "cancel_queued"),
     "cancel_timer": ("control", "cancel_timed"),
     "expire": ("deadlines", "expire"),

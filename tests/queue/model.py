@@ -128,10 +128,12 @@ class Model(Control):
         expires_at = self._after(lease_ms)
         self.sessions[session] = Session(session, worker, tenant, lease_ms, self.now, self.now, expires_at, **more)
 
-    def close(self, session: UUID, reason: str) -> int:
+    def close(self, session: UUID, tenant: str, reason: str) -> int:
         """A worker that leaves gives everything back."""
         known = self.sessions.get(session)
-        if known is not None and known.state is SessionState.ALIVE:
+        if known is None or known.tenant != tenant:
+            return 0
+        if known.state is SessionState.ALIVE:
             known.state, known.busy = SessionState.CLOSED, 0
         held = [job for job in self.leased() if job.session == session]
         for job in held:
@@ -150,7 +152,7 @@ class Model(Control):
 
     def heartbeat(self, beats: Sequence[Beat]) -> list[Any]:
         """One beat keeps all of a session's leases; what it does not name and is old goes back."""
-        heard = [beat for beat in beats if self._alive(beat.session)]
+        heard = [b for b in beats if self._alive(b.session) and self.sessions[b.session].tenant == b.tenant]
         for beat in heard:
             session = self.sessions[beat.session]
             session.heartbeat_at, session.expires_at = self.now, self._after(session.lease_ms)
@@ -184,16 +186,22 @@ class Model(Control):
         return (True, cancel, lost, sorted(released), self.sessions[beat.session].draining)
 
     def claim(self, asks: Sequence[Ask]) -> list[Any]:
-        """The best jobs of each group go to its slots in order; a slot whose session has ended stays empty."""
+        """The best jobs of each group go to its slots in order; a slot whose session may not claim stays empty."""
         return sorted((row for ask in asks for row in self._claim(ask)), key=lambda row: (row[2], row[0]))
 
-    def _claim(self, ask: Ask) -> list[tuple[Any, ...]]:
+    def _claim(self, ask: Ask, *, limited: bool = False) -> list[tuple[Any, ...]]:
         heads: list[Job] = []
         for lane in self.serving(ask):
+            if self.is_limited(lane) and not limited:
+                continue
             ready = sorted((job for job in self.jobs.values() if self._claimable(job, lane, ask)), key=_order)
             heads += ready[: len(ask.slots) if ask.quota is None else ask.quota]
         best = zip(sorted(heads, key=_order), ask.slots, strict=False)
-        return [self._lease(job, session) for job, session in best if self._alive(session)]
+        return [self._lease(job, session) for job, session in best if self._may_claim(session, ask.tenant)]
+
+    def _may_claim(self, session: UUID, tenant: str) -> bool:
+        known = self.sessions.get(session)
+        return known is not None and self._alive(session) and known.tenant == tenant and not known.draining
 
     def serving(self, ask: Ask) -> list[LaneName]:
         """The lanes of the queues that the workers can run."""
@@ -243,19 +251,21 @@ class Model(Control):
             ahead = max((queue.tat_at or self.now) - self.now, timedelta())
             spent = Fraction(ahead // timedelta(microseconds=1), 1_000_000) * Fraction(queue.rate_per_s)
             quota = min(quota, floor((queue.burst or 1) - spent))
-        jobs = self._claim(ask._replace(slots=ask.slots[: max(quota, 0)]))
+        jobs = self._claim(ask._replace(slots=ask.slots[: max(quota, 0)]), limited=True)
         if jobs and queue.rate_per_s is not None:
             spent_ms = Fraction(len(jobs) * 1000) / Fraction(queue.rate_per_s)
             queue.tat_at = max(queue.tat_at or self.now, self.now) + timedelta(milliseconds=int(spent_ms))
         return jobs
 
-    def claim_back(self, leases: Sequence[tuple[UUID, int]], session: UUID) -> list[Any]:
+    def claim_back(self, leases: Sequence[tuple[UUID, int]], session: UUID, tenant: str) -> list[Any]:
         """A retry that is kept for the worker that failed it goes back to that worker."""
         got = []
         for job_id, fence in sorted(set(leases)):
             job = self.jobs.get(job_id)
             failed = any((a.job_id, a.fence, a.end.session) == (job_id, fence, session) for a in self.attempts)
-            if job is None or not failed or not self._alive(session) or job.fence != fence or not job.preferred:
+            if job is None or not failed or job.fence != fence or not job.preferred or job.lane.tenant != tenant:
+                continue
+            if not self._may_claim(session, job.lane.tenant) or self.sessions[session].bare:
                 continue
             if job.paused or self.paused_bits(job.lane) or self.is_limited(job.lane):
                 continue

@@ -12,12 +12,11 @@ from uuid import UUID
 
 from tests.queue.model_leases import Leases
 from tests.queue.model_rows import TEXT, End, Job, Key, Pause, Queue, as_attempt
-from windlass.job import Outcome, Reason, SessionState, State
+from windlass.job import Outcome, Reason, State
 from windlass.queue.lanes import LaneName
 
 CANCEL_PATIENCE_MS = 10_000
 """Added to the grace before a lease is revoked."""
-SESSION_KEEP = timedelta(days=1)
 
 
 class Control(Leases):
@@ -224,21 +223,11 @@ class Control(Leases):
         self.events = [event for event in self.events if event[1] >= since]
         keys = [n for n, k in self.keys.items() if k.expires_at is not None and k.expires_at <= self.now]
         pauses = [n for n in self.pauses if n[0] == "job" and not self._is_live(UUID(n[2]))]
-        holders = {job.session for job in self.leased()}
-        sessions = [
-            session.id
-            for session in self.sessions.values()
-            if session.state is not SessionState.ALIVE
-            and session.heartbeat_at < self.now - SESSION_KEEP
-            and session.id not in holders
-        ]
         for key in keys:
             del self.keys[key]
         for pause in pauses:
             del self.pauses[pause]
-        for session_id in sessions:
-            del self.sessions[session_id]
-        counts = {"expire_keys": len(keys), "forget_pauses": len(pauses), "forget_sessions": len(sessions)}
+        counts = {"expire_keys": len(keys), "forget_pauses": len(pauses)}
         return counts | ({"forget_dead": len(dead)} if dead_days else {})
 
     def _is_live(self, job_id: UUID) -> bool:

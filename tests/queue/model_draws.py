@@ -88,13 +88,14 @@ def new_jobs(job_id: UUID, now: datetime, *, simple: bool = False) -> st.SearchS
     )
 
 
-def reports(job_id: UUID, fence: int, worker: str, session: UUID | None) -> st.SearchStrategy[Report]:
+def reports(job_id: UUID, fence: int, worker: str, session: UUID | None, tenant: str) -> st.SearchStrategy[Report]:
     """Draw a report about a lease."""
     lease = {
         "job_id": st.just(job_id),
         "fence": st.just(fence),
         "worker": st.just(worker),
         "session": st.just(session),
+        "tenant": st.just(tenant),
     }
     spent = mostly(None, 0, 700, 10**9)
     outcomes = mostly(Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED)

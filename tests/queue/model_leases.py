@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.queue.model_rows import TEXT, Attempt, End, Job, Memory, Where
+from tests.queue.model_rows import TEXT, Attempt, End, Job, Memory, Session, Where
 from windlass.clock import EPOCH
 from windlass.job import Outcome, Reason, SessionState, State
 from windlass.queue.report import Complete, Release, Report, Snooze, Status
@@ -20,6 +20,7 @@ from windlass.queue.retry import RetryPolicy
 
 PREFERENCE_S = 10
 UNLISTED = timedelta(seconds=15)
+SESSION_KEEP = timedelta(days=1)
 MAX_RELEASES = 3
 """The plain release that counts as a failure. The product's 100 is set to this while the model runs."""
 
@@ -49,7 +50,8 @@ class Leases(Memory):
     def _may_speak(self, job: Job, item: Report) -> bool:
         if job.where != "leased" or job.fence != item.fence or job.session is None:
             return False
-        return self.sessions[job.session].worker == item.worker and item.session in (None, job.session)
+        holder = self.sessions[job.session]
+        return (holder.worker, holder.tenant) == (item.worker, item.tenant) and item.session in (None, holder.id)
 
     def _settle(self, job: Job, item: Report, chance: float) -> tuple[Any, ...]:
         end = End(Outcome.SUCCEEDED, self.now)
@@ -75,7 +77,7 @@ class Leases(Memory):
     def _class_of(self, item: Report) -> tuple[Any, ...]:
         job = self.jobs.get(item.job_id)
         ended = [a for a in self._all_attempts() if a.job_id == item.job_id]
-        if job is None and not ended:
+        if item.tenant not in ([job.lane.tenant] if job is not None else [a.lane.tenant for a in ended]):
             return (Status.UNKNOWN, None, None, False)
         own = [a for a in ended if a.fence == item.fence and a.end.session is not None]
         holder = own[0].end.worker if own else None
@@ -103,7 +105,7 @@ class Leases(Memory):
             self.finish(job, end, where="dead", began=True, duration_ms=duration_ms, held=policy.then == "hold")
             return
         wait_ms = _wait_ms(policy, job.attempt, chance)
-        preferred = policy.prefer_same_worker and wait_ms == 0
+        preferred = policy.prefer_same_worker and wait_ms == 0 and not self.sessions[_session(job)].bare
         due_at = self.now + timedelta(milliseconds=PREFERENCE_S * 1000 if preferred else wait_ms)
         self._leave(job, end, due_at=due_at, began=True, duration_ms=duration_ms)
         self._to_timer(job, due_at, Reason.RETRY)
@@ -214,7 +216,14 @@ class Leases(Memory):
         lost = [j for j in self.leased() if self.sessions[_session(j)].state is not SessionState.ALIVE]
         for job in lost:
             self.lose(job, chance)
+        holders = {job.session for job in self.leased()}
+        self.sessions = {s.id: s for s in self.sessions.values() if s.id in holders or not self._forgotten(s)}
         return (sorted(dead), self.moved(lost))
+
+    def _forgotten(self, session: Session) -> bool:
+        """Whether a session that holds nothing may go: a bare one when it has ended, others a day later."""
+        old = session.bare or session.heartbeat_at < self.now - SESSION_KEEP
+        return session.state is not SessionState.ALIVE and old
 
     def end_overdue(self, chance: float) -> list[tuple[Any, ...]]:
         """A lease past its deadline is timed out, or cancelled where that was asked for."""

@@ -42,7 +42,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(world.clock)
         self.ids: list[UUID] = []
         self.sessions: list[UUID] = []
-        self.leases: list[tuple[UUID, int, str, UUID]] = []
+        self.leases: list[tuple[UUID, int, str, UUID, str]] = []
         self.requested: list[NewJob] = []
         self._numbers = 0
 
@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Keep what was leased, and see that no fence is given out twice."""
         for row in claimed:
             session = self.model.sessions[row[5]]
-            lease = (row[0], row[4], session.worker, session.id)
+            lease = (row[0], row[4], session.worker, session.id, session.tenant)
             assert not any(old[:2] == lease[:2] for old in self.leases), f"fence given out twice: {lease}"
             self.leases.append(lease)
 
@@ -151,13 +151,16 @@ class StoreMachine(RuleBasedStateMachine):
         self.ids += [job.id for request in requests for job in request]
         self.run("submit", requests)
 
-    def ask(self, data: st.DataObject, queues: Sequence[str], slots: tuple[UUID, ...]) -> Ask:
-        """Draw what a group of workers asks for."""
+    def ask(self, data: st.DataObject, queues: Sequence[str], own: tuple[UUID, ...] = ()) -> Ask:
+        """Draw what a group of workers asks for; its slots are mostly of sessions of its tenant, or its own."""
         ranks = [job.rank for job in self.model.jobs.values() if job.rank is not None]
+        tenant = data.draw(draws.TENANT, "tenant")
+        fitting = [s.id for s in self.model.sessions.values() if s.tenant == tenant and not s.bare] or self.sessions
+        some = st.sampled_from(data.draw(draws.mostly(fitting, fitting, fitting, self.sessions), "among"))
         return Ask(
-            tenant=data.draw(draws.TENANT, "tenant"),
+            tenant=tenant,
             queues=tuple(queues),
-            slots=slots,
+            slots=own or tuple(data.draw(st.lists(some, min_size=1, max_size=4), "slots")),
             tasks=data.draw(draws.mostly(None, None, None, ("send",)), "tasks"),
             labels=data.draw(draws.mostly(("gpu", "big"), ("gpu", "big"), ("gpu",), ()), "labels"),
             quota=data.draw(draws.mostly(None, None, 1, 2), "quota"),
@@ -167,18 +170,17 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(self, data: st.DataObject) -> None:
         """Workers claim: in one or two groups, or without a session, or from the queue that may have limits."""
         how = data.draw(draws.mostly("claim", "claim_bare", "claim_limited"), "how")
-        slots = st.lists(st.sampled_from(self.sessions), min_size=1, max_size=4).map(tuple)
         if how == "claim":
             parts: list[tuple[str, ...]] = data.draw(
                 st.sampled_from([[OPEN], [OPEN[:1], OPEN[1:]], [OPEN[:1]]]), "groups"
             )
-            self.remember(self.run("claim", [self.ask(data, part, data.draw(slots, "slots")) for part in parts]))
+            self.remember(self.run("claim", [self.ask(data, part) for part in parts]))
         elif how == "claim_bare":
             own = tuple(self.new_id() for _ in range(data.draw(st.integers(1, 3), "count")))
             worker, lease_ms = data.draw(st.sampled_from(draws.WORKERS)), data.draw(draws.mostly(30_000, 2_000))
             self.remember(self.run("claim_bare", self.ask(data, OPEN, own), worker, lease_ms))
         else:
-            ask = self.ask(data, [draws.LIMITED], data.draw(slots, "slots"))._replace(quota=None, hint=None)
+            ask = self.ask(data, [draws.LIMITED])._replace(quota=None, hint=None)
             self.model.make_lanes([LaneName(ask.tenant, draws.LIMITED)])
             self.remember(self.run("claim_limited", ask))
 
@@ -187,7 +189,8 @@ class StoreMachine(RuleBasedStateMachine):
         kept = [lease for lease in self.leases if self.model.jobs[lease[0]].preferred]
         lease = data.draw(st.sampled_from(kept), "lease")
         session = data.draw(draws.mostly(lease[3], lease[3], self.sessions[0]), "session")
-        self.remember(self.run("claim_back", [lease[:2]], session))
+        tenant = data.draw(draws.mostly(lease[4], lease[4], *draws.TENANTS), "tenant")
+        self.remember(self.run("claim_back", [lease[:2]], session, tenant))
 
     def report(self, data: st.DataObject) -> None:
         """Workers report on what they hold, sometimes twice in one request; others speak without being asked."""
@@ -200,16 +203,18 @@ class StoreMachine(RuleBasedStateMachine):
             named = data.draw(draws.mostly(session.id, None, *self.sessions[:1]), "session")
             fence = max(1, job.fence + data.draw(draws.mostly(0, 0, 1, -1), "fence"))
             worker = data.draw(draws.mostly(session.worker, session.worker, *draws.WORKERS), "worker")
-            reports.append(data.draw(draws.reports(job.id, fence, worker, named)))
+            tenant = data.draw(draws.mostly(session.tenant, session.tenant, *draws.TENANTS), "tenant")
+            reports.append(data.draw(draws.reports(job.id, fence, worker, named, tenant)))
         self.run("report", reports, data.draw(draws.CHANCES, "chance"))
 
     def report_again(self, data: st.DataObject) -> None:
         """Anybody reports on any lease there ever was: late, repeated, foreign, or with a fence never given out."""
-        job_id, fence, worker, session = data.draw(st.sampled_from(self.leases), "lease")
+        job_id, fence, worker, session, tenant = data.draw(st.sampled_from(self.leases), "lease")
         fence = max(1, fence + data.draw(draws.mostly(0, 0, 0, 1, -1), "fence"))
         worker = data.draw(draws.mostly(worker, worker, *draws.WORKERS), "worker")
         named = data.draw(draws.mostly(session, None, *self.sessions[:2]), "session")
-        again = data.draw(draws.reports(job_id, fence, worker, named))
+        tenant = data.draw(draws.mostly(tenant, tenant, *draws.TENANTS), "tenant")
+        again = data.draw(draws.reports(job_id, fence, worker, named, tenant))
         self.run("report", [again], data.draw(draws.CHANCES, "chance"))
 
     def heartbeat(self, data: st.DataObject) -> None:
@@ -226,7 +231,9 @@ class StoreMachine(RuleBasedStateMachine):
             if others and data.draw(draws.mostly(False, False, True), "foreign"):
                 held.append(Held(*data.draw(st.sampled_from(others))[:2], True))
             names = data.draw(draws.mostly(held, held, None), "names")
-            beats.append(Beat(session, names, data.draw(draws.mostly(None, 1), "busy")))
+            known = self.model.sessions.get(session)
+            tenant = data.draw(draws.mostly(known.tenant if known else "default", *draws.TENANTS), "tenant")
+            beats.append(Beat(session, names, data.draw(draws.mostly(None, 1), "busy"), tenant=tenant))
         self.run("heartbeat", beats)
 
     def session(self, data: st.DataObject) -> None:
@@ -237,7 +244,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.sessions.append(self.new_id())
             self.run("register", self.sessions[-1], worker, tenant, data.draw(draws.mostly(5_000, 30_000)), 1)
         elif what == "close":
-            self.run("close", data.draw(st.sampled_from(self.sessions)), "bye")
+            session = data.draw(st.sampled_from(self.sessions))
+            known = self.model.sessions.get(session)
+            self.run("close", session, data.draw(draws.mostly(known.tenant if known else tenant, tenant)), "bye")
         else:
             self.run("drain", tenant, worker)
 

@@ -243,6 +243,7 @@ class Memory:
         return {
             **_lane(lane),
             "paused": self.paused_bits(lane),
+            "limited": int(queue.max_running is not None or queue.rate_per_s is not None),
             "credit_ms": queue.credit_ms,
             "fifo": queue.fifo,
             **{name: getattr(queue, name) if own else None for name in limits},

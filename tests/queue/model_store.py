@@ -44,7 +44,7 @@ DUMP = {
     "dedup": "SELECT scope, key, job_id, expires_at FROM dedup",
     "pause": "SELECT kind, tenant, name, reason, paused_at, resume_at FROM pause",
     "event": "SELECT job_id, happened_at, kind, reason FROM event",
-    "lane": f"""SELECT {_LANE}, l.paused, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst, l.tat_at
+    "lane": f"""SELECT {_LANE}, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst, l.tat_at
                   FROM lane l""",
     "pulse": "SELECT beat_at, unbroken_at FROM pulse",
     "tenant": "SELECT name FROM tenant",
@@ -127,9 +127,9 @@ class Store:
         new = NewSession(id=session, worker=worker, tenant=tenant, lease_ms=lease_ms, capacity=capacity)
         await workers.register(self.db, new)
 
-    async def close(self, session: UUID, reason: str) -> int:
+    async def close(self, session: UUID, tenant: str, reason: str) -> int:
         """End a session."""
-        return await workers.close(self.db, session, reason=reason)
+        return await workers.close(self.db, session, tenant=tenant, reason=reason)
 
     async def drain(self, tenant: str, worker: str) -> int:
         """Ask sessions to leave."""
@@ -163,10 +163,11 @@ class Store:
 
     async def claim_bare(self, ask: Ask, worker: str, lease_ms: int) -> list[Any]:
         """Claim for a caller without a session."""
+        wants = await self._wants(ask)
         jobs = await workers.claim_bare(
             self.db,
             GivenIds(ask.slots),
-            await self._wants(ask),
+            lambda db, sessions: claims.claim(db, [Group(wants, sessions)]),
             count=len(ask.slots),
             worker=worker,
             tenant=ask.tenant,
@@ -181,9 +182,9 @@ class Store:
         number = (await self.lanes.resolve(self.db, [own]))[own].id
         return await self._claimed(await limits.claim_limited(self.db, number, lanes, ask.slots))
 
-    async def claim_back(self, leases: Sequence[tuple[UUID, int]], session: UUID) -> list[Any]:
+    async def claim_back(self, leases: Sequence[tuple[UUID, int]], session: UUID, tenant: str) -> list[Any]:
         """Claim kept retries."""
-        return await self._claimed(await claims.claim_back(self.db, leases, session=session))
+        return await self._claimed(await claims.claim_back(self.db, leases, session=session, tenant=tenant))
 
     async def report(self, reports: Sequence[Report], chance: float) -> list[Any]:
         """Report ends of attempts."""

@@ -32,7 +32,8 @@ from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, heartbeat
 ANN = Actor("ann", "she said so")
 TABLES = "attempt dead dedup done event job lane pause pulse queue session tenant timer".split()
 LANE_COLUMNS = (
-    "id AS number, tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst, tat_at"
+    "id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst, "
+    "tat_at"
 )
 LEASE_S = 30
 NO_ZONE = datetime(2026, 1, 1)  # noqa: DTZ001 - to be refused
@@ -45,10 +46,11 @@ FINISHED = ["succeeded", "dead", "expired"]
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker process: its name and its session."""
+    """A worker process: its name, its session and its tenant."""
 
     name: str
     session: UUID
+    tenant: str = "default"
 
 
 class Steps:
@@ -76,7 +78,7 @@ class Steps:
 
     async def worker(self, name: str = "ann", *, lease_s: int = LEASE_S, **fields: Any) -> Worker:
         """Register a worker and return it with its session."""
-        worker = Worker(name, self.ids.new())
+        worker = Worker(name, self.ids.new(), fields.get("tenant", "default"))
         self._workers[worker.session] = worker
         await register(self.db, NewSession(id=worker.session, worker=name, lease_ms=lease_s * 1000, **fields))
         return worker
@@ -115,7 +117,7 @@ class Steps:
     async def beat(self, worker: Worker, *held: Claimed, started: bool = False) -> BeatAnswer:
         """Send a heartbeat that names these leases and no others."""
         named = [Held(lease.id, lease.fence, started) for lease in held]
-        [answer] = await heartbeat(self.db, [Beat(worker.session, named)])
+        [answer] = await heartbeat(self.db, [Beat(worker.session, named, tenant=worker.tenant)])
         return answer
 
     async def report(self, *reports: Report) -> list[Answer]:
@@ -144,8 +146,14 @@ class Steps:
 
     def named(self, lease: Claimed) -> dict[str, Any]:
         """Return what every report of a lease names."""
-        worker = self._workers[lease.session].name
-        return {"job_id": lease.id, "fence": lease.fence, "worker": worker, "session": lease.session}
+        worker = self._workers[lease.session]
+        return {
+            "job_id": lease.id,
+            "fence": lease.fence,
+            "worker": worker.name,
+            "session": lease.session,
+            "tenant": worker.tenant,
+        }
 
     async def cancel(self, job_id: UUID, tenant: str = "default") -> Cancelled | JobFinished | NotFound:
         """Cancel one job."""

@@ -223,7 +223,7 @@ async def test_a_session_that_does_not_live_gets_nothing(steps: Steps, end: str)
     worker = await steps.worker()
     session = worker.session
     if end == "closed":
-        await close(steps.db, session, reason="bye")
+        await close(steps.db, session, tenant="default", reason="bye")
     elif end == "dead":
         assert [session] == (await steps.rescue(61)).sessions
     else:
@@ -239,7 +239,7 @@ async def test_a_session_that_does_not_live_gets_nothing(steps: Steps, end: str)
 async def test_a_dead_session_does_not_spoil_its_neighbours_slots(steps: Steps) -> None:
     """L2: the slot of a dead session stays empty, the others are filled."""
     gone, ann = await steps.worker("gone"), await steps.worker("ann")
-    await close(steps.db, gone.session, reason="bye")
+    await close(steps.db, gone.session, tenant="default", reason="bye")
     for _ in range(3):
         await steps.submit_one()
     [lane] = await steps.serving()
@@ -308,8 +308,8 @@ async def test_a_preferred_retry_is_kept_for_its_worker(steps: Steps) -> None:
     await steps.advance(9.9)
 
     others = await steps.claim(bob, 5)
-    stolen = await claim_back(steps.db, [(lease.id, lease.fence)], session=bob.session)
-    [again] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    stolen = await claim_back(steps.db, [(lease.id, lease.fence)], session=bob.session, tenant="default")
+    [again] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 
     assert (State.SCHEDULED, True) == (answer.state, answer.prefer_same_worker)
     assert ([], []) == (others, stolen)
@@ -326,7 +326,7 @@ async def test_after_the_window_anybody_gets_a_preferred_retry(steps: Steps) -> 
     await steps.advance(10)
 
     assert lease.id == (await steps.claim_one(bob)).id
-    assert [] == await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    assert [] == await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 
 
 async def test_only_the_last_fence_is_claimed_back(steps: Steps) -> None:
@@ -335,9 +335,11 @@ async def test_only_the_last_fence_is_claimed_back(steps: Steps) -> None:
     lease = await steps.lease(ann, retry=PRESETS["stepped"])
     await steps.fail(lease)
 
-    wrong = await claim_back(steps.db, [(lease.id, lease.fence + 1), (uuid4(), 1)], session=ann.session)
-    right = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
-    twice = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    wrong = await claim_back(
+        steps.db, [(lease.id, lease.fence + 1), (uuid4(), 1)], session=ann.session, tenant="default"
+    )
+    right = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
+    twice = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 
     assert ([], 1, []) == (wrong, len(right), twice)
 
@@ -353,9 +355,9 @@ async def test_some_retries_cannot_be_claimed_back(steps: Steps, why: str) -> No
     elif why == "queue paused":
         await pause_queue(steps.db, steps.lanes, LaneName("default", "default"), actor=ANN)
     elif why == "closed":
-        await close(steps.db, ann.session, reason="bye")
+        await close(steps.db, ann.session, tenant="default", reason="bye")
 
-    assert [] == await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    assert [] == await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
     assert State.SCHEDULED is await steps.state_of(lease.id)
 
 
@@ -369,7 +371,7 @@ async def test_a_job_claimed_back_keeps_its_place_in_a_fifo_queue(steps: Steps) 
     later = await steps.submit_one()
     steps.clock.advance(1)
     await steps.fail(lease)
-    [again] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    [again] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 
     await steps.release(again)
 
@@ -380,15 +382,15 @@ async def test_a_job_claimed_back_keeps_its_place_in_a_fifo_queue(steps: Steps) 
 async def test_claiming_back_keeps_the_limit_of_its_queue(steps: Steps) -> None:
     """L15: a limit is never exceeded; a retry that finds its queue full waits like any other job."""
     own = await steps.own_row()
-    await configure(steps.db, LaneName("default", "default"), max_running=1)
     ann, bob = await steps.worker("ann"), await steps.worker("bob")
     lease = await steps.lease(ann, retry=PRESETS["stepped"])
+    await configure(steps.db, LaneName("default", "default"), max_running=1)
     await steps.submit_one()
     await steps.fail(lease)
     [lane] = await steps.serving()
     [other] = await claim_limited(steps.db, own, [lane.id], [bob.session])
 
-    back = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    back = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 
     assert [] == back
     assert (State.SCHEDULED, State.ASSIGNED) == (await steps.state_of(lease.id), await steps.state_of(other.id))
@@ -403,6 +405,6 @@ async def test_only_the_server_of_a_sqlite_file_claims(steps: Steps, database_ur
         with pytest.raises(SetupError):
             await claim(beside, [Group([Want(1)], [uuid4()])])
         with pytest.raises(SetupError):
-            await claim_back(beside, [(uuid4(), 1)], session=uuid4())
+            await claim_back(beside, [(uuid4(), 1)], session=uuid4(), tenant="default")
     finally:
         await beside.close()

@@ -308,7 +308,7 @@ async def test_a_start_deadline_survives_a_change(steps: Steps) -> None:
 async def test_another_tenants_job_is_unknown_to_every_act(steps: Steps) -> None:
     """N1: a foreign id answers exactly like an unknown one, waiting or leased, and nothing changes."""
     foreign = [await steps.submit_one(tenant="acme", delay_ms=5000), await steps.submit_one(tenant="acme")]
-    foreign.append((await steps.lease(await steps.worker(), "leased", tenant="acme")).id)
+    foreign.append((await steps.lease(await steps.worker(tenant="acme"), "leased", tenant="acme")).id)
     before = await steps.dump()
 
     for job_id in (*foreign, uuid4()):

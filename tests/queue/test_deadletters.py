@@ -9,8 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.queue.steps import ANN, Steps, job_in
-from windlass.errors import Conflict, InvalidInput, NotFound, UniqueTaken
+from windlass.errors import Conflict, InvalidInput, NotFound, Unavailable, UniqueTaken
 from windlass.job import Outcome, State
+from windlass.queue import deadletters
 from windlass.queue.control import pause_queue
 from windlass.queue.deadletters import Retried, purge, replay, retry
 from windlass.queue.lanes import LaneName
@@ -341,7 +342,7 @@ async def test_a_key_remembers_a_purged_job(steps: Steps) -> None:
 
 async def test_another_tenants_dead_letters_are_unknown(steps: Steps) -> None:
     """N1: retry, replay and purge of a foreign id answer like those of an unknown one, and nothing changes."""
-    worker = await steps.worker()
+    worker = await steps.worker(tenant="acme")
     lease = await steps.lease(worker, tenant="acme", max_attempts=1)
     await steps.fail(lease)
     cancelled = await steps.submit_one(tenant="acme")
@@ -366,3 +367,22 @@ async def test_a_retried_job_may_run_past_its_old_start_deadline(steps: Steps) -
     await retried(steps, job_id)
 
     assert job_id == (await steps.claim_one(await steps.worker())).id
+
+
+async def test_a_replay_and_its_event_are_stored_together(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I1: a replay that fails has made no job, so that asking again makes one and not two."""
+    lease = await steps.lease(await steps.worker(), max_attempts=1)
+    await steps.fail(lease)
+    before = await steps.dump()
+
+    async def broken(*_: object) -> None:
+        raise Unavailable("the database has gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deadletters, "note_events", broken)
+        with pytest.raises(Unavailable):
+            await replay(steps.db, steps.lanes, steps.ids, lease.id, tenant="default", actor=ANN)
+
+    assert before == await steps.dump()
+    await replay(steps.db, steps.lanes, steps.ids, lease.id, tenant="default", actor=ANN)
+    assert "replayed" in await steps.kinds(lease.id)

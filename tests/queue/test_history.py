@@ -343,7 +343,7 @@ async def test_attempt_and_max_attempts_are_shown(steps: Steps) -> None:
 async def test_another_tenants_history_is_unknown(steps: Steps) -> None:
     """N1, I18: by id, in lists, counts, attempts and timeline a foreign job does not exist."""
     foreign = [await steps.submit_one(tenant="acme"), await steps.submit_one(tenant="acme", delay_ms=5)]
-    lease = await steps.lease(await steps.worker(), "t", tenant="acme")
+    lease = await steps.lease(await steps.worker(tenant="acme"), "t", tenant="acme")
     await steps.complete(lease)
     mine = await steps.submit_one()
 

@@ -99,8 +99,8 @@ async def test_a_queue_is_configured_as_a_whole(steps: Steps) -> None:
     lanes = await Lanes().serving(steps.db, "default", ["default"], tasks=None, labels=[])
     own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
 
-    assert [(1000, 1, False), (1000, 1, False)] == [(lane.credit_ms, lane.fifo, lane.limited) for lane in lanes]
-    assert (3, 2.5, 4, True) == (own.max_running, own.rate_per_s, own.burst, own.limited)
+    assert [(1000, 1, 1), (1000, 1, 1)] == [(lane.credit_ms, lane.fifo, lane.limited) for lane in lanes]
+    assert (3, 2.5, 4, 1) == (own.max_running, own.rate_per_s, own.burst, own.limited)
 
 
 async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:
@@ -111,7 +111,7 @@ async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:
     await configure(steps.db, MAIL.of_queue)
 
     own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
-    assert (STRICT_PRIORITY_MS, 0, None, False) == (own.credit_ms, own.fifo, own.max_running, own.limited)
+    assert (STRICT_PRIORITY_MS, 0, None, 0) == (own.credit_ms, own.fifo, own.max_running, own.limited)
 
 
 async def test_configuring_touches_no_other_queue(steps: Steps) -> None:

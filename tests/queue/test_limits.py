@@ -110,7 +110,7 @@ async def test_a_limit_of_one_queue_leaves_others_alone(steps: Steps) -> None:
     """L15: what runs in another queue, or under another tenant, does not count."""
     worker = await steps.worker()
     await steps.lease(worker, queue="other")
-    await steps.lease(worker, tenant="acme")
+    await steps.lease(await steps.worker(tenant="acme"), tenant="acme")
     await set_limits(steps, 2, max_running=1)
 
     assert 1 == len(await limited(steps, worker, 2))

@@ -189,7 +189,9 @@ async def test_a_paused_tenant_hands_out_nothing_of_any_queue(steps: Steps) -> N
     await pause_tenant(steps.db, "default", actor=ANN)
 
     assert [[], []] == [await steps.claim(worker, 5, queue=queue) for queue in ("a", "b")]
-    assert [foreign] == [job.id for job in await steps.claim(worker, 5, queue="a", tenant="acme")]
+    assert [foreign] == [
+        job.id for job in await steps.claim(await steps.worker(tenant="acme"), 5, queue="a", tenant="acme")
+    ]
     assert await resume_tenant(steps.db, "default")
     assert 1 == len(await steps.claim(worker, 5, queue="a"))
 
@@ -238,7 +240,7 @@ async def test_who_paused_why_and_when_is_kept(steps: Steps) -> None:
 
 async def test_a_pause_with_an_end_is_over_then(steps: Steps) -> None:
     """X5: job, queue and tenant are resumed at the end of their pause, not before."""
-    worker = await steps.worker()
+    worker, foreign = await steps.worker(), await steps.worker(tenant="acme")
     held, in_queue = await steps.submit_one(), await steps.submit_one(queue="q")
     of_tenant = await steps.submit_one(tenant="acme")
     until = steps.clock.now() + timedelta(seconds=60)
@@ -255,10 +257,10 @@ async def test_a_pause_with_an_end_is_over_then(steps: Steps) -> None:
     assert (0, 2) == (early, due)
     assert [held] == [job.id for job in await steps.claim(worker, 5)]
     assert [in_queue] == [job.id for job in await steps.claim(worker, 5, queue="q")]
-    assert [] == await steps.claim(worker, 5, tenant="acme")
+    assert [] == await steps.claim(foreign, 5, tenant="acme")
     steps.clock.advance(1)
     assert [1, 0] == [await resume_due(steps.db) for _ in range(2)]
-    assert [of_tenant] == [job.id for job in await steps.claim(worker, 5, tenant="acme")]
+    assert [of_tenant] == [job.id for job in await steps.claim(foreign, 5, tenant="acme")]
     assert 1 == len((await steps.dump(["pause"]))["pause"])
 
 
@@ -302,7 +304,7 @@ async def test_pauses_of_another_tenant_are_not_ours(steps: Steps) -> None:
         await pause_tenant(steps.db, "nobody", actor=ANN)
 
     assert not await resume_queue(steps.db, LaneName("acme", "default"))
-    assert [foreign] == [job.id for job in await steps.claim(await steps.worker(), 5, tenant="acme")]
+    assert [foreign] == [job.id for job in await steps.claim(await steps.worker(tenant="acme"), 5, tenant="acme")]
 
 
 async def test_an_end_without_a_zone_is_refused(steps: Steps) -> None:

@@ -23,6 +23,7 @@ from tests.db.filled import (
     PASSED,
     READY,
     SESSION,
+    SESSIONS,
     TIMED,
     analyse,
     copy_filled,
@@ -71,7 +72,7 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
     """A claim of n reads n heads of each lane by `queue_ready`, filters nothing away and sorts only the heads."""
     async with hot(url, plan_cache_mode=mode) as connection:
         slots = [made(SESSION, DEAD_SESSIONS + 1)] * count
-        plan = await explained(connection, claim.SQL.claim, wants=wants(lanes, count), slots=slots)
+        plan = await explained(connection, claim.SQL.claim, wants=wants(lanes, count), slots=slots, limited=0)
 
     assert count == plan.root["Actual Rows"]
     assert lanes * count == plan.read("queue")["queue_ready"]
@@ -85,9 +86,8 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
 async def test_a_claim_of_nothing_reads_nothing(url: str) -> None:
     """A lane in which nothing is ready costs one look at the index, whatever lies beside in other places."""
     async with hot(url) as connection:
-        plan = await explained(
-            connection, claim.SQL.claim, wants=[(1, 100, 0, 100, 2**60)], slots=[made(SESSION, 100)] * 100
-        )
+        asked = {"wants": [(1, 100, 0, 100, 2**60)], "slots": [made(SESSION, 100)] * 100, "limited": 0}
+        plan = await explained(connection, claim.SQL.claim, **asked)
 
     assert 0 == plan.root["Actual Rows"]
     assert 0 == plan.read("queue").total()
@@ -98,9 +98,8 @@ async def test_a_hint_saves_the_entries_below(url: str) -> None:
     """With a low-water mark the scan begins there."""
     hint = COUNT // 2
     async with hot(url) as connection:
-        plan = await explained(
-            connection, claim.SQL.claim, wants=[(1, 10, 0, 10, hint)], slots=[made(SESSION, 100)] * 10
-        )
+        asked = {"wants": [(1, 10, 0, 10, hint)], "slots": [made(SESSION, 100)] * 10, "limited": 0}
+        plan = await explained(connection, claim.SQL.claim, **asked)
 
     assert 10 == plan.read("queue")["queue_ready"]
 
@@ -127,7 +126,7 @@ async def test_the_next_timer_is_one_look(url: str) -> None:
 
 
 MOVE = (0, 0, 0, 0)
-END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0)
+END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +134,9 @@ END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0)
     [
         (moves.SQL.lease_to_ready, "moves", MOVE),
         (moves.SQL.lease_to_timer, "moves", (*MOVE, 1000, 1)),
-        (moves.SQL.lease_to_done, "moves", END),
-        (moves.SQL.lease_to_dead, "moves", END),
-        (moves.SQL.lock_leases, "leases", (None, None)),
-        (moves.SQL.lock_free_leases, "leases", (None, None)),
+        (moves.SQL.lease_to_end, "moves", END),
+        (moves.SQL.lock_leases, "leases", (None, None, None)),
+        (moves.SQL.lock_free_leases, "leases", (None, None, None)),
     ],
     ids=lambda value: value.name if isinstance(value, Query) else "",
 )
@@ -158,7 +156,7 @@ async def test_the_end_of_a_lease_is_found_by_its_key(
 async def test_completing_is_by_key(url: str, count: int) -> None:
     """Completing n jobs looks n of them up in `queue`, `job` and `session` by key; the batch is never squared."""
     items = [
-        (job_id, fence, f"worker{1 + n % 1000}", None, "null", None, None)
+        (job_id, fence, "default", f"worker{1 + n % 1000}", None, "null", None, None)
         for n, (job_id, fence) in zip(range(1, COUNT, COUNT // count), leases(count), strict=False)
     ]
     async with hot(url) as connection:
@@ -189,6 +187,15 @@ async def test_orphans_are_found_by_ended_sessions(url: str, limit: int) -> None
     assert {"session_ended": DEAD_SESSIONS} == plan.read("session")
     assert {"queue_leased": DEAD_SESSIONS * min(limit, LEASES_PER_SESSION)} == plan.read("queue")
     assert_bounded(plan, DEAD_SESSIONS * LEASES_PER_SESSION)
+
+
+async def test_the_silent_are_sought_among_the_living(url: str) -> None:
+    """Who may have fallen silent is read by `session_live`: sessions that have ended cost nothing."""
+    async with hot(url) as connection:
+        plan = await explained(connection, rescue.SQL.declare_dead)
+
+    assert {"session_live"} == set(plan.read("session"))
+    assert plan.read("session").total() <= SESSIONS - DEAD_SESSIONS
 
 
 @pytest.mark.parametrize("limit", [10, 500])
@@ -228,7 +235,7 @@ async def test_heartbeats_look_up_what_they_name(url: str) -> None:
         held = await explained(connection, workers.SQL.held, named=named)
         begun = await explained(connection, workers.SQL.start, begun=named, grace_ms=1)
         renewed = await explained(
-            connection, workers.SQL.renew, beats=[(made(SESSION, n), 1, None) for n in range(10, 110)]
+            connection, workers.SQL.renew, beats=[(made(SESSION, n), "default", 1, None) for n in range(10, 110)]
         )
 
     for plan in (held, begun):

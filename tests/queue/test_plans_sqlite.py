@@ -32,8 +32,8 @@ def filled(template: Path, path: Path, count: int) -> SqliteConnection:
     db.execute("PRAGMA synchronous=OFF")
     db.execute("BEGIN")
     db.executemany(
-        "INSERT INTO lane (id, tenant, queue, task, labels, key, paused, credit_ms, fifo) "
-        "VALUES (?, 'default', 'q', ?, '', '', 0, 1, 0)",
+        "INSERT INTO lane (id, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo) "
+        "VALUES (?, 'default', 'q', ?, '', '', 0, 0, 1, 0)",
         [(n, f"task{n}" if n else "") for n in range(LANES + 1)],
     )
     db.executemany(
@@ -97,21 +97,28 @@ def leases(*more: Any) -> list[tuple[Any, ...]]:
 
 WANTS = [(lane, 100, 0, 100, claim.OPEN_HINT) for lane in range(1, LANES + 1)]
 MOVE = (0, 0, 0, 0)
-END = (1, 0, 0, "null", None, None, None, None, None, "w", None, 1, 0)
+END = (1, 0, 0, "null", None, None, None, None, None, "w", None, 1, 0, 0)
 Case = tuple[Query, dict[str, Any], str]
 CASES: list[Case] = [
-    (claim.SQL.claim, {"wants": WANTS, "slots": [made(SESSION, 5)] * 100}, "queue_ready (lane=? AND rank>?)"),
+    (
+        claim.SQL.claim,
+        {"wants": WANTS, "slots": [made(SESSION, 5)] * 100, "limited": 0},
+        "queue_ready (lane=? AND rank>?)",
+    ),
     (timers.SQL.promote, {"limit": 100}, "timer_due (due_at<?)"),
     (timers.SQL.next_due, {}, "timer_due"),
-    (report.SQL.complete, {"items": leases("w", None, "null", None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
+    (
+        report.SQL.complete,
+        {"items": leases("default", "w", None, "null", None, None)},
+        "SEARCH q USING PRIMARY KEY (id=?)",
+    ),
     (moves.SQL.lease_to_ready, {"moves": leases(*MOVE)}, "SEARCH queue USING PRIMARY KEY (id=?)"),
     (moves.SQL.lease_to_timer, {"moves": leases(*MOVE, 1000, 1)}, "SEARCH q USING PRIMARY KEY (id=?)"),
-    (moves.SQL.lease_to_done, {"moves": leases(*END)}, "SEARCH q USING PRIMARY KEY (id=?)"),
-    (moves.SQL.lease_to_dead, {"moves": leases(*END)}, "SEARCH q USING PRIMARY KEY (id=?)"),
-    (moves.SQL.lock_leases, {"leases": leases(None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
+    (moves.SQL.lease_to_end, {"moves": leases(*END)}, "SEARCH q USING PRIMARY KEY (id=?)"),
+    (moves.SQL.lock_leases, {"leases": leases(None, None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.held, {"named": leases(made(SESSION, 3))}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.start, {"begun": leases(made(SESSION, 3)), "grace_ms": 1}, "SEARCH queue USING PRIMARY KEY (id=?)"),
-    (workers.SQL.renew, {"beats": [(made(SESSION, 3), 1, None)]}, "SEARCH session USING PRIMARY KEY (id=?)"),
+    (workers.SQL.renew, {"beats": [(made(SESSION, 3), "default", 1, None)]}, "SEARCH session USING PRIMARY KEY (id=?)"),
     (history.SQL.get, {"id": made(TIMED, 5), "tenant": "default"}, "SEARCH t USING PRIMARY KEY (id=?)"),
     (deadlines.SQL.expire, {"limit": 50}, "queue_start_by (start_by>? AND start_by<?)"),
 ]

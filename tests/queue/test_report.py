@@ -249,7 +249,7 @@ async def test_the_stepped_preset(steps: Steps) -> None:
     lease = await steps.lease(ann, retry=PRESETS["stepped"])
 
     first = await steps.fail(lease)
-    [lease] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session)
+    [lease] = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
     waits = []
     for _ in range(2):
         answer = await steps.fail(lease)

@@ -7,11 +7,14 @@ from datetime import timedelta
 import pytest
 
 from tests.queue.steps import ANN, Steps
+from windlass.ids import Ids
 from windlass.job import Outcome, State
+from windlass.queue.claim import Group, Want, claim
 from windlass.queue.control import pause_job
+from windlass.queue.report import Complete
 from windlass.queue.rescue import rescue
 from windlass.queue.retry import RetryPolicy
-from windlass.queue.workers import close
+from windlass.queue.workers import Beat, Held, claim_bare, close, heartbeat
 
 
 async def test_a_lapsed_lease_is_lost_and_the_job_queued_again(steps: Steps) -> None:
@@ -216,7 +219,7 @@ async def test_rescue_repeats_nothing(steps: Steps) -> None:
 async def test_a_closed_session_is_not_declared_dead(steps: Steps) -> None:
     """W3: who said goodbye is gone in good order."""
     worker = await steps.worker()
-    await close(steps.db, worker.session, reason="bye")
+    await close(steps.db, worker.session, tenant="default", reason="bye")
 
     assert [] == (await steps.rescue(120)).sessions
 
@@ -295,3 +298,59 @@ async def test_at_most_once_dies_with_its_first_lost_lease(steps: Steps) -> None
 
     job = await steps.get(lease.id)
     assert (State.DEAD, 1, 1) == (job.state, job.max_attempts, job.max_lost)
+
+
+async def test_ended_sessions_are_forgotten_after_a_day(steps: Steps) -> None:
+    """Sessions that ended more than a day ago and hold nothing go; those that live stay."""
+    gone, alive = await steps.worker("gone"), await steps.worker("alive", lease_s=86_400)
+    await close(steps.db, gone.session, tenant="default", reason="bye")
+    counts = []
+    for hours, seconds in ((23, 0), (1, 1)):
+        steps.clock.advance(hours=hours, seconds=seconds)
+        await steps.beat(alive)
+        await steps.rescue()
+        counts.append(len((await steps.dump(["session"]))["session"]))
+
+    assert [2, 1] == counts
+    assert (await steps.beat(alive)).alive
+
+
+async def test_an_ended_session_that_still_holds_a_lease_is_kept(steps: Steps) -> None:
+    """I22: a lease's session is there as long as the lease, or rescue could not find it."""
+    worker = await steps.worker()
+    await steps.submit(steps.job(), steps.job())
+    await steps.claim(worker, 2)
+    await steps.rescue(30)
+    steps.clock.advance(1)
+    first = await rescue(steps.db, chance=lambda: 0.0, limit=1)
+    steps.clock.advance(days=3)
+
+    second = await rescue(steps.db, chance=lambda: 0.0, limit=1)
+
+    assert [1, 1] == [len(run.moved) for run in (first, second)]
+    assert [] == (await steps.dump(["session"]))["session"]
+
+
+async def test_sessions_of_bare_callers_go_with_their_leases(steps: Steps) -> None:
+    """There is one for every job: they do not wait for a day, but never go before their lease has ended."""
+    await steps.submit(steps.job(), steps.job())
+    wants = [Want(lane.id) for lane in await steps.serving()]
+    ended, held = await claim_bare(
+        steps.db,
+        Ids(steps.clock),
+        lambda db, sessions: claim(db, [Group(wants, sessions)]),
+        count=2,
+        worker="curl",
+        tenant="default",
+        lease_ms=30_000,
+    )
+    await steps.report(Complete(job_id=ended.id, fence=1, worker="curl", session=ended.session))
+    counts = []
+    for _ in range(2):
+        await steps.rescue(25)
+        [answer] = await heartbeat(steps.db, [Beat(held.session, [Held(held.id, 1)])])
+        counts.append((answer.alive, len((await steps.dump(["session"]))["session"])))
+
+    assert [(True, 2), (True, 1)] == counts
+    await steps.rescue(31)
+    assert (State.QUEUED, []) == (await steps.state_of(held.id), (await steps.dump(["session"]))["session"])

@@ -11,9 +11,7 @@ from windlass.errors import NotFound
 from windlass.job import State
 from windlass.queue.control import pause_job
 from windlass.queue.deadletters import retry
-from windlass.queue.rescue import rescue
 from windlass.queue.retention import sweep
-from windlass.queue.workers import close
 
 
 async def days_pass(steps: Steps, count: int, **settings: int) -> None:
@@ -134,38 +132,6 @@ async def test_keys_whose_time_is_over_are_swept(steps: Steps) -> None:
     assert (0, 2) == (first.rows["expire_keys"], second.rows["expire_keys"])
     left = " ".join((await steps.dump(["dedup"]))["dedup"])
     assert all(key in left for key in ("'week'", "'live'"))
-
-
-async def test_ended_sessions_are_forgotten_after_a_day(steps: Steps) -> None:
-    """Sessions that ended more than a day ago and hold nothing go; those that live stay."""
-    gone, alive = await steps.worker("gone"), await steps.worker("alive", lease_s=86_400)
-    await close(steps.db, gone.session, reason="bye")
-    steps.clock.advance(hours=23)
-    await sweep(steps.db)
-    before = len((await steps.dump(["session"]))["session"])
-    await steps.beat(alive)
-    steps.clock.advance(hours=1, seconds=1)
-
-    swept = await sweep(steps.db)
-
-    assert (2, 1) == (before, swept.rows["forget_sessions"])
-    assert (await steps.beat(alive)).alive
-
-
-async def test_an_ended_session_that_still_holds_a_lease_is_kept(steps: Steps) -> None:
-    """I22: a lease's session is there as long as the lease, or rescue could not find it."""
-    worker = await steps.worker()
-    await steps.submit(steps.job(), steps.job())
-    await steps.claim(worker, 2)
-    await steps.rescue(30)
-    steps.clock.advance(1)
-    await rescue(steps.db, chance=lambda: 0.0, limit=1)
-    steps.clock.advance(days=3)
-
-    swept = await sweep(steps.db)
-
-    assert 0 == swept.rows["forget_sessions"]
-    assert 1 == len((await steps.rescue()).moved)
 
 
 async def test_pauses_of_ended_jobs_are_swept(steps: Steps) -> None:

@@ -12,7 +12,7 @@ from tests.queue.steps import Steps, Worker
 from windlass.errors import Conflict, InvalidInput
 from windlass.ids import Ids
 from windlass.job import Outcome, State
-from windlass.queue.claim import Claimed, Want
+from windlass.queue.claim import Claimed, Group, Want, claim
 from windlass.queue.report import Complete
 from windlass.queue.workers import Beat, Held, NewSession, claim_bare, close, drain, heartbeat, register
 
@@ -21,7 +21,13 @@ async def bare(steps: Steps, count: int, name: str = "curl", lease_s: int = 30) 
     """Claim for a caller that keeps no session."""
     wants = [Want(lane.id) for lane in await steps.serving()]
     return await claim_bare(
-        steps.db, Ids(steps.clock), wants, count=count, worker=name, tenant="default", lease_ms=lease_s * 1000
+        steps.db,
+        Ids(steps.clock),
+        lambda db, sessions: claim(db, [Group(wants, sessions)]),
+        count=count,
+        worker=name,
+        tenant="default",
+        lease_ms=lease_s * 1000,
     )
 
 
@@ -128,7 +134,7 @@ async def test_a_session_that_has_ended_never_comes_back(steps: Steps, end: str)
     if end == "dead":
         await steps.lose(lease)
     elif end == "closed":
-        await close(steps.db, worker.session, reason="bye")
+        await close(steps.db, worker.session, tenant="default", reason="bye")
     else:
         worker = Worker("ann", uuid4())
     before = await steps.dump()
@@ -250,8 +256,8 @@ async def test_closing_gives_back_what_is_held(steps: Steps) -> None:
     ann, bob = await steps.worker("ann"), await steps.worker("bob")
     started, unstarted = await steps.running(ann), await steps.lease(ann)
 
-    released = await close(steps.db, ann.session, reason="Spot termination")
-    again = await close(steps.db, ann.session, reason="Spot termination")
+    released = await close(steps.db, ann.session, tenant="default", reason="Spot termination")
+    again = await close(steps.db, ann.session, tenant="default", reason="Spot termination")
 
     assert (2, 0) == (released, again)
     for lease in (started, unstarted):
@@ -266,7 +272,7 @@ async def test_closing_touches_no_other_session(steps: Steps) -> None:
     ann, twin = await steps.worker("ann"), await steps.worker("ann")
     lease = await steps.lease(twin)
 
-    assert 0 == await close(steps.db, ann.session, reason="bye")
+    assert 0 == await close(steps.db, ann.session, tenant="default", reason="bye")
     assert State.ASSIGNED is await steps.state_of(lease.id)
     assert (await steps.beat(twin, lease)).alive
 
@@ -348,7 +354,7 @@ async def test_an_ended_or_foreign_session_is_not_registered_again(steps: Steps)
     ann = await steps.worker("ann")
     with pytest.raises(Conflict, match="another worker's"):
         await register(steps.db, NewSession(id=ann.session, worker="bob"))
-    await close(steps.db, ann.session, reason="done")
+    await close(steps.db, ann.session, tenant="default", reason="done")
 
     with pytest.raises(Conflict, match="has ended"):
         await register(steps.db, NewSession(id=ann.session, worker="ann"))

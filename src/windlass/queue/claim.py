@@ -7,7 +7,8 @@ Every later write for the job names the fence, so a worker that comes back late 
 
 One statement serves many waiting workers and lanes at once. Lanes asked for together are a group: the workers of one
 capability that wait at one queue. Order within the queue: the heads of its lanes merged by rank, then id.
-A paused lane hands out nothing; how many a limited lane may hand out is decided in limits.py.
+A paused lane hands out nothing, and a limited one only what limits.py has counted: the statement itself looks, so that
+a server that has not heard of a new limit cannot exceed it.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     parent_id: UUID | None
 
 
-async def claim(db: Statements, groups: Sequence[Group]) -> list[Claimed]:
+async def claim(db: Statements, groups: Sequence[Group], *, limited: bool = False) -> list[Claimed]:
     """Return jobs now leased to the sessions of the groups' slots, best first; an empty list when nothing is ready.
 
-    A lane counts in the first group that names it.
+    A lane counts in the first group that names it. Lanes of limited queues give nothing, unless `limited`: then the
+    caller has counted under the queue's lock.
     Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
     """
     _check_role(db)
@@ -90,17 +92,19 @@ async def claim(db: Statements, groups: Sequence[Group]) -> list[Claimed]:
             slots += group.slots
     if not wants:
         return []
-    rows = await db.fetch(SQL.claim, wants=wants, slots=slots)
+    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, limited=int(limited))
     # RETURNING gives rows in update order; the promise is claim order.
     return sorted([_claimed(row) for row in rows], key=_claim_order)
 
 
-async def claim_back(db: Statements, leases: Sequence[tuple[UUID, int]], *, session: UUID) -> list[Claimed]:
+async def claim_back(
+    db: Statements, leases: Sequence[tuple[UUID, int]], *, session: UUID, tenant: str
+) -> list[Claimed]:
     """Lease (job, fence) pairs again that this session failed and that are kept for it; return those it got."""
     _check_role(db)
     if not leases:
         return []
-    rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session)
+    rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session, tenant=tenant)
     return sorted([_claimed(row) for row in rows], key=_claim_order)
 
 

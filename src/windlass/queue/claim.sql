@@ -1,33 +1,39 @@
 -- name: claim
 -- Lease the best ready jobs of each group of lanes to its sessions, slot by slot; each job gets its next fence.
+-- guard: place; the lane is not paused, nor limited unless :limited; the session lives, is not draining, and is of the lane's tenant.
 -- wants: lane, how many of it, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
+-- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
 WITH head AS MATERIALIZED (
-    SELECT w.off, w.size, x.id, x.rank
+    SELECT w.off, w.size, x.id, x.rank, l.tenant
       FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
+     CROSS JOIN LATERAL (
+           SELECT l.tenant FROM lane l WHERE l.id = w.lane AND l.paused = 0 AND l.limited <= CAST(:limited AS smallint) LIMIT 1) l
      CROSS JOIN LATERAL (
            SELECT q.id, q.rank FROM queue q
             WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
             ORDER BY q.rank, q.id LIMIT w.n) x
-     WHERE (SELECT l.paused FROM lane l WHERE l.id = w.lane) = 0
 ),
 best AS MATERIALIZED (
-    SELECT h.id, h.off
+    SELECT h.id, h.off, h.tenant
       FROM (SELECT head.*, row_number() OVER (PARTITION BY head.off ORDER BY head.rank, head.id) AS rn FROM head) h
      WHERE h.rn <= h.size
 ),
 pick AS MATERIALIZED (
-    SELECT q.id, q.rank, b.off FROM best b JOIN queue q ON q.id = b.id AND q.place = 0 FOR UPDATE OF q SKIP LOCKED
+    SELECT q.id, q.rank, b.off, b.tenant FROM best b JOIN queue q ON q.id = b.id AND q.place = 0 FOR UPDATE OF q SKIP LOCKED
 ),
 slot AS MATERIALIZED (
-    SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session
+    SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session,
+           p.tenant
       FROM pick p
 ),
 u AS (
     UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
                        claimed_at = :now, started_at = NULL, deadline_at = NULL
-      FROM slot JOIN session s ON s.id = slot.session AND s.state = 0
+      FROM slot CROSS JOIN LATERAL (
+           SELECT s.id FROM session s
+            WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state = 0 AND s.draining = 0 LIMIT 1) alive
      WHERE q.id = slot.id AND q.place = 0
     RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, q.claimed_at
 )
@@ -42,10 +48,10 @@ DELETE FROM temp.claim_pick;
 INSERT INTO temp.claim_slot (rowid, session) SELECT key, value FROM json_each(:slots);
 INSERT INTO temp.claim_pick
 SELECT b.id, c.session
-  FROM (SELECT h.id, h.off, h.size, row_number() OVER (PARTITION BY h.off ORDER BY h.rank, h.id) AS rn
-          FROM (SELECT q.id, q.rank, w.off, w.size, w.n, row_number() OVER (PARTITION BY w.lane ORDER BY q.rank, q.id) AS ln
+  FROM (SELECT h.id, h.off, h.size, h.tenant, row_number() OVER (PARTITION BY h.off ORDER BY h.rank, h.id) AS rn
+          FROM (SELECT q.id, q.rank, w.off, w.size, w.n, l.tenant, row_number() OVER (PARTITION BY w.lane ORDER BY q.rank, q.id) AS ln
                   FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
-                 CROSS JOIN lane AS l ON l.id = w.lane AND l.paused = 0
+                 CROSS JOIN lane AS l ON l.id = w.lane AND l.paused = 0 AND l.limited <= :limited
                  CROSS JOIN queue AS q
                  WHERE q.id IN (SELECT x.id FROM queue AS x INDEXED BY queue_ready
                                  WHERE x.place = 0 AND x.lane = w.lane AND x.rank >= w.hint
@@ -53,7 +59,7 @@ SELECT b.id, c.session
                                  ORDER BY x.rank, x.id LIMIT (SELECT max(m.n) FROM rows(:wants) AS m))) AS h
          WHERE h.ln <= h.n) AS b
  CROSS JOIN temp.claim_slot AS c ON c.rowid = b.off + b.rn - 1
- CROSS JOIN session AS s ON s.id = c.session AND s.state = 0
+ CROSS JOIN session AS s ON s.id = c.session AND s.tenant = b.tenant AND s.state = 0 AND s.draining = 0
  WHERE b.rn <= b.size;
 UPDATE queue SET place = 1, fence = fence + 1, attempt = attempt + 1, claimed_at = :now, started_at = NULL, deadline_at = NULL,
        session = p.session
@@ -65,14 +71,15 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
 -- name: claim_back
 -- Lease retries that are kept for the worker that failed them (flag 16) to that worker's session again.
 -- Not in a queue with limits: only limits.py may claim there, so such a retry waits for its window to end.
+-- guard: fence, flags, the caller's tenant, a session that failed it, lives, is not draining, and outlives its leases.
 -- locks: timer rows, skipping locked ones.
 -- postgres
 WITH pick AS MATERIALIZED (
     SELECT t.id FROM rows(:leases, id uuid, fence int) AS i JOIN timer t ON t.id = i.id
      WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
-       AND EXISTS (SELECT 1 FROM lane l JOIN lane o ON o.tenant = l.tenant AND o.queue = l.queue AND o.task = ''
-                    WHERE l.id = t.lane AND l.paused = 0 AND o.max_running IS NULL AND o.rate_per_s IS NULL)
-       AND EXISTS (SELECT 1 FROM session s WHERE s.id = CAST(:session AS uuid) AND s.state = 0)
+       AND EXISTS (SELECT 1 FROM lane l JOIN session s ON s.tenant = l.tenant
+                    WHERE l.id = t.lane AND l.tenant = :tenant AND l.paused = 0 AND l.limited = 0
+                      AND s.id = CAST(:session AS uuid) AND s.state = 0 AND s.draining = 0 AND s.bare = 0)
        AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
        FOR UPDATE OF t SKIP LOCKED
 ),
@@ -95,9 +102,9 @@ DELETE FROM temp.claim_back_pick;
 INSERT INTO temp.claim_back_pick
 SELECT t.id FROM rows(:leases, id uuid, fence int) AS i CROSS JOIN timer AS t ON t.id = i.id
  WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
-   AND EXISTS (SELECT 1 FROM lane AS l JOIN lane AS o ON o.tenant = l.tenant AND o.queue = l.queue AND o.task = ''
-                WHERE l.id = t.lane AND l.paused = 0 AND o.max_running IS NULL AND o.rate_per_s IS NULL)
-   AND EXISTS (SELECT 1 FROM session AS s WHERE s.id = :session AND s.state = 0)
+   AND EXISTS (SELECT 1 FROM lane AS l JOIN session AS s ON s.tenant = l.tenant
+                WHERE l.id = t.lane AND l.tenant = :tenant AND l.paused = 0 AND l.limited = 0
+                  AND s.id = :session AND s.state = 0 AND s.draining = 0 AND s.bare = 0)
    AND EXISTS (SELECT 1 FROM attempt AS a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = :session);
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
 SELECT t.id, t.lane, CASE WHEN l.fifo = 1 THEN j.created_at / 1000 ELSE :now / 1000 - j.priority * l.credit_ms END,

@@ -19,9 +19,9 @@ from windlass.job import FINAL_STATES, State
 from windlass.queue.control import Actor, note_events
 from windlass.queue.history import Job, get
 from windlass.queue.lanes import Lanes
-from windlass.queue.newjob import NewJob, check_json
+from windlass.queue.newjob import NewJob, check_json, validate
 from windlass.queue.retry import policy_from_json
-from windlass.queue.submit import Submitted, submit
+from windlass.queue.submit import Submitted, store
 
 SQL = load(__file__)
 
@@ -74,9 +74,13 @@ async def replay(
     job = await get(db, job_id, tenant=tenant)
     if job.state not in FINAL_STATES:
         raise Conflict(f"Cannot replay job {job_id}: it is {job.state}. Wait for its end, or submit a new one.")
-    [answer] = await submit(db, lanes, [_copy(job, ids.new(), payload)])
-    await note_events(db, [job_id], "replayed", actor)
-    return answer
+    copy = _copy(job, ids.new(), payload)
+    validate([copy])
+    places = await lanes.resolve(db, [copy.lane])
+    async with db.transaction(tracked=True) as transaction:
+        answers = await store(transaction, places, [copy])
+        await note_events(transaction, [job_id], "replayed", actor)
+    return answers[copy.id]
 
 
 async def purge(db: Statements, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:

@@ -12,7 +12,7 @@ from uuid import UUID
 from windlass.db import Statements, load
 from windlass.job import Outcome
 from windlass.queue import moves
-from windlass.queue.moves import Lease, Move, Moved, Record
+from windlass.queue.moves import Lease, LeaseName, Move, Moved, Record
 from windlass.queue.report import Chance
 
 SQL = load(__file__)
@@ -24,9 +24,8 @@ async def end_overdue(db: Statements, *, chance: Chance, limit: int = DEADLINE_B
     """End up to `limit` leases past their deadline: timed out, or cancelled where that was asked for."""
     async with db.transaction() as transaction:
         found = await transaction.fetch(SQL.overdue, limit=limit)
-        leases = await moves.lock(
-            transaction, [(r["id"], r["fence"], None, r["session"]) for r in found], skip_locked=True
-        )
+        named = [LeaseName(row["id"], row["fence"], row["session"]) for row in found]
+        leases = await moves.lock(transaction, named, skip_locked=True)
         moved = await moves.apply(transaction, [_end(lease, chance) for lease in leases])
     return list(moved.values())
 

@@ -44,16 +44,13 @@ class Lane(msgspec.Struct, frozen=True):
     id: int
     name: LaneName
     paused: int
+    limited: int
+    """Whether its queue has limits: then only limits.py may claim from it."""
     credit_ms: int
     fifo: int
     max_running: int | None
     rate_per_s: float | None
     burst: int | None
-
-    @property
-    def limited(self) -> bool:
-        """Whether a claim must count or meter it."""
-        return self.max_running is not None or self.rate_per_s is not None
 
 
 class Lanes:
@@ -138,6 +135,7 @@ async def configure(
             queue=queue.queue,
             credit_ms=credit_ms,
             fifo=int(fifo),
+            limited=int(max_running is not None or rate_per_s is not None),
             max_running=max_running,
             rate_per_s=rate_per_s,
             burst=burst,
@@ -150,6 +148,7 @@ def lane_from_row(row: Row) -> Lane:
         id=row["number"],
         name=LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["key"]),
         paused=row["paused"],
+        limited=row["limited"],
         credit_ms=row["credit_ms"],
         fifo=row["fifo"],
         max_running=row["max_running"],

@@ -14,22 +14,22 @@ SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
 SELECT name FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
--- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant) and ranked as their queue says.
+-- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says.
 -- postgres
-INSERT INTO lane (tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst)
+INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'queue' AND p.tenant = i.tenant AND p.name = i.queue) THEN 1 ELSE 0 END
        + CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'tenant' AND p.tenant = i.tenant) THEN 2 ELSE 0 END,
-       coalesce(o.credit_ms, CAST(:credit_ms AS bigint)), coalesce(o.fifo, 0), NULL, NULL, NULL
+       coalesce(o.limited, 0), coalesce(o.credit_ms, CAST(:credit_ms AS bigint)), coalesce(o.fifo, 0)
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
 ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
 -- sqlite
-INSERT INTO lane (tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst)
+INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'queue' AND p.tenant = i.tenant AND p.name = i.queue) THEN 1 ELSE 0 END
        + CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'tenant' AND p.tenant = i.tenant) THEN 2 ELSE 0 END,
-       coalesce(o.credit_ms, :credit_ms), coalesce(o.fifo, 0), NULL, NULL, NULL
+       coalesce(o.limited, 0), coalesce(o.credit_ms, :credit_ms), coalesce(o.fifo, 0)
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
  WHERE true
@@ -43,25 +43,25 @@ SELECT count(*) AS lanes FROM lane WHERE tenant = :tenant
 -- name: lanes_of_queues
 -- The lanes of some queues of a tenant, without the queues' own rows.
 -- postgres
-SELECT id AS number, tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue = ANY(CAST(:queues AS text[])) AND task <> '' ORDER BY id
 -- sqlite
-SELECT id AS number, tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue IN (SELECT value FROM json_each(:queues)) AND task <> '' ORDER BY id
 
 -- name: lanes_of_queues_with_own
 -- The lanes of some queues of a tenant, the queues' own rows included.
 -- postgres
-SELECT id AS number, tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue = ANY(CAST(:queues AS text[])) ORDER BY id
 -- sqlite
-SELECT id AS number, tenant, queue, task, labels, key, paused, credit_ms, fifo, max_running, rate_per_s, burst
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY id
 
 -- name: configure_queue
--- Set how all lanes of a queue rank their jobs, and on the queue's own row its limits.
+-- Set how all lanes of a queue rank their jobs and whether they are limited, and on the queue's own row its limits.
 -- both
-UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo,
+UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited = :limited,
        max_running = CASE WHEN task = '' THEN :max_running ELSE max_running END,
        rate_per_s = CASE WHEN task = '' THEN :rate_per_s ELSE rate_per_s END,
        burst = CASE WHEN task = '' THEN :burst ELSE burst END

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -27,6 +28,16 @@ TAKEN = frozenset({"lost", "revoked"})
 """Error types of a cancel that no worker confirmed, because its lease was taken away before: late reports are stale."""
 
 
+class LeaseName(NamedTuple):
+    """What names a lease; of who holds it, only what is given is compared."""
+
+    job_id: UUID
+    fence: int
+    session: UUID | None = None
+    worker: str | None = None
+    tenant: str | None = None
+
+
 class Lease(msgspec.Struct, frozen=True):
     """A lease as it was found, locked."""
 
@@ -39,6 +50,7 @@ class Lease(msgspec.Struct, frozen=True):
     lane: int
     session: UUID
     worker: str | None
+    bare: int | None
     claimed_at: datetime
     started_at: datetime | None
     run: int
@@ -105,12 +117,10 @@ class Moved(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
-async def lock(
-    db: Statements, leases: Iterable[tuple[UUID, int, str | None, UUID | None]], *, skip_locked: bool = False
-) -> list[Lease]:
-    """Lock the leases named by (job, fence, worker, session) that are still held so, and return them as they are.
+async def lock(db: Statements, leases: Iterable[LeaseName], *, skip_locked: bool = False) -> list[Lease]:
+    """Lock the leases that are still held as named, and return them as they are.
 
-    A worker or session of None is not compared. Leases that a rival has locked are waited for, or skipped.
+    Leases that a rival has locked are waited for, or skipped.
     """
     rows = sorted(leases, key=lambda lease: lease[:2])
     if not rows:
@@ -123,11 +133,10 @@ async def lock(
 async def apply(db: Statements, moves: Sequence[Move]) -> dict[UUID, Moved]:
     """Write the moves, each only if its lease still holds; return what was done, by job."""
     done: dict[UUID, Moved] = {}
-    for to, query in _QUERIES.items():
-        chosen = {move.lease.id: move for move in moves if move.to == to}
+    for targets, query, row_of in _WAYS:
+        chosen = {move.lease.id: move for move in moves if move.to in targets}
         if chosen:
-            rows = await db.fetch(query, moves=[_ROWS[to](chosen[job_id]) for job_id in sorted(chosen)])
-            for row in rows:
+            for row in await db.fetch(query, moves=[row_of(chosen[job_id]) for job_id in sorted(chosen)]):
                 done[row["id"]] = Moved(chosen[row["id"]], row["next_run_at"], row["rank"])
     attempts = [_attempt_row(moved) for moved in done.values() if moved.move.to in ("ready", "timer")]
     if attempts:
@@ -190,7 +199,9 @@ def fail(lease: Lease, record: Record, *, retryable: bool, chance: float) -> Mov
     )
     if isinstance(decision, Never):
         return dead(lease, record, decision, attempt=lease.attempt, started=True)
-    delay_s = PREFERENCE_S if decision.prefer_same_worker else decision.delay_s
+    # A bare caller's session is of this one lease: nobody could come back with it.
+    preferred = decision.prefer_same_worker and not lease.bare
+    delay_s = PREFERENCE_S if preferred else decision.delay_s
     return Move(
         lease=lease,
         to="timer",
@@ -198,7 +209,7 @@ def fail(lease: Lease, record: Record, *, retryable: bool, chance: float) -> Mov
         attempt=lease.attempt,
         started=True,
         delay_ms=round(delay_s * 1000),
-        preferred=decision.prefer_same_worker,
+        preferred=preferred,
     )
 
 
@@ -274,6 +285,7 @@ def _end_row(move: Move) -> tuple[object, ...]:
         lease.worker,
         record.duration_ms,
         int(move.started),
+        int(move.to == "dead"),
         int(move.held),
     )
 
@@ -302,10 +314,8 @@ def _attempt_row(moved: Moved) -> tuple[object, ...]:
     )
 
 
-_QUERIES = {
-    "ready": SQL.lease_to_ready,
-    "timer": SQL.lease_to_timer,
-    "done": SQL.lease_to_done,
-    "dead": SQL.lease_to_dead,
-}
-_ROWS = {"ready": _ready_row, "timer": _timer_row, "done": _end_row, "dead": _end_row}
+_WAYS = (
+    (("ready",), SQL.lease_to_ready, _ready_row),
+    (("timer",), SQL.lease_to_timer, _timer_row),
+    (("done", "dead"), SQL.lease_to_end, _end_row),
+)

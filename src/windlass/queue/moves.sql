@@ -2,41 +2,45 @@
 -- Lock leases that are held as named; wait for rivals, and test again what they left.
 -- locks: queue rows by ascending id.
 -- postgres
-SELECT q.id FROM rows(:leases, id uuid, fence int, worker text, session uuid) AS i
+SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
   JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+   AND (i.session IS NULL OR q.session = i.session)
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY q.id FOR UPDATE OF q
 -- sqlite
 SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+   AND (i.session IS NULL OR q.session = i.session)
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY q.id
 
 -- name: lock_free_leases
 -- Lock leases that are held as named, but for those that a rival has locked: it is about to end them.
 -- locks: queue rows by ascending id, skipping locked ones.
 -- postgres
-SELECT q.id FROM rows(:leases, id uuid, fence int, worker text, session uuid) AS i
+SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
   JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+   AND (i.session IS NULL OR q.session = i.session)
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY q.id FOR UPDATE OF q SKIP LOCKED
 -- sqlite
 SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.session IS NULL OR q.session = i.session)
+   AND (i.session IS NULL OR q.session = i.session)
+   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY q.id
 
 -- name: read_leases
 -- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
 -- postgres
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, q.claimed_at, q.started_at,
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
        j.run, j.max_attempts, j.max_lost, j.retry
   FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = i.id JOIN job j ON j.id = q.id LEFT JOIN session s ON s.id = q.session
  WHERE q.place = 1
 -- sqlite
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, q.claimed_at, q.started_at,
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
        j.run, j.max_attempts, j.max_lost, j.retry
   FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
   LEFT JOIN session AS s ON s.id = q.session
@@ -84,95 +88,65 @@ DELETE FROM queue WHERE id IN (
     SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
 SELECT t.id, t.due_at AS next_run_at, NULL AS rank FROM rows(:moves) AS i CROSS JOIN timer AS t ON t.id = i.id WHERE t.fence = i.fence
 
--- name: lease_to_done
--- End leases whose job is cancelled: history has it.
+-- name: lease_to_end
+-- End leases for good: a job that is dead lies with the dead letters until retried or purged, others are history.
 -- guard: job, fence, place (1 leased).  The unique key of a job that ends is free again (flag 4).
 -- postgres
 WITH q AS (
     DELETE FROM queue
      USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
-                error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, held smallint) AS i
+                error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, dead smallint, held smallint) AS i
      WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
     RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
-              i.reason, i.worker, i.duration_ms, i.started, i.held
+              i.reason, i.worker, i.duration_ms, i.started, i.dead, i.held
 ),
 j AS (
     DELETE FROM job USING q WHERE job.id = q.id
     RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
-              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
-              q.duration_ms, q.started, q.held
+              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at,
+              CASE WHEN q.started = 1 THEN coalesce(q.started_at, greatest(q.claimed_at, :now - q.duration_ms * interval '1 millisecond')) END AS began_at,
+              q.flags, q.dead, q.held
 ),
 k AS MATERIALIZED (
     SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
      WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                  reason, worker, session, claimed_at, started_at, finished_at)
-SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-       j.traceback, j.reason, j.worker, j.session, j.claimed_at,
-       CASE WHEN j.started = 1 THEN coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')) END, :now
-  FROM j RETURNING id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key),
+d AS (
+    INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                      reason, worker, session, claimed_at, started_at, finished_at)
+    SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
+           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at, :now FROM j WHERE j.dead = 0
+),
+e AS (
+    INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
+                      reason, worker, session, claimed_at, started_at, finished_at, held)
+    SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
+           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at, :now, j.held FROM j WHERE j.dead = 1
+)
+SELECT j.id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank FROM j
 -- sqlite
+CREATE TEMP TABLE IF NOT EXISTS end_pick (id, flags, began_at);
+DELETE FROM temp.end_pick;
+INSERT INTO temp.end_pick
+SELECT q.id, q.flags,
+       CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END
+  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                   reason, worker, session, claimed_at, started_at, finished_at)
 SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
-       i.traceback, i.reason, i.worker, q.session, q.claimed_at,
-       CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END, :now
-  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
- WHERE q.fence = i.fence AND q.place = 1;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1 AND q.flags & 4 = 4);
-DELETE FROM job WHERE id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
-DELETE FROM queue WHERE id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1)
-RETURNING id, NULL AS next_run_at, NULL AS rank
-
--- name: lease_to_dead
--- End leases whose job is dead: it lies with the dead letters until retried or purged.
--- guard: job, fence, place (1 leased).  The unique key of a job that ends is free again (flag 4).
--- postgres
-WITH q AS (
-    DELETE FROM queue
-     USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
-                error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, held smallint) AS i
-     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
-    RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
-              i.reason, i.worker, i.duration_ms, i.started, i.held
-),
-j AS (
-    DELETE FROM job USING q WHERE job.id = q.id
-    RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
-              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at, q.started_at, q.flags,
-              q.duration_ms, q.started, q.held
-),
-k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
-),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
-INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                  reason, worker, session, claimed_at, started_at, finished_at, held)
-SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-       j.traceback, j.reason, j.worker, j.session, j.claimed_at,
-       CASE WHEN j.started = 1 THEN coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')) END, :now, j.held
-  FROM j RETURNING id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank
--- sqlite
+       i.traceback, i.reason, i.worker, q.session, q.claimed_at, p.began_at, :now
+  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id
+ WHERE i.dead = 0;
 INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                   reason, worker, session, claimed_at, started_at, finished_at, held)
 SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
-       i.traceback, i.reason, i.worker, q.session, q.claimed_at,
-       CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END, :now, i.held
-  FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
- WHERE q.fence = i.fence AND q.place = 1;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1 AND q.flags & 4 = 4);
-DELETE FROM job WHERE id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);
-DELETE FROM queue WHERE id IN (
-    SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1)
-RETURNING id, NULL AS next_run_at, NULL AS rank
+       i.traceback, i.reason, i.worker, q.session, q.claimed_at, p.began_at, :now, i.held
+  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id
+ WHERE i.dead = 1;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.end_pick WHERE flags & 4 = 4);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.end_pick);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.end_pick) RETURNING id, NULL AS next_run_at, NULL AS rank
 
 -- name: record_attempts
 -- Keep what an attempt left whose job goes on.

@@ -20,7 +20,7 @@ from windlass.db import Row, Statements, load
 from windlass.errors import InvalidInput
 from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import moves
-from windlass.queue.moves import Lease, Move, Record
+from windlass.queue.moves import Lease, LeaseName, Move, Record
 from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_json, check_range, check_text, storable
 
 SQL = load(__file__)
@@ -48,6 +48,8 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fence: int
     worker: str
     session: UUID | None = None
+    tenant: str = "default"
+    """Whose key the caller has: the leases of other tenants are unknown to it."""
 
 
 class Complete(LeaseReport, frozen=True, kw_only=True, gc=False):
@@ -135,7 +137,7 @@ def _turns(reports: Sequence[Report]) -> dict[UUID, list[int]]:
         turns.setdefault(item.job_id, []).append(number)
     for job_id, numbers in turns.items():
         if len(numbers) > 1:
-            speakers = {(r.fence, r.worker, r.session): n for n in reversed(numbers) for r in (reports[n],)}
+            speakers = {(r.fence, r.tenant, r.worker, r.session): n for n in reversed(numbers) for r in (reports[n],)}
             turns[job_id] = sorted(speakers.values())
     return turns
 
@@ -144,7 +146,7 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
     if not reports:
         return {}
     items = [
-        (r.job_id, r.fence, r.worker, r.session, r.result, r.metrics, r.duration_ms)
+        (r.job_id, r.fence, r.tenant, r.worker, r.session, r.result, r.metrics, r.duration_ms)
         for r in sorted(reports.values(), key=lambda r: r.job_id.bytes)
     ]
     applied = {row["id"]: row["lane"] for row in await db.fetch(SQL.complete, items=items)}
@@ -160,7 +162,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
         return {}
     numbers = {item.job_id: number for number, item in reports.items()}
     async with db.transaction() as transaction:
-        named = [(r.job_id, r.fence, r.worker, r.session) for r in reports.values()]
+        named = [LeaseName(r.job_id, r.fence, r.session, r.worker, r.tenant) for r in reports.values()]
         leases = await moves.lock(transaction, named)
         decided = [_decide(lease, reports[numbers[lease.id]], chance) for lease in leases]
         moved = await moves.apply(transaction, decided)
@@ -211,18 +213,19 @@ async def _classify(db: Statements, reports: dict[int, Report]) -> dict[int, Ans
     # Live ones first: a job that ends in between is then found among the ended, never in neither.
     live = {row["id"]: row for row in await db.fetch(SQL.live_leases, ids=ids)}
     ends = await db.fetch(SQL.ended_leases, ids=ids)
-    known = live.keys() | {row["job_id"] for row in ends}
+    tenants = {row["job_id"]: row["tenant"] for row in ends} | {row["id"]: row["tenant"] for row in live.values()}
     # A row without session is the end of a job that waited, not of a lease.
     ended = {(row["job_id"], row["fence"]): row for row in ends if row["session"] is not None}
     return {
-        number: _class_of(item, ended.get((item.job_id, item.fence)), live, known) for number, item in reports.items()
+        number: _class_of(item, ended.get((item.job_id, item.fence)), live)
+        if tenants.get(item.job_id) == item.tenant
+        else Answer(Status.UNKNOWN)
+        for number, item in reports.items()
     }
 
 
-def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row], known: set[UUID]) -> Answer:
+def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row]) -> Answer:
     holder = ended or live.get(item.job_id)
-    if item.job_id not in known:
-        return Answer(Status.UNKNOWN)
     if holder is not None and holder["fence"] == item.fence and holder["worker"] not in (None, item.worker):
         return Answer(Status.UNKNOWN)
     if ended is not None and (item.session is None or item.session == ended["session"]) and _same_kind(item, ended):

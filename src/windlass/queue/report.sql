@@ -1,19 +1,19 @@
 -- name: complete
 -- Move jobs that succeeded from queue and job into history, one statement for the batch.
--- guard: job, fence, place (1 leased), and who may speak: the session's worker, and the session when named.
+-- guard: job, fence, place (1 leased), and who may speak: the session's worker and tenant, and the session when named.
 -- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
 -- plan: ids looked up one by one. `place + 0` keeps out the indexes of leased rows, which would be read whole, dead entries
 -- too; the bounds of fence, which every fence keeps, make the planner expect one item and not a reason for a hash join.
 -- postgres
 WITH i AS MATERIALIZED (
-    SELECT r.* FROM rows(:items, id uuid, fence int, worker text, session uuid, result text, metrics text, duration_ms bigint) AS r
+    SELECT r.* FROM rows(:items, id uuid, fence int, tenant text, worker text, session uuid, result text, metrics text, duration_ms bigint) AS r
      WHERE r.fence BETWEEN 1 AND 2147483647
      ORDER BY r.id
 ),
 q AS (
     DELETE FROM queue USING i
      WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place + 0 = 1 AND (i.session IS NULL OR i.session = queue.session)
-       AND EXISTS (SELECT 1 FROM session s WHERE s.id = queue.session AND s.worker = i.worker)
+       AND EXISTS (SELECT 1 FROM session s WHERE s.id = queue.session AND s.worker = i.worker AND s.tenant = i.tenant)
     RETURNING queue.id, queue.lane, queue.attempt, queue.fence, queue.lost, queue.releases, queue.session, queue.claimed_at,
               queue.started_at, queue.flags, i.worker, i.result, i.metrics, i.duration_ms
 ),
@@ -38,7 +38,7 @@ DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
 SELECT q.id, q.flags, i.worker, i.result, i.metrics, i.duration_ms
   FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
- WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND (i.session IS NULL OR i.session = q.session);
+ WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session);
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
 SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.claimed_at,
@@ -49,28 +49,35 @@ DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick) RETURNING id, fence, lane
 
 -- name: ended_leases
--- How leases of these jobs ended, by (job, fence); a job that ended without a lease shows its last fence.
+-- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.
 -- postgres
-SELECT job_id, fence, outcome, error_type, worker, session, next_run_at FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
-UNION ALL
-SELECT id, fence, outcome, error_type, worker, session, NULL FROM done WHERE id = ANY(CAST(:ids AS uuid[]))
-UNION ALL
-SELECT id, fence, outcome, error_type, worker, session, NULL FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT e.*, l.tenant FROM (
+    SELECT job_id, fence, outcome, error_type, worker, session, next_run_at, lane FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
+    UNION ALL
+    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM done WHERE id = ANY(CAST(:ids AS uuid[]))
+    UNION ALL
+    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
+) AS e JOIN lane l ON l.id = e.lane
 -- sqlite
-SELECT job_id, fence, outcome, error_type, worker, session, next_run_at FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
-UNION ALL
-SELECT id, fence, outcome, error_type, worker, session, NULL FROM done WHERE id IN (SELECT value FROM json_each(:ids))
-UNION ALL
-SELECT id, fence, outcome, error_type, worker, session, NULL FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT e.*, l.tenant FROM (
+    SELECT job_id, fence, outcome, error_type, worker, session, next_run_at, lane FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
+    UNION ALL
+    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM done WHERE id IN (SELECT value FROM json_each(:ids))
+    UNION ALL
+    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
+) AS e JOIN lane AS l ON l.id = e.lane
 
 -- name: live_leases
--- Where these jobs stand now, and with which fence.
+-- Where these jobs stand now, with which fence, and whose they are.
 -- postgres
-SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred FROM queue q LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, l.tenant
+  FROM queue q JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL, t.flags & 16 FROM timer t WHERE t.id = ANY(CAST(:ids AS uuid[]))
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16, l.tenant FROM timer t JOIN lane l ON l.id = t.lane WHERE t.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred FROM queue AS q LEFT JOIN session AS s ON s.id = q.session
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, l.tenant
+  FROM queue AS q JOIN lane AS l ON l.id = q.lane LEFT JOIN session AS s ON s.id = q.session
  WHERE q.id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL, t.flags & 16 FROM timer AS t WHERE t.id IN (SELECT value FROM json_each(:ids))
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16, l.tenant FROM timer AS t JOIN lane AS l ON l.id = t.lane
+ WHERE t.id IN (SELECT value FROM json_each(:ids))

@@ -2,6 +2,7 @@
 
 A session that has not been heard for its lease is declared dead; each lease it held is lost (retry.py decides what
 follows). Dead sessions are looked at again and again, because a claim may commit just after one was declared dead.
+An ended session is kept for a day; that of a bare caller goes with its lease, or there would be one for every job.
 Our own silence is not the worker's fault: each run leaves a pulse, and after a gap between pulses every session gets
 one full lease to be heard before anybody is declared dead.
 """
@@ -13,13 +14,15 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
-from windlass.queue import moves
-from windlass.queue.moves import Moved
+from windlass.queue import moves, workers
+from windlass.queue.moves import LeaseName, Moved
 from windlass.queue.report import Chance
 
 SQL = load(__file__)
 
 RESCUE_BATCH = 500
+SESSION_KEEP_MS = 24 * 3600 * 1000
+"""How long an ended session is shown, and looked at for a claim that commits late."""
 DEFAULT_GAP_MS = 10_000
 """A third of the default lease: a longer silence of ours opens a quiet period."""
 
@@ -37,7 +40,8 @@ async def rescue(db: Statements, *, chance: Chance, gap_ms: int = DEFAULT_GAP_MS
     dead = [row["id"] for row in await db.fetch(SQL.declare_dead)]
     async with db.transaction() as transaction:
         found = await transaction.fetch(SQL.orphans, limit=limit)
-        named = [(row["id"], row["fence"], None, row["session"]) for row in found]
+        named = [LeaseName(row["id"], row["fence"], row["session"]) for row in found]
         leases = await moves.lock(transaction, named, skip_locked=True)
         moved = await moves.apply(transaction, [moves.lose(lease, chance=chance()) for lease in leases])
+    await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS)
     return Rescued(dead, list(moved.values()))

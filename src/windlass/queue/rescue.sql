@@ -12,6 +12,7 @@ ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at),
 -- name: declare_dead
 -- Declare sessions dead that were not heard for their lease, if we have been awake as long.
 -- The test stands in the update: after waiting for a heartbeat's lock it is made again.
+-- index: session_live.
 -- postgres
 UPDATE session s SET state = 1
  WHERE s.state = 0 AND s.expires_at < :now

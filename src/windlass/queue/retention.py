@@ -1,8 +1,8 @@
 """Retention: history is kept for some days, then it goes.
 
 On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks.
-Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over, ended
-sessions and pauses of jobs that are gone are swept here too.
+Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over and pauses
+of jobs that are gone are swept here too.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import msgspec
 
 from windlass.db import Database, load
 from windlass.db.partitions import drop_partitions, make_partitions
-from windlass.queue import workers
 
 SQL = load(__file__)
 
 DAYS_AHEAD = 7
 CHUNK = 5000
-SESSION_KEEP_MS = 24 * 3600 * 1000
 DAY_MS = 86_400_000
 
 
@@ -49,7 +47,6 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
-    rows["forget_sessions"] = await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS)
     return Swept(made, dropped, rows)
 
 

@@ -86,7 +86,7 @@ async def submit_requests(
             break
         try:
             async with db.transaction(tracked=True) as transaction:
-                stored = await _store(transaction, places, remaining)
+                stored = await _store_requests(transaction, places, remaining)
         except _Refusals as refused:
             answers.update(refused.by_request)
             remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
@@ -122,24 +122,27 @@ async def _resolve(
         return places, refused
 
 
-async def _store(
+async def store(transaction: Statements, places: dict[LaneName, Lane], jobs: Sequence[NewJob]) -> dict[UUID, Submitted]:
+    """Insert jobs that take no keys, in the caller's transaction; their lanes are known. Return what became of each."""
+    answers: dict[UUID, Submitted] = {}
+    for row in await transaction.fetch(SQL.submit, jobs=[_row(job, places[job.lane]) for job in jobs]) if jobs else ():
+        ready = row["rank"] is not None
+        answers[row["id"]] = Submitted(
+            id=row["id"],
+            state=State.QUEUED if ready else State.SCHEDULED,
+            next_run_at=row["due_at"],
+            lane=row["lane"] if ready else None,
+            rank=row["rank"],
+        )
+    return answers
+
+
+async def _store_requests(
     transaction: Statements, places: dict[LaneName, Lane], requests: dict[int, Sequence[NewJob]]
 ) -> dict[int, list[Submitted]]:
-    jobs = [job for request in requests.values() for job in request]
     named = await _take_keys(transaction, requests)
-    fresh = [job for job in jobs if job.id not in named]
-    answers: dict[UUID, Submitted] = {}
-    if fresh:
-        rows = await transaction.fetch(SQL.submit, jobs=[_row(job, places[job.lane]) for job in fresh])
-        for row in rows:
-            ready = row["rank"] is not None
-            answers[row["id"]] = Submitted(
-                id=row["id"],
-                state=State.QUEUED if ready else State.SCHEDULED,
-                next_run_at=row["due_at"],
-                lane=row["lane"] if ready else None,
-                rank=row["rank"],
-            )
+    fresh = [job for request in requests.values() for job in request if job.id not in named]
+    answers = await store(transaction, places, fresh)
     known = sorted(set(named.values()) - answers.keys())
     if known:
         answers.update((job_id, Submitted(job_id, None, None, duplicate=True)) for job_id in known)

@@ -9,7 +9,7 @@ A bare caller has one session per job claimed, so a beat for one job never keeps
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 import msgspec
@@ -19,7 +19,8 @@ from windlass.errors import Conflict
 from windlass.ids import Ids
 from windlass.job import Flag
 from windlass.queue import moves
-from windlass.queue.claim import MAX_CLAIM, Claimed, Group, Want, claim
+from windlass.queue.claim import MAX_CLAIM, Claimed
+from windlass.queue.moves import LeaseName
 from windlass.queue.newjob import MAX_TEXT, check_name, check_range, check_text, storable
 
 SQL = load(__file__)
@@ -30,6 +31,9 @@ TIMEOUT_GRACE_MS = 30_000
 """How long after its time-out a job's worker may still report it, before the server ends the attempt."""
 MAX_LEASE_MS = 86_400_000
 MAX_INT = 2**31 - 1
+
+Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
+"""Claims for the sessions given, free or under limits."""
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +70,7 @@ class Beat(msgspec.Struct, frozen=True):
     held: Sequence[Held] | None = None
     busy: int | None = None
     skew_ms: int | None = None
+    tenant: str = "default"
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -94,10 +99,10 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         for held in beat.held or ():
             check_range("fence", held.fence, 1, MAX_INT)
     async with db.transaction() as transaction:
-        rows = [(beat.session, beat.busy, beat.skew_ms) for beat in {b.session: b for b in beats}.values()]
-        renewed = await transaction.fetch(SQL.renew, beats=sorted(rows))
-        alive = {row["id"]: bool(row["draining"]) for row in renewed}
-        heard = [beat for beat in beats if beat.session in alive]
+        rows = {(b.session, b.tenant): (b.session, b.tenant, b.busy, b.skew_ms) for b in beats}
+        renewed = await transaction.fetch(SQL.renew, beats=[rows[name] for name in sorted(rows)])
+        alive = {(row["id"], row["tenant"]): bool(row["draining"]) for row in renewed}
+        heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
         begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
         if begun:
@@ -106,7 +111,9 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         listing = [beat.session for beat in heard if beat.held is not None]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
         unlisted = [
-            (r["id"], r["fence"], None, r["session"]) for r in found if (r["id"], r["fence"], r["session"]) not in own
+            LeaseName(row["id"], row["fence"], row["session"])
+            for row in found
+            if (row["id"], row["fence"], row["session"]) not in own
         ]
         # One that is locked is being reported at this moment.
         leases = await moves.lock(transaction, unlisted, skip_locked=True)
@@ -117,13 +124,14 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     return [_answer(beat, alive, own, returned) for beat in beats]
 
 
-async def close(db: Statements, session: UUID, *, reason: str) -> int:
+async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
     """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.close, session=session)
+        await transaction.fetch(SQL.close, session=session, tenant=tenant)
         # Also those claimed after this transaction began.
         found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=-MAX_LEASE_MS)
-        leases = await moves.lock(transaction, [(row["id"], row["fence"], None, session) for row in found])
+        named = [LeaseName(row["id"], row["fence"], session, tenant=tenant) for row in found]
+        leases = await moves.lock(transaction, named)
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
     return len(moved)
 
@@ -134,7 +142,7 @@ async def drain(db: Statements, *, tenant: str, worker: str) -> int:
 
 
 async def claim_bare(
-    db: Statements, ids: Ids, wants: Sequence[Want], *, count: int, worker: str, tenant: str, lease_ms: int
+    db: Statements, ids: Ids, claiming: Claiming, *, count: int, worker: str, tenant: str, lease_ms: int
 ) -> list[Claimed]:
     """Claim for a caller that keeps no session: each job gets one of its own, made and dropped in this transaction."""
     check_range("count", count, 1, MAX_CLAIM)
@@ -143,13 +151,16 @@ async def claim_bare(
     async with db.transaction() as transaction:
         rows = [(session,) for session in sessions]
         await transaction.fetch(SQL.register_bare, sessions=rows, worker=worker, tenant=tenant, lease_ms=lease_ms)
-        jobs = await claim(transaction, [Group(wants, sessions)])
+        jobs = await claiming(transaction, sessions)
         await transaction.fetch(SQL.forget, sessions=sorted(set(sessions) - {job.session for job in jobs}))
     return jobs
 
 
 async def forget_ended(db: Statements, *, keep_ms: int, limit: int = 1000) -> int:
-    """Remove sessions that ended long ago and hold nothing, `limit` at a time; return how many."""
+    """Remove sessions that ended long ago and hold nothing, `limit` at a time; return how many.
+
+    Those of bare callers go at once: each was made with its claim, so no claim of it can come late.
+    """
     total = 0
     while True:
         removed = len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, limit=limit))
@@ -159,9 +170,13 @@ async def forget_ended(db: Statements, *, keep_ms: int, limit: int = 1000) -> in
 
 
 def _answer(
-    beat: Beat, alive: dict[UUID, bool], own: dict[tuple[UUID, int, UUID], int], returned: set[tuple[UUID, UUID]]
+    beat: Beat,
+    alive: dict[tuple[UUID, str], bool],
+    own: dict[tuple[UUID, int, UUID], int],
+    returned: set[tuple[UUID, UUID]],
 ) -> BeatAnswer:
-    if beat.session not in alive:
+    draining = alive.get((beat.session, beat.tenant))
+    if draining is None:
         return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
     flags = {held.job_id: own.get((held.job_id, held.fence, beat.session)) for held in beat.held or ()}
     return BeatAnswer(
@@ -169,7 +184,7 @@ def _answer(
         cancel=[job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL],
         lost=[job_id for job_id, bits in flags.items() if bits is None],
         released=sorted(job_id for job_id, session in returned if session == beat.session),
-        draining=alive[beat.session],
+        draining=draining,
     )
 
 

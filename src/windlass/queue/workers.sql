@@ -41,18 +41,19 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 -- name: renew
 -- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
 -- locks: session rows; a session beats at one server, so rivals are rare and may run again.  HOT: no indexed column changes.
+-- plan: `state + 0` keeps out session_live, which would be read whole for a hash join.
 -- postgres
 UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms)
-  FROM rows(:beats, id uuid, busy int, skew_ms int) AS i
- WHERE s.id = i.id AND s.state = 0
-RETURNING s.id, s.draining
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int) AS i
+ WHERE s.id = i.id AND s.tenant = i.tenant AND s.state + 0 = 0
+RETURNING s.id, s.tenant, s.draining
 -- sqlite
 UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
        busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms)
-  FROM rows(:beats, id uuid, busy int, skew_ms int) AS i
- WHERE session.id = i.id AND session.state = 0
-RETURNING id, draining
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int) AS i
+ WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0
+RETURNING id, tenant, draining
 
 -- name: start
 -- Note that jobs have begun, once, and from now on count their time-outs.
@@ -97,7 +98,7 @@ SELECT id, fence, session FROM queue
 -- name: close
 -- End a session by its worker's wish.
 -- both
-UPDATE session SET state = 2, busy = 0 WHERE id = :session AND state = 0
+UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant AND state = 0
 
 -- name: drain
 -- Ask the live sessions of a worker to finish and leave.
@@ -106,6 +107,7 @@ UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND 
 
 -- name: forget_ended
 -- Remove sessions that ended more than :keep_ms ago and hold nothing; those of bare callers as soon as they hold nothing.
+-- index: session_ended, queue_leased.
 -- postgres
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session s

@@ -180,6 +180,20 @@ class Stage:
         lanes = await self.lanes.serving(self.db, "default", [queue], tasks=None, labels=[])
         return await claims.claim(db, [Group([Want(lane.id, hint=hint) for lane in lanes], [session] * count)])
 
+    async def claim_bare(self, queue: str, count: int = 1) -> list[Claimed]:
+        """Claim for a caller that keeps no session."""
+        lanes = await self.lanes.serving(self.db, "default", [queue], tasks=None, labels=[])
+        wants = [Want(lane.id) for lane in lanes]
+        return await workers.claim_bare(
+            self.db,
+            self.ids,
+            lambda db, sessions: claims.claim(db, [Group(wants, sessions)]),
+            count=count,
+            worker="bare",
+            tenant="default",
+            lease_ms=LEASE_MS,
+        )
+
     async def get(self, job_id: UUID) -> history.Job:
         """Return a job as it is now."""
         return await history.get(self.db, job_id, tenant="default")

@@ -137,7 +137,15 @@ async def serve(stage: Stage, db: Database, scene: Scene) -> object:
     served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
     wants = [claims.Want(lane.id) for lane in served]
     ids = Ids(stage.clock)
-    return await workers.claim_bare(db, ids, wants, count=3, worker="bare", tenant="default", lease_ms=LEASE_MS)
+    return await workers.claim_bare(
+        db,
+        ids,
+        lambda transaction, sessions: claims.claim(transaction, [claims.Group(wants, sessions)]),
+        count=3,
+        worker="bare",
+        tenant="default",
+        lease_ms=LEASE_MS,
+    )
 
 
 async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
@@ -159,7 +167,7 @@ async def register_and_drain(stage: Stage, db: Database, scene: Scene) -> object
     session = uuid4()
     await workers.register(db, workers.NewSession(id=session, worker=f"{scene.worker}-b"))
     await workers.drain(db, tenant="default", worker=f"{scene.worker}-b")
-    await workers.close(db, session, reason="done")
+    await workers.close(db, session, tenant="default", reason="done")
     await workers.forget_ended(db, keep_ms=10**10)
     return await claim_limited(stage, db, scene)
 
@@ -243,7 +251,9 @@ STEPS = {
     "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
     "claim_back": Step(
         kept,
-        lambda _, db, scene: claims.claim_back(db, [(scene.id, scene.lease.fence)], session=scene.session),
+        lambda _, db, scene: claims.claim_back(
+            db, [(scene.id, scene.lease.fence)], session=scene.session, tenant="default"
+        ),
         State.ASSIGNED,
     ),
     "start": Step(leased, beat, State.RUNNING),
@@ -251,7 +261,9 @@ STEPS = {
         unlisted, lambda _, db, scene: workers.heartbeat(db, [workers.Beat(scene.session, [])]), State.QUEUED
     ),
     "register": Step(limited, register_and_drain, State.ASSIGNED),
-    "close": Step(leased, lambda _, db, scene: workers.close(db, scene.session, reason="drain"), State.QUEUED),
+    "close": Step(
+        leased, lambda _, db, scene: workers.close(db, scene.session, tenant="default", reason="drain"), State.QUEUED
+    ),
     "complete": Step(leased, saying(lambda scene: scene.complete(result="1")), State.SUCCEEDED),
     "repeat": Step(leased, repeat, State.SUCCEEDED),
     "confirm_cancel": Step(cancelling, saying(lambda scene: scene.fail()), State.CANCELLED),

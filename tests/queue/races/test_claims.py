@@ -258,7 +258,7 @@ async def test_rel_k2_claim_back_beside_promotion(stage: Stage) -> None:
         return scene
 
     async def back(db: Database, scene: Scene) -> list[Claimed]:
-        return await claims.claim_back(db, [(scene.id, scene.lease.fence)], session=scene.session)
+        return await claims.claim_back(db, [(scene.id, scene.lease.fence)], session=scene.session, tenant="default")
 
     async def promote(db: Database, _: Scene) -> list[timers.Promoted]:
         return await timers.promote(db)

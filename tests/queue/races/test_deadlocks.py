@@ -159,7 +159,7 @@ LOCKERS: dict[str, Callable[[Stage, Database, Scene], Awaitable[object]]] = {
         db, [Beat(scene.session, [Held(lease.id, lease.fence, started=True) for lease in scene.leases[::-1]])]
     ),
     "cancel": lambda _, db, scene: control.cancel(db, scene.ids[::-1], tenant="default", actor=Actor()),
-    "close": lambda _, db, scene: workers.close(db, scene.session, reason="drain"),
+    "close": lambda _, db, scene: workers.close(db, scene.session, tenant="default", reason="drain"),
 }
 
 

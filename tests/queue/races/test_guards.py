@@ -16,11 +16,11 @@ from tests.queue.races.test_reports import ids_of, say_it
 from windlass.db.sqlfile import parse
 from windlass.job import Outcome, State
 from windlass.queue import claim as claims
-from windlass.queue import control, deadletters, deadlines, lanes, limits, moves, timers, workers
+from windlass.queue import control, deadletters, deadlines, lanes, limits, moves, rescue, timers, workers
 from windlass.queue.control import Actor, Cancelled
 from windlass.queue.lanes import LaneName
-from windlass.queue.moves import Lease, Move, Record
-from windlass.queue.report import Status
+from windlass.queue.moves import Lease, LeaseName, Move, Record
+from windlass.queue.report import Complete, Fail, Status, report
 from windlass.queue.retry import PRESETS, Never
 from windlass.queue.submit import submit
 from windlass.queue.workers import Beat, Held
@@ -35,6 +35,16 @@ UPDATE queue SET place = 3 WHERE id = :id
     origin="test_guards.py",
 )["hold"]
 
+BARE = parse(
+    """
+-- name: bare
+-- Make a session one that is forgotten with its lease.
+-- both
+UPDATE session SET bare = 1 WHERE id = :id
+""",
+    origin="test_guards.py",
+)["bare"]
+
 MOVES: dict[str, Callable[[Lease], Move]] = {
     "ready": lambda lease: moves.release(lease, None),
     "timer": lambda lease: moves.snooze(lease, None, delay_ms=1000),
@@ -45,7 +55,7 @@ MOVES: dict[str, Callable[[Lease], Move]] = {
 
 async def locked(stage: Stage, scene: Scene) -> Lease:
     """Return the lease as a step finds it."""
-    [lease] = await moves.lock(stage.db, [(scene.id, scene.lease.fence, None, None)])
+    [lease] = await moves.lock(stage.db, [LeaseName(scene.id, scene.lease.fence)])
     return lease
 
 
@@ -90,17 +100,17 @@ async def test_report_of_a_lease_that_is_held(stage: Stage) -> None:
     assert before == await stage.bytes_of(scene.id)
 
 
-@pytest.mark.parametrize("named", ["fence", "worker", "session"])
+@pytest.mark.parametrize("named", ["fence", "session", "worker", "tenant"])
 async def test_lock_names_the_lease(stage: Stage, named: str) -> None:
-    """A lease is locked only by its fence, and by its worker and session where they are named."""
+    """A lease is locked only by its fence, and by its session, worker and tenant where they are named."""
     scene = await stage.leased()
-    good: dict[str, Any] = {"fence": scene.lease.fence, "worker": scene.worker, "session": scene.session}
-    wrong = good | {named: {"fence": 2, "worker": "stranger", "session": await stage.worker("other")}[named]}
+    good = LeaseName(scene.id, scene.lease.fence, scene.session, scene.worker, "default")
+    other: dict[str, Any] = {"fence": 2, "session": await stage.worker("other"), "worker": "w", "tenant": "acme"}
+    wrong = good._replace(**{named: other[named]})
 
     for skip in (True, False):
-        for values, count in ((good, 1), (wrong, 0)):
+        for name, count in ((good, 1), (wrong, 0)):
             async with stage.db.transaction() as transaction:
-                name = (scene.id, values["fence"], values["worker"], values["session"])
                 assert count == len(await moves.lock(transaction, [name], skip_locked=skip))
 
 
@@ -112,7 +122,7 @@ async def test_paused_lane_hands_out_nothing(stage: Stage) -> None:
     await control.pause_queue(stage.db, stage.lanes, LaneName("default", scene.queue), actor=Actor())
 
     assert [] == await stage.claim(stage.db, scene.queue, scene.session)
-    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session)
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
 
 
 async def test_claim_after_the_start_deadline(stage: Stage) -> None:
@@ -133,10 +143,10 @@ async def test_claim_by_a_session_that_has_ended(stage: Stage, end: str) -> None
         await stage.lapse()
         await stage.rescue(stage.db)
     else:
-        await workers.close(stage.db, scene.session, reason="done")
+        await workers.close(stage.db, scene.session, tenant="default", reason="done")
 
     assert [] == await stage.claim(stage.db, scene.queue, scene.session)
-    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session)
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
 
 
 async def test_claim_back_by_another(stage: Stage) -> None:
@@ -145,10 +155,53 @@ async def test_claim_back_by_another(stage: Stage) -> None:
     await say_it(stage.db, scene.fail())
     other = await stage.worker(scene.worker)
 
-    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=other)
-    assert [] == await claims.claim_back(stage.db, [(scene.id, 2)], session=scene.session)
-    [lease] = await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session)
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=other, tenant="default")
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 2)], session=scene.session, tenant="default")
+    [lease] = await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
     assert (lease.fence, lease.attempt) == (2, 2)
+
+
+@pytest.mark.parametrize("how", ["claim", "claim_back"])
+async def test_draining_session_gets_nothing(stage: Stage, how: str) -> None:
+    """A worker that was told to drain gets no more, not even what is kept for it; another does."""
+    scene = await stage.leased(retry=PRESETS["stepped"])
+    await say_it(stage.db, scene.fail())
+    await stage.submit(scene.queue)
+    await workers.drain(stage.db, tenant="default", worker=scene.worker)
+
+    if how == "claim":
+        assert [] == await stage.claim(stage.db, scene.queue, scene.session)
+        assert 1 == len(await stage.claim(stage.db, scene.queue, await stage.worker("other")))
+    else:
+        assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
+
+
+async def test_bare_session_claims_nothing_back(stage: Stage) -> None:
+    """A bare caller's session is of one lease: its retry is kept for nobody, and nothing is handed back to it."""
+    scene = await stage.leased(retry=PRESETS["stepped"])
+    await say_it(stage.db, scene.fail())
+    await stage.submit(scene.queue, retry=PRESETS["stepped"])
+    [bare] = await stage.claim_bare(scene.queue)
+
+    [answer] = await report(
+        stage.db, [Fail(job_id=bare.id, fence=1, worker="bare", session=bare.session)], chance=no_jitter
+    )
+    await stage.db.fetch(BARE, id=scene.session)
+
+    assert (stage.clock.now(), False) == (answer.next_run_at, answer.prefer_same_worker)
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
+
+
+async def test_session_that_holds_a_lease_is_kept(stage: Stage) -> None:
+    """A bare caller's session goes when it has ended and holds nothing, never before its lease."""
+    scene = await stage.scene(2)
+    ended, held = await stage.claim_bare(scene.queue, 2)
+    await report(stage.db, [Complete(job_id=ended.id, fence=1, worker="bare", session=ended.session)], chance=no_jitter)
+    await stage.lapse()
+    await stage.db.fetch(rescue.SQL.declare_dead)
+
+    assert 1 == await workers.forget_ended(stage.db, keep_ms=10**10)
+    assert held.session == (await stage.session_row(held.session))["id"]
 
 
 async def test_start_is_told_once(stage: Stage) -> None:

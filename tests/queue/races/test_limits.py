@@ -12,10 +12,12 @@ from tests.queue.races.test_claims import Noted, note, noted
 from tests.queue.races.test_reports import good
 from windlass.db import Database
 from windlass.errors import WindlassError
-from windlass.queue import lanes, limits
+from windlass.queue import claim as claims
+from windlass.queue import lanes, limits, workers
 from windlass.queue.claim import Claimed
 from windlass.queue.lanes import LaneName
 from windlass.queue.report import report
+from windlass.queue.retry import PRESETS
 
 
 async def claim_limited(stage: Stage, db: Database, scene: Scene) -> list[Claimed]:
@@ -61,6 +63,43 @@ async def test_rel_x6_claim_beside_limit_change(stage: Stage, old: int, new: int
         await end_all(stage, scene, good(leases))
 
     await Race(prepare, claim, change, judge).in_every_order(stage)
+
+
+async def test_rel_x6_claim_of_a_server_that_does_not_know_the_limit(stage: Stage) -> None:
+    """A claim that has not counted takes nothing from a limited queue, from old and from new lanes, nor back."""
+    scene = await stage.leased(retry=PRESETS["stepped"])
+    await report(stage.db, [scene.fail()], chance=no_jitter)
+    await stage.submit(scene.queue)
+    await lanes.configure(stage.servers[-1], LaneName("default", scene.queue), max_running=1)
+    await stage.submit(scene.queue, task="new")
+
+    assert [] == await stage.claim(stage.db, scene.queue, scene.session, 3)
+    assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
+    assert 1 == len(await claim_limited(stage, stage.db, scene))
+    await lanes.configure(stage.servers[-1], LaneName("default", scene.queue))
+    assert 1 == len(await stage.claim(stage.db, scene.queue, scene.session, 3))
+
+
+async def test_rel_x6_bare_claims_obey_a_limit(stage: Stage) -> None:
+    """A caller without a session gets no more than the limit, and leaves no session that holds nothing."""
+    scene = await stage.scene(3)
+    name = LaneName("default", scene.queue)
+    await lanes.configure(stage.db, name, max_running=2)
+    queue = (await stage.lanes.resolve(stage.db, [name]))[name].id
+    served = [lane.id for lane in await stage.lanes.serving(stage.db, "default", [scene.queue], tasks=None, labels=[])]
+
+    got = await workers.claim_bare(
+        stage.db,
+        stage.ids,
+        lambda db, sessions: limits.claim_limited(db, queue, served, sessions),
+        count=3,
+        worker="bare",
+        tenant="default",
+        lease_ms=1000,
+    )
+
+    assert 2 == len(got)
+    assert [] == await stage.claim_bare(scene.queue)
 
 
 async def test_rel_x7_two_servers_one_limit(stage: Stage) -> None:

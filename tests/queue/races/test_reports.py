@@ -98,7 +98,7 @@ async def test_rel_x1_report_beside_goodbye(stage: Stage, say: Say, after: State
     """A report and the closing of its session: what is reported is not given back as well."""
 
     async def goodbye(db: Database, scene: Scene) -> int:
-        return await workers.close(db, scene.session, reason="drain")
+        return await workers.close(db, scene.session, tenant="default", reason="drain")
 
     async def judge(scene: Scene, answer: Answer | WindlassError, returned: int | WindlassError) -> None:
         told, back = good(answer).status, good(returned)
@@ -309,7 +309,7 @@ async def test_rel_k21_old_calls_all_bounce(stage: Stage) -> None:
         assert answer.status is (Status.ALREADY if say(late) == late.release() else Status.STALE)
     held = workers.Held(late.id, late.lease.fence, started=True)
     [beat] = await workers.heartbeat(stage.db, [workers.Beat(scene.session, [held])])
-    back = await claim.claim_back(stage.db, [(late.id, late.lease.fence)], session=scene.session)
+    back = await claim.claim_back(stage.db, [(late.id, late.lease.fence)], session=scene.session, tenant="default")
 
     assert new.fence == late.lease.fence + 1
     assert (beat.alive, beat.lost, beat.released) == (True, [late.id], [])

@@ -81,7 +81,7 @@ async def test_rel_x32_client_beside_a_server(sqlite_url: str) -> None:
             with pytest.raises(SetupError, match="may not claim"):
                 await claims.claim(client, [claims.Group([claims.Want(lane.id)], [job.id])])
             with pytest.raises(SetupError, match="may not claim"):
-                await claims.claim_back(client, [(job.id, 1)], session=job.id)
+                await claims.claim_back(client, [(job.id, 1)], session=job.id, tenant="default")
             assert told.state is State.QUEUED
         finally:
             await client.close()
