@@ -8,8 +8,8 @@ MUTANTS = (
     Mutant(
         "claim-place-not-tested-again",
         (
-            sql("claim", "claim", "AND q.place = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
-            sql("claim", "claim", "WHERE q.id = slot.id AND q.place = 0", "WHERE q.id = slot.id", "postgres"),
+            sql("claim", "claim", "AND q.place + 0 = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
+            sql("claim", "claim", "WHERE q.id = slot.id AND q.place + 0 = 0", "WHERE q.id = slot.id", "postgres"),
         ),
         races("claims::rel_k2_claim_looks_again_after_its_lock"),
         "I5: a job claimed by a rival meanwhile is not claimed again",
@@ -58,13 +58,13 @@ MUTANTS = (
     ),
     Mutant(
         "claim-by-the-dead",
-        both("claim", "claim", "AND s.state = 0", ""),
+        both("claim", "claim", "AND s.state + 0 = 0", "", sqlite="AND s.state = 0"),
         races("guards::claim_by_a_session_that_has_ended"),
         "I6: only a live session gets a lease",
     ),
     Mutant(
         "claim-back-by-the-dead",
-        both("claim", "claim_back", "AND s.state = 0", ""),
+        both("claim", "claim_back", "AND s.state + 0 = 0", "", sqlite="AND s.state = 0"),
         races("guards::claim_by_a_session_that_has_ended"),
         "I6: only a live session gets a lease back",
     ),

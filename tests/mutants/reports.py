@@ -33,7 +33,7 @@ def unplaced(to: str, query: str, count: int) -> Mutant:
     return Mutant(
         f"move-to-{to}-from-anywhere",
         (
-            sql("moves", query, f"AND {postgres}.place = 1", "", "postgres"),
+            sql("moves", query, f"AND {postgres}.place + 0 = 1", "", "postgres"),
             sql("moves", query, f"AND {sqlite}.place = 1", "", "sqlite", count=count),
         ),
         races(f"guards::move_of_a_job_that_is_not_leased[*-{to}]"),

@@ -19,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         "close-of-any-tenant",
-        (sql("workers", "close", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),),
+        both("workers", "close", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
         races("tenants::rel_i18_a_foreign_close_changes_nothing"),
         "N1, I18: the sessions of another tenant are unknown",
     ),
@@ -28,7 +28,7 @@ MUTANTS = (
         both(
             "workers",
             "forget_ended",
-            "AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id)",
+            "AND (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1) held) = 0",
             "",
             sqlite="AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id)",
         ),

@@ -21,7 +21,7 @@ best AS MATERIALIZED (
      WHERE h.rn <= h.size
 ),
 pick AS MATERIALIZED (
-    SELECT q.id, q.rank, b.off, b.tenant FROM best b JOIN queue q ON q.id = b.id AND q.place = 0 FOR UPDATE OF q SKIP LOCKED
+    SELECT q.id, q.rank, b.off, b.tenant FROM best b JOIN queue q ON q.id = b.id AND q.place + 0 = 0 FOR UPDATE OF q SKIP LOCKED
 ),
 slot AS MATERIALIZED (
     SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session,
@@ -33,8 +33,8 @@ u AS (
                        claimed_at = :now, started_at = NULL, deadline_at = NULL
       FROM slot CROSS JOIN LATERAL (
            SELECT s.id FROM session s
-            WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state = 0 AND s.draining = 0 LIMIT 1) alive
-     WHERE q.id = slot.id AND q.place = 0
+            WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
+     WHERE q.id = slot.id AND q.place + 0 = 0
     RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, q.claimed_at
 )
 SELECT u.id, u.lane, u.rank, u.attempt, u.fence, u.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
@@ -79,7 +79,7 @@ WITH pick AS MATERIALIZED (
      WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
        AND EXISTS (SELECT 1 FROM lane l JOIN session s ON s.tenant = l.tenant
                     WHERE l.id = t.lane AND l.tenant = :tenant AND l.paused = 0 AND l.limited = 0
-                      AND s.id = CAST(:session AS uuid) AND s.state = 0 AND s.draining = 0 AND s.bare = 0)
+                      AND s.id = CAST(:session AS uuid) AND s.state + 0 = 0 AND s.draining = 0 AND s.bare = 0)
        AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
        FOR UPDATE OF t SKIP LOCKED
 ),

@@ -61,7 +61,7 @@ RETURNING id, tenant, draining
 -- postgres
 WITH l AS MATERIALIZED (
     SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
-     WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session AND q.started_at IS NULL
+     WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL
      ORDER BY q.id FOR UPDATE OF q
 )
 UPDATE queue q SET started_at = :now,
@@ -79,7 +79,7 @@ UPDATE queue SET started_at = :now,
 -- postgres
 SELECT q.id, q.fence, q.session, q.flags
   FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
- WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session
+ WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session
 -- sqlite
 SELECT q.id, q.fence, q.session, q.flags
   FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN queue AS q ON q.id = i.id
@@ -97,7 +97,9 @@ SELECT id, fence, session FROM queue
 
 -- name: close
 -- End a session by its worker's wish.
--- both
+-- postgres
+UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant AND state + 0 = 0
+-- sqlite
 UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant AND state = 0
 
 -- name: drain
@@ -107,12 +109,12 @@ UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND 
 
 -- name: forget_ended
 -- Remove sessions that ended more than :keep_ms ago and hold nothing; those of bare callers as soon as they hold nothing.
--- index: session_ended, queue_leased.
+-- index: session_ended, queue_leased.  plan: counted, and not NOT EXISTS, which may become a join with all leases.
 -- postgres
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session s
      WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond')
-       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
+       AND (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1) held) = 0 LIMIT :limit)
 RETURNING id
 -- sqlite
 DELETE FROM session WHERE id IN (
