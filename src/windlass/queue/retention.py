@@ -1,6 +1,7 @@
 """Retention: history is kept for some days, then it goes.
 
-On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks.
+On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
+gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over, ended
 sessions and pauses of jobs that are gone are swept here too.
 """
@@ -12,6 +13,7 @@ from datetime import timedelta
 import msgspec
 
 from windlass.db import Database, load
+from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
 from windlass.queue import workers
 
@@ -29,6 +31,8 @@ class Swept(msgspec.Struct, frozen=True):
     partitions_made: list[str]
     partitions_dropped: list[str]
     rows: dict[str, int]
+    pages_given_back: int
+    """To the disk, by the SQLite file."""
 
 
 async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int = CHUNK) -> Swept:
@@ -50,7 +54,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
     rows["forget_sessions"] = await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS)
-    return Swept(made, dropped, rows)
+    return Swept(made, dropped, rows, await give_back(db))
 
 
 async def _in_chunks(db: Database, name: str, chunk: int, **values: int) -> int:

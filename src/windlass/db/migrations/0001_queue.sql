@@ -114,6 +114,8 @@ CREATE INDEX done_id ON windlass.done (id);
 CREATE INDEX done_finished ON windlass.done (lane, finished_at);
 CREATE INDEX dead_finished ON windlass.dead (lane, finished_at);
 CREATE INDEX attempt_job ON windlass.attempt (job_id, fence);
+-- Ends of jobs retried by hand, for retention on SQLite: an attempt after which something follows pays nothing for it.
+CREATE INDEX attempt_ended ON windlass.attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON windlass.event (job_id);
 
 -- History lies in day partitions, in UTC; the retention step makes them ahead and drops old ones.
@@ -359,6 +361,8 @@ CREATE INDEX done_id ON done (id);
 CREATE INDEX done_finished ON done (lane, finished_at);
 CREATE INDEX dead_finished ON dead (lane, finished_at);
 CREATE INDEX attempt_job ON attempt (job_id, fence);
+-- Ends of jobs retried by hand, for retention on SQLite: an attempt after which something follows pays nothing for it.
+CREATE INDEX attempt_ended ON attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON event (job_id);
 
 INSERT INTO tenant (name, created_at) VALUES ('default', 0);
