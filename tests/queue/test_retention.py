@@ -12,6 +12,7 @@ from tests.queue.steps import ANN, Steps
 from windlass.db import open_database
 from windlass.errors import NotFound
 from windlass.job import State
+from windlass.queue.check import check
 from windlass.queue.control import pause_job
 from windlass.queue.deadletters import retry
 from windlass.queue.rescue import rescue
@@ -279,6 +280,35 @@ async def test_history_can_be_written_all_the_time(steps: Steps) -> None:
         await steps.complete(done)
 
     assert await kept(steps, done.id)
+
+
+async def test_a_database_swept_long_ago_is_opened_and_jobs_end(database_url: str, clock: TestClock) -> None:
+    """internals 12: a server that opens it makes the missing days, so that no end of a job is ever refused."""
+    clock.advance(days=30)
+    db = await open_database(database_url, clock=clock)
+    try:
+        steps = Steps(db, clock)
+        worker = await steps.worker()
+        failed, done = await steps.lease(worker), await steps.lease(worker, "other")
+        await steps.fail(failed)
+        await steps.cancel(failed.id)
+        await steps.complete(done)
+
+        assert [State.CANCELLED, State.SUCCEEDED] == [await steps.state_of(lease.id) for lease in (failed, done)]
+        assert [] == await check(db)
+        assert [] == (await sweep(db)).partitions_made
+    finally:
+        await db.close()
+
+
+async def test_a_client_makes_no_partitions(postgres_url: str, clock: TestClock) -> None:
+    """Who only reads changes nothing, so that `windlass check` tells what a server would find."""
+    clock.advance(days=30)
+    db = await open_database(postgres_url, clock=clock, role="client")
+    try:
+        assert {"partitions"} == {violation.invariant for violation in await check(db)}
+    finally:
+        await db.close()
 
 
 @pytest.mark.parametrize("days", [1, 3])

@@ -17,10 +17,12 @@ from windlass.errors import Contention
 SQL = load(__file__)
 
 PARTITIONED = ("done", "attempt", "event")
+DAYS_AHEAD = 7
+"""How many days history can be written for without anybody making more; `windlass check` warns at two."""
 _NAME = re.compile(r"(done|attempt|event)_(\d{8})")
 
 
-async def make_partitions(db: Database, *, days_ahead: int) -> list[str]:
+async def make_partitions(db: Database, *, days_ahead: int = DAYS_AHEAD) -> list[str]:
     """Make the missing partitions from yesterday until `days_ahead` days ahead; return their names."""
     [clock] = await db.fetch(SQL.today)
     today = clock["clock_at"].astimezone(UTC).date()

@@ -19,7 +19,6 @@ from windlass.queue import workers
 
 SQL = load(__file__)
 
-DAYS_AHEAD = 7
 CHUNK = 5000
 SESSION_KEEP_MS = 24 * 3600 * 1000
 DAY_MS = 86_400_000
@@ -41,7 +40,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     dropped: list[str] = []
     rows: dict[str, int] = {}
     if db.capabilities.partitions:
-        made = await make_partitions(db, days_ahead=DAYS_AHEAD)
+        made = await make_partitions(db)
     if days > 0:
         if db.capabilities.partitions:
             [clock] = await db.fetch(SQL.clock)

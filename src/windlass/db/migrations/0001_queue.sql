@@ -118,7 +118,7 @@ CREATE INDEX attempt_job ON windlass.attempt (job_id, fence);
 CREATE INDEX attempt_ended ON windlass.attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON windlass.event (job_id);
 
--- History lies in day partitions, in UTC; the retention step makes them ahead and drops old ones.
+-- History lies in day partitions, in UTC; opening and the retention step make them ahead, the latter drops old ones.
 DO $$
 DECLARE day date; name text;
 BEGIN
