@@ -19,6 +19,7 @@ import msgspec
 from windlass.db import Query, Row, Statements, load
 from windlass.errors import Conflict, Contention, InvalidInput, JobFinished, NotFound
 from windlass.job import FINAL_STATES, Place, State
+from windlass.queue.lanes import SQL as LANES
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.newjob import MAX_PRIORITY, MAX_TEXT, check_instant, check_name, check_text
 
@@ -246,7 +247,7 @@ async def _pause_lanes(
 ) -> None:
     async with db.transaction() as transaction:
         # Making lanes locks the same row first: a lane is either seen here or born paused.
-        if not await transaction.fetch(SQL.lock_tenant_row, tenant=tenant):
+        if not await transaction.fetch(LANES.lock_tenant, tenant=tenant):
             raise NotFound(f"There is no tenant {tenant}.")
         await _keep_pause(transaction, kind, tenant, name, actor, until)
         await transaction.fetch(SQL.pause_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
@@ -254,7 +255,7 @@ async def _pause_lanes(
 
 async def _resume_lanes(db: Statements, kind: str, tenant: str, name: str, *, over: bool = False) -> bool:
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.lock_tenant_row, tenant=tenant)
+        await transaction.fetch(LANES.lock_tenant, tenant=tenant)
         drop = SQL.drop_pause_over if over else SQL.drop_pause
         dropped = await transaction.fetch(drop, kind=kind, tenant=tenant, name=name)
         if over and not dropped:  # prolonged since it was read

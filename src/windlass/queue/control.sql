@@ -115,14 +115,6 @@ RETURNING id
 UPDATE timer SET flags = flags - 1 WHERE id = :id AND flags & 1 = 1 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
 RETURNING id
 
--- name: lock_tenant_row
--- The common row of making lanes and pausing them.
--- locks: tenant.
--- postgres
-SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
--- sqlite
-SELECT name FROM tenant WHERE name = :tenant
-
 -- name: pause_lanes
 -- Set the pause bit (1 queue, 2 tenant) of all lanes of a queue, or with an empty queue of the tenant.
 -- postgres

@@ -8,8 +8,6 @@ sessions and pauses of jobs that are gone are swept here too.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 
 from windlass.db import Database, load
@@ -43,8 +41,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         made = await make_partitions(db)
     if days > 0:
         if db.capabilities.partitions:
-            [clock] = await db.fetch(SQL.clock)
-            dropped = await drop_partitions(db, before=clock["clock_at"] - timedelta(days=days))
+            dropped = await drop_partitions(db, days=days)
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)

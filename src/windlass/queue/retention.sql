@@ -1,8 +1,3 @@
--- name: clock
--- The database's clock.
--- both
-SELECT :now AS clock_at
-
 -- name: forget_done
 -- Remove finished jobs older than the age; PostgreSQL drops their partitions instead.
 -- Rows are added in the order of time, so the oldest have the smallest rowids: no index is needed, and at most :limit are read.
