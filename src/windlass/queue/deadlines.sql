@@ -8,7 +8,7 @@ SELECT id, fence, session FROM l ORDER BY id
 SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
 
 -- name: expire
--- End waiting jobs whose start deadline has passed: outcome 7, expired.
+-- End waiting jobs whose start deadline has passed, at most 500 of them: outcome 7, expired.
 -- locks: queue rows, skipping locked ones.  index: queue_start_by, in its order.
 -- postgres   (the outer limit is a literal, so that the planner knows without statistics that these are few)
 WITH l AS MATERIALIZED (
