@@ -169,8 +169,16 @@ async def change(
             if not locked or locked[0]["lane"] != row["lane"]:
                 # It has gone elsewhere meanwhile, or somebody changed its queue: look again.
                 continue
+            since = await transaction.fetch(SQL.ready_since, id=job_id) if run_at is None else []
             await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at)
-            timed = await _place_again(transaction, locked[0], job_id, lane=lane.id, run_at=run_at)
+            timed = await _place_again(
+                transaction,
+                locked[0],
+                job_id,
+                lane=lane.id,
+                run_at=run_at,
+                ready_ms=since[0]["ready_ms"] if since else None,
+            )
             await note_events(transaction, [job_id], "changed", actor)
             if timed:
                 return State.SCHEDULED
@@ -178,10 +186,12 @@ async def change(
     raise Contention(f"Job {job_id} moves faster than it can be changed. Try again.")
 
 
-async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane: int, run_at: datetime | None) -> bool:
+async def _place_again(
+    transaction: Statements, row: Row, job_id: UUID, *, lane: int, run_at: datetime | None, ready_ms: int | None
+) -> bool:
     """Give a locked job its place anew, with its new lane, priority and time; return whether it is a timer now."""
     await transaction.fetch(SQL.drop_place, id=job_id)
-    # A retry or snooze keeps its own due time unless a new one is asked for.
+    # A retry or snooze keeps its own due time, and what is ready its place in time, unless a new one is asked for.
     due_at = run_at or row["due_at"]
     [placed] = await transaction.fetch(
         SQL.place,
@@ -189,6 +199,7 @@ async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane:
         lane=lane,
         due_at=due_at,
         asked=int(run_at is not None),
+        ready_ms=ready_ms,
         place=row["place"],
         attempt=row["attempt"],
         fence=row["fence"],

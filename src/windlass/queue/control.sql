@@ -197,6 +197,17 @@ SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, re
 -- sqlite
 SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
 
+-- name: ready_since
+-- The millisecond since which a job in queue is ready, as its rank tells: promoted, given back or retried, it is not the
+-- nominal time. Nothing of a fifo queue, whose ranks do not tell; between creation and now, also where the credit was changed.
+-- postgres
+SELECT least(greatest(q.rank + j.priority * l.credit_ms, CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)),
+             CAST(floor(extract(epoch FROM :now) * 1000) AS bigint)) AS ready_ms
+  FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
+-- sqlite
+SELECT min(max(q.rank + j.priority * l.credit_ms, j.created_at / 1000), :now / 1000) AS ready_ms
+  FROM queue AS q JOIN job AS j ON j.id = q.id JOIN lane AS l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
+
 -- name: change_job
 -- The one update of job: priority and nominal time of a job that waits.
 -- both
@@ -212,14 +223,16 @@ DELETE FROM timer WHERE id = :id
 
 -- name: place
 -- Give a job its place by its new lane, priority and time: timer when due later, else queue. A paused one is held (flag 1),
--- a blocked one (2) stays so. Without a due time it stays in queue, ranked by its nominal one (which may lie ahead after a
--- retry by hand); a time asked for that is past means now, so that nobody jumps the queue by it.
+-- a blocked one (2) stays so. Without a due time it stays in queue, ranked by the time since which it is ready, else by its
+-- nominal one (which may lie ahead after a retry by hand); a time asked for that is past means now, so that nobody jumps the
+-- queue by it.
 -- returns: whether it lies in timer.
 -- postgres
 WITH i AS (
     SELECT j.id, j.start_by, CAST(:lane AS int) AS lane, coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)) AS due_at,
            CAST(:place AS smallint) AS place, CAST(:flags AS smallint) AS flags, CAST(:pending AS int) AS pending,
            CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
+                WHEN CAST(:ready_ms AS bigint) IS NOT NULL THEN CAST(:ready_ms AS bigint) - j.priority * l.credit_ms
                 ELSE CAST(floor(extract(epoch FROM CASE WHEN CAST(:asked AS int) = 1 THEN greatest(CAST(:due_at AS timestamptz), :now)
                                                         ELSE greatest(coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)), j.created_at) END) * 1000) AS bigint)
                      - j.priority * l.credit_ms END AS rank
@@ -241,6 +254,7 @@ SELECT CASE WHEN i.due_at > :now AND i.pending = 0 THEN 1 ELSE 0 END AS timed FR
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
 SELECT j.id, l.id,
        CASE WHEN l.fifo = 1 THEN j.created_at / 1000
+            WHEN :ready_ms IS NOT NULL THEN :ready_ms - j.priority * l.credit_ms
             ELSE CASE WHEN :asked = 1 THEN max(:due_at, :now) ELSE max(coalesce(:due_at, min(j.run_at, :now)), j.created_at) END / 1000 - j.priority * l.credit_ms END,
        CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, :flags & ~16, :pending,
        CASE WHEN :flags & 8 = 0 THEN j.start_by END
