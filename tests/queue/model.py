@@ -118,7 +118,7 @@ class Model(Control):
         job = self.jobs.get(job_id)
         if job is None:
             return (job_id, None, None, True, None)
-        return (job_id, job.state, (job.due_at or job.run_at) if job.live else None, True, None)
+        return (job_id, job.state, job.next_run_at, True, None)
 
     def register(self, session: UUID, worker: str, tenant: str, lease_ms: int, capacity: int) -> None:
         """A session's lease runs from now."""

@@ -132,6 +132,13 @@ class Job:
         return State.QUEUED
 
     @property
+    def next_run_at(self) -> datetime | None:
+        """When it can run: never before it was submitted."""
+        if not self.live:
+            return None
+        return self.due_at if self.where == "timer" else max(self.run_at, self.created_at)
+
+    @property
     def must_start_by(self) -> datetime | None:
         """The start deadline while it still counts."""
         return None if self.begun else self.start_by
@@ -262,7 +269,7 @@ class Memory:
             "tags": msgspec.json.encode(job.tags).decode() if job.tags else None,
             "retry": policy_to_json(job.retry),
             "scheduled_at": job.run_at,
-            "next_run_at": (job.due_at if job.where == "timer" else job.run_at) if job.live else None,
+            "next_run_at": job.next_run_at,
             "held": job.held,
         }
         session = self.sessions[job.session] if job.session else None

@@ -329,6 +329,20 @@ async def test_the_times_and_holder_of_a_job(steps: Steps) -> None:
     )
 
 
+async def test_a_job_asked_for_in_the_past_runs_next_when_it_was_submitted(steps: Steps) -> None:
+    """S3, S5: first and repeated submit and every later look tell one time; the one asked for is the nominal one."""
+    asked_at = steps.clock.now() - timedelta(hours=1)
+    [first] = await steps.submit(steps.job(run_at=asked_at, idempotency_key="k"))
+    steps.clock.advance(5)
+
+    [again] = await steps.submit(steps.job(run_at=asked_at, idempotency_key="k"))
+
+    job = await steps.get(first.id)
+    assert (first.id, True) == (again.id, again.duplicate)
+    assert job.created_at == first.next_run_at == again.next_run_at == job.next_run_at
+    assert asked_at == job.scheduled_at
+
+
 async def test_attempt_and_max_attempts_are_shown(steps: Steps) -> None:
     """M14: attempt 0 and max_attempts 3 at first; the attempt counts up with each try."""
     worker = await steps.worker()
