@@ -73,8 +73,7 @@ CREATE TABLE windlass.attempt (
 ) PARTITION BY RANGE (finished_at);
 
 CREATE TABLE windlass.event (
-    job_id uuid NOT NULL, happened_at timestamptz NOT NULL, kind text NOT NULL, actor text, reason text,
-    detail text
+    job_id uuid NOT NULL, happened_at timestamptz NOT NULL, kind text NOT NULL, actor text, reason text
 ) PARTITION BY RANGE (happened_at);
 
 CREATE TABLE windlass.session (
@@ -321,7 +320,7 @@ CREATE TABLE attempt (
 ) STRICT;
 
 CREATE TABLE event (
-    job_id TEXT NOT NULL, happened_at INTEGER NOT NULL, kind TEXT NOT NULL, actor TEXT, reason TEXT, detail TEXT
+    job_id TEXT NOT NULL, happened_at INTEGER NOT NULL, kind TEXT NOT NULL, actor TEXT, reason TEXT
 ) STRICT;
 
 CREATE TABLE session (
