@@ -57,6 +57,7 @@ class Control(Leases):
                 self.note(job, "cancel_requested", reason)
                 answers[job_id] = (job_id, State.CANCELLING, False)
             else:
+                self.note(job, "cancel_requested", reason)
                 self.finish(job, End(Outcome.CANCELLED, self.now, reason=reason))
                 answers[job_id] = (job_id, State.CANCELLED, False)
         return [answers[job_id] for job_id in ids]

@@ -75,7 +75,7 @@ async def test_repeated_cancels_get_the_same_answer_and_one_event(steps: Steps) 
     assert expected == again
     assert before == await steps.dump()
     assert deadline_at == (await steps.get(running)).deadline_at
-    assert 1 == (await steps.kinds(waiting)).count("cancelled")
+    assert ["submitted", "cancel_requested", "cancelled"] == await steps.kinds(waiting)
     assert 1 == (await steps.kinds(running)).count("cancel_requested")
 
 
@@ -137,7 +137,23 @@ async def test_who_cancelled_and_why_is_told(steps: Steps) -> None:
 
     event = (await timeline(steps.db, lease.id, tenant="default"))[-1]
 
-    assert ("cancel_requested", "wrong file") == (event.kind, event.detail)
+    assert ("cancel_requested", "ann", "wrong file") == (event.kind, event.worker, event.detail)
+
+
+@pytest.mark.parametrize("where", WAITING)
+async def test_who_cancelled_a_waiting_job_is_told(steps: Steps, where: str) -> None:
+    """X10, Y1: of a job that ends at once too, before its end and after its next run began."""
+    job_id = await job_in(steps, where)
+    steps.clock.advance(1)
+    await cancel(steps.db, [job_id], tenant="default", actor=Actor("ann", "wrong file"))
+    told = (await timeline(steps.db, job_id, tenant="default"))[-2:]
+    steps.clock.advance(1)
+
+    await retry(steps.db, [job_id], tenant="default", actor=ANN)
+
+    expected = [("cancel_requested", "ann", "wrong file"), ("cancelled", None, "wrong file")]
+    assert expected == [(event.kind, event.worker, event.detail) for event in told]
+    assert told == (await timeline(steps.db, job_id, tenant="default"))[-3:-1]
 
 
 @pytest.mark.parametrize("where", WAITING)

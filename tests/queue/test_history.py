@@ -285,7 +285,8 @@ async def test_the_timeline_is_in_order_and_grows_at_its_end(steps: Steps) -> No
     assert [event.happened_at for event in final] == sorted(event.happened_at for event in final)
     kinds = (
         "submitted paused resumed assigned running failed assigned running failed dead retried "
-        "assigned running cancel_requested cancelled retried cancelled retried assigned running succeeded"
+        "assigned running cancel_requested cancelled retried cancel_requested cancelled retried "
+        "assigned running succeeded"
     )
     assert kinds.split() == [event.kind for event in final]
 

@@ -68,12 +68,15 @@ async def cancel(
             stopped = await transaction.fetch(
                 SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
             )
-            await note_events(transaction, [row["id"] for row in stopped], "cancel_requested", actor)
-            for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids)):
-                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason):
-                    answers[row["id"]] = Cancelled(row["id"], State.CANCELLED)
-        for row in stopped:
-            answers[row["id"]] = Cancelled(row["id"], State.CANCELLING)
+            ended = [
+                row
+                for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids))
+                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason)
+            ]
+            # Also of a job that ends at once: its end tells why, but not who asked.
+            await note_events(transaction, [row["id"] for row in (*stopped, *ended)], "cancel_requested", actor)
+        answers.update((row["id"], Cancelled(row["id"], State.CANCELLING)) for row in stopped)
+        answers.update((row["id"], Cancelled(row["id"], State.CANCELLED)) for row in ended)
         answers.update(await _settled(db, sorted(set(open_ids) - answers.keys()), tenant))
     if set(ids) - answers.keys():
         raise Contention("Jobs move faster than they can be cancelled. Try again.")
