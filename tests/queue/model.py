@@ -18,8 +18,8 @@ import msgspec
 
 from tests.queue.model_control import Control
 from tests.queue.model_leases import UNLISTED
-from tests.queue.model_rows import Job, Key, Session
-from windlass.job import Reason, SessionState, State
+from tests.queue.model_rows import Job, Key, Session, SessionState
+from windlass.job import Reason, State
 from windlass.queue.lanes import LaneName
 from windlass.queue.newjob import NewJob
 from windlass.queue.workers import Beat

@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from tests.queue.model_leases import Leases, milliseconds
-from tests.queue.model_rows import TEXT, End, Job, Key, Pause, Queue, as_attempt
+from tests.queue.model_rows import TEXT, End, Job, Key, Pause, Queue, SessionState, as_attempt
 from windlass.clock import EPOCH
-from windlass.job import Outcome, Reason, SessionState, State
+from windlass.job import Outcome, Reason, State
 from windlass.queue.lanes import LaneName
 
 CANCEL_PATIENCE_MS = 10_000

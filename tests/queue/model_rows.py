@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import msgspec
 
 from tests.clock import TestClock
 from windlass.clock import to_us
-from windlass.job import Outcome, Reason, SessionState, State
+from windlass.job import Outcome, Reason, State
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
 from windlass.queue.retry import RetryPolicy, policy_to_json
 
@@ -24,6 +25,14 @@ TEXT = "<some text>"
 Where = Literal["ready", "leased", "held", "timer", "done", "dead"]
 PLACES = {"ready": 0, "leased": 1, "held": 3}
 Dump = dict[str, list[dict[str, Any]]]
+
+
+class SessionState(IntEnum):
+    """A worker session lives, has lapsed, or was closed by its worker; stored as these numbers."""
+
+    ALIVE = 0
+    DEAD = 1
+    CLOSED = 2
 
 
 @dataclass
@@ -128,7 +137,7 @@ class Job:
             return State.DEAD
         if self.where == "done":
             assert self.end is not None
-            return State(self.end.outcome.word)
+            return State(self.end.outcome.name.lower())
         return State.QUEUED
 
     @property

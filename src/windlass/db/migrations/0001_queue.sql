@@ -132,7 +132,7 @@ END $$;
 
 INSERT INTO windlass.tenant (name, created_at) VALUES ('default', windlass.clock());
 
--- What people ask, by plain SQL. States are derived here and in job.py, and stored nowhere.
+-- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
@@ -366,7 +366,7 @@ CREATE INDEX event_job ON event (job_id);
 
 INSERT INTO tenant (name, created_at) VALUES ('default', 0);
 
--- What people ask, by plain SQL. States are derived here and in job.py, and stored nowhere.
+-- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
