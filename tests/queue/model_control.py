@@ -239,7 +239,7 @@ class Control(Leases):
             session.id
             for session in self.sessions.values()
             if session.state is not SessionState.ALIVE
-            and session.heartbeat_at < self.now - SESSION_KEEP
+            and (session.bare or session.heartbeat_at < self.now - SESSION_KEEP)
             and session.id not in holders
         ]
         for key in keys:
