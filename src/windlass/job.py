@@ -1,7 +1,7 @@
-"""The words: where a job lies, the state this shows, how an attempt ends.
+"""The words: where a job lies, its states, how an attempt ends.
 
 A live job is one `job` row and one place row, in `queue` or in `timer`; a finished one lies in `done` or `dead`.
-States are derived from that, by `state_of` here and by the `jobs` view in SQL, and are stored nowhere.
+States are derived from that by the `jobs` view in SQL and are stored nowhere.
 The numbers are stored: they never change meaning.
 """
 
@@ -55,19 +55,6 @@ class Outcome(IntEnum):
     EXPIRED = 7
     """Of a job only: its start deadline passed before any attempt."""
 
-    @property
-    def word(self) -> str:
-        """The outcome as people and the API write it."""
-        return self.name.lower()
-
-
-class SessionState(IntEnum):
-    """A worker session lives, has lapsed, or was closed by its worker."""
-
-    ALIVE = 0
-    DEAD = 1
-    CLOSED = 2
-
 
 class State(StrEnum):
     """The states of a job, as everybody sees them."""
@@ -93,17 +80,3 @@ STATE_OF_OUTCOME = {
     Outcome.EXPIRED: State.EXPIRED,
 }
 """The state of a job in `done`, by its outcome."""
-
-
-def queue_state(place: Place, *, flags: Flag, started: bool, pending: int) -> State:
-    """Return the state of a job whose place row lies in `queue`."""
-    if place is Place.LEASED:
-        if Flag.CANCEL in flags:
-            return State.CANCELLING
-        return State.RUNNING if started else State.ASSIGNED
-    return State.BLOCKED if place is Place.BLOCKED or pending > 0 else State.QUEUED
-
-
-def timer_state(reason: Reason) -> State:
-    """Return the state of a job whose place row lies in `timer`."""
-    return State.SLEEPING if reason is Reason.SLEEP else State.SCHEDULED

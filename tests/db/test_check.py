@@ -10,6 +10,7 @@ import pytest
 
 from tests.clock import START, TestClock
 from windlass.db import Database
+from windlass.db.partitions import make_partitions
 from windlass.db.sqlfile import qualify
 from windlass.ids import Ids
 from windlass.queue.check import INVARIANTS, SHOWN, SQL, Violation, check
@@ -251,7 +252,35 @@ async def test_each_broken_invariant_is_named(
 
 def test_every_invariant_is_proved_to_bite() -> None:
     """No query of the check is without a test that breaks it, and all of them are run."""
-    assert {query.name for query in SQL} == {query.name for query in INVARIANTS} == {case[0] for case in CASES}
+    broken = {case[0] for case in CASES} | {"partitions"}  # below, by the clock
+    assert {query.name for query in SQL} == {query.name for query in INVARIANTS} == broken
+
+
+async def test_fewer_than_two_days_ahead_are_named(postgres_db: Database, clock: TestClock) -> None:
+    """internals 12: the check tells two days before no job could end, what is missing and what to do."""
+    clock.advance(days=5)  # migrated until 2026-01-08; now it is 2026-01-06
+    early = await check(postgres_db)
+    clock.advance(days=1)
+
+    found = await check(postgres_db)
+
+    advice = "so no job can end then. Run `windlass migrate` or start a server: either makes the days ahead."
+    expected = [
+        Violation("partitions", table, f"no partition for 2026-01-09, {advice}")
+        for table in ("attempt", "done", "event")
+    ]
+    assert ([], expected) == (early, sorted(found, key=lambda violation: violation.subject))
+
+
+async def test_every_missing_day_is_named(postgres_db: Database, clock: TestClock) -> None:
+    """Too late, it names today too, until somebody has made the days."""
+    clock.advance(days=30)
+
+    found = await check(postgres_db)
+    await make_partitions(postgres_db)
+
+    assert all(v.detail.startswith("no partition for 2026-01-31, 2026-02-01, 2026-02-02, so no") for v in found)
+    assert (3, []) == (len(found), await check(postgres_db))
 
 
 async def test_only_the_first_violations_are_shown(world: World) -> None:

@@ -148,13 +148,25 @@ def test_check_needs_a_schema(empty_postgres_url: str) -> None:
 
 def test_a_healthy_database_passes(database_url: str) -> None:
     """All invariants hold: exit code 0 and one line."""
+    windlass("migrate", "--database", database_url)
     answer = windlass("check", "--database", database_url)
 
     assert (0, f"All {len(INVARIANTS)} invariants hold.\n") == (answer.exit_code, answer.stdout)
 
 
+def test_what_the_check_advises_helps(postgres_url: str) -> None:
+    """A database whose days have run out is exit code 1, with the command that makes them; then all is well."""
+    first = windlass("check", "--database", postgres_url)
+    windlass("migrate", "--database", postgres_url)
+    second = windlass("check", "--database", postgres_url)
+
+    assert (1, 0) == (first.exit_code, second.exit_code)
+    assert all("Run `windlass migrate` or start a server" in line for line in first.stdout.splitlines())
+
+
 def test_each_violation_is_a_line(database_url: str) -> None:
     """Violations are lines on standard output, their number goes to standard error, and the exit code is 1."""
+    windlass("migrate", "--database", database_url)
     first, second = "019b7680-0000-7000-8000-000000000001", "019b7680-0000-7000-8000-000000000002"
     for job_id in (first, second):
         run(

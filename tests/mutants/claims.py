@@ -199,7 +199,13 @@ MUTANTS = (
     ),
     Mutant(
         "lane-paused-without-lock",
-        (sql("control", "lock_tenant_row", "FOR UPDATE", "", "postgres"),),
+        (
+            Edit(
+                "queue/control.py",
+                "if not await transaction.fetch(LANES.lock_tenant, tenant=tenant):",
+                "if not tenant:",
+            ),
+        ),
         races("claims::rel_x6_new_lane_beside_pause"),
         "rule 5: pausing meets making a lane on the tenant's row",
         only="postgres",

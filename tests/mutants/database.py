@@ -27,7 +27,7 @@ MUTANTS = (
         "partitions-made-without-lock",
         (
             Edit(
-                "db/partitions.py", "await transaction.fetch(SQL.lock_partitions)", "await transaction.fetch(SQL.today)"
+                "db/partitions.py", "await transaction.fetch(SQL.lock_partitions)", "await transaction.fetch(SQL.clock)"
             ),
         ),
         races("partitions::rel_x23_partitions_made_by_two"),

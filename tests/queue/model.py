@@ -18,8 +18,8 @@ import msgspec
 
 from tests.queue.model_control import Control
 from tests.queue.model_leases import UNLISTED
-from tests.queue.model_rows import Job, Key, Session
-from windlass.job import Reason, SessionState, State
+from tests.queue.model_rows import Job, Key, Session, SessionState
+from windlass.job import Reason, State
 from windlass.queue.lanes import LaneName
 from windlass.queue.newjob import NewJob
 from windlass.queue.workers import Beat
@@ -118,7 +118,7 @@ class Model(Control):
         job = self.jobs.get(job_id)
         if job is None:
             return (job_id, None, None, True, None)
-        return (job_id, job.state, (job.due_at or job.run_at) if job.live else None, True, None)
+        return (job_id, job.state, job.next_run_at, True, None)
 
     def register(self, session: UUID, worker: str, tenant: str, lease_ms: int, capacity: int) -> None:
         """A session's lease runs from now."""

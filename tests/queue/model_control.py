@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.queue.model_leases import Leases
+from tests.queue.model_leases import Leases, milliseconds
 from tests.queue.model_rows import TEXT, End, Job, Key, Pause, Queue, as_attempt
+from windlass.clock import EPOCH
 from windlass.job import Outcome, Reason, State
 from windlass.queue.lanes import LaneName
 
@@ -55,6 +56,7 @@ class Control(Leases):
                 self.note(job, "cancel_requested", reason)
                 answers[job_id] = (job_id, State.CANCELLING, False)
             else:
+                self.note(job, "cancel_requested", reason)
                 self.finish(job, End(Outcome.CANCELLED, self.now, reason=reason))
                 answers[job_id] = (job_id, State.CANCELLED, False)
         return [answers[job_id] for job_id in ids]
@@ -125,13 +127,14 @@ class Control(Leases):
             return _gone(job)
         if job.where == "leased":
             return "Conflict"
+        # What is ready goes on waiting since it became so, as far as its rank tells.
+        waited = self._ready_since(job)
         if queue is not None:
             lane = job.lane
             job.lane = LaneName(tenant, queue, lane.task, lane.labels, lane.key)
             self.make_lanes([job.lane])
         job.priority = job.priority if priority is None else priority
-        # A time in the past means now; what waits already goes on waiting, since it was due.
-        waited = min(max(job.run_at, job.created_at), self.now)
+        # A time in the past means now.
         due_at = max(run_at, self.now) if run_at else job.due_at or waited
         job.run_at = run_at or job.run_at
         job.preferred = False
@@ -142,6 +145,13 @@ class Control(Leases):
             self._to_queue(job, due_at)
         self.note(job, "changed", None)
         return job.state
+
+    def _ready_since(self, job: Job) -> datetime:
+        queue = self.queues[job.lane.of_queue]
+        if queue.fifo or job.rank is None:
+            return min(max(job.run_at, job.created_at), self.now)
+        ready_ms = max(job.rank + job.priority * queue.credit_ms, milliseconds(job.created_at))
+        return EPOCH + timedelta(milliseconds=min(ready_ms, milliseconds(self.now)))
 
     def _to_queue(self, job: Job, due_at: datetime) -> None:
         job.where = "held" if job.paused else "ready"

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tests.queue.model_rows import TEXT, Attempt, End, Job, Memory, Session, Where
+from tests.queue.model_rows import TEXT, Attempt, End, Job, Memory, Session, SessionState, Where
 from windlass.clock import EPOCH
-from windlass.job import Outcome, Reason, SessionState, State
+from windlass.job import Outcome, Reason, State
 from windlass.queue.report import Complete, Release, Report, Snooze, Status
 from windlass.queue.retry import RetryPolicy
 
@@ -280,7 +280,7 @@ def _state_told(attempt: Attempt, job: Job | None) -> State:
     """The answer that the first report got: where the job went then."""
     outcome = attempt.end.outcome
     if outcome in (Outcome.SUCCEEDED, Outcome.CANCELLED):
-        return State(outcome.word)
+        return State(outcome.name.lower())
     if outcome is Outcome.RELEASED:
         return State.QUEUED
     # An attempt after which nothing was to follow was the last of its run.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import msgspec
 
 from tests.clock import TestClock
 from windlass.clock import to_us
-from windlass.job import Outcome, Reason, SessionState, State
+from windlass.job import Outcome, Reason, State
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
 from windlass.queue.retry import RetryPolicy, policy_to_json
 
@@ -24,6 +25,14 @@ TEXT = "<some text>"
 Where = Literal["ready", "leased", "held", "timer", "done", "dead"]
 PLACES = {"ready": 0, "leased": 1, "held": 3}
 Dump = dict[str, list[dict[str, Any]]]
+
+
+class SessionState(IntEnum):
+    """A worker session lives, has lapsed, or was closed by its worker; stored as these numbers."""
+
+    ALIVE = 0
+    DEAD = 1
+    CLOSED = 2
 
 
 @dataclass
@@ -128,8 +137,15 @@ class Job:
             return State.DEAD
         if self.where == "done":
             assert self.end is not None
-            return State(self.end.outcome.word)
+            return State(self.end.outcome.name.lower())
         return State.QUEUED
+
+    @property
+    def next_run_at(self) -> datetime | None:
+        """When it can run: never before it was submitted."""
+        if not self.live:
+            return None
+        return self.due_at if self.where == "timer" else max(self.run_at, self.created_at)
 
     @property
     def must_start_by(self) -> datetime | None:
@@ -263,7 +279,7 @@ class Memory:
             "tags": msgspec.json.encode(job.tags).decode() if job.tags else None,
             "retry": policy_to_json(job.retry),
             "scheduled_at": job.run_at,
-            "next_run_at": (job.due_at if job.where == "timer" else job.run_at) if job.live else None,
+            "next_run_at": job.next_run_at,
             "held": job.held,
         }
         session = self.sessions[job.session] if job.session else None

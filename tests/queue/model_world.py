@@ -19,7 +19,6 @@ from tests.queue.model_rows import TEXT, Dump
 from tests.queue.model_store import BESIDE, DUMP, Store
 from windlass.db import Database, open_database
 from windlass.db.partitions import make_partitions
-from windlass.queue.retention import DAYS_AHEAD
 
 T = TypeVar("T")
 SORTED_BY = {
@@ -103,7 +102,7 @@ class World:
                     rows,
                 )
             # Days that an example before this one has dropped.
-            await make_partitions(self._postgres, days_ahead=DAYS_AHEAD)
+            await make_partitions(self._postgres)
             self.stores.append(Store("postgres", self._postgres, self._connection))
 
     async def _open_sqlite(self) -> Store:

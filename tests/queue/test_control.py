@@ -12,6 +12,7 @@ from tests.queue.steps import ANN, FINISHED, LEASED, NO_ZONE, WAITING, Steps, jo
 from windlass.errors import Conflict, InvalidInput, JobFinished, NotFound
 from windlass.job import Outcome, State
 from windlass.queue.control import Actor, Cancelled, cancel, change
+from windlass.queue.deadletters import retry
 from windlass.queue.deadlines import expire
 from windlass.queue.history import timeline
 from windlass.queue.lanes import LaneName, configure
@@ -74,7 +75,7 @@ async def test_repeated_cancels_get_the_same_answer_and_one_event(steps: Steps) 
     assert expected == again
     assert before == await steps.dump()
     assert deadline_at == (await steps.get(running)).deadline_at
-    assert 1 == (await steps.kinds(waiting)).count("cancelled")
+    assert ["submitted", "cancel_requested", "cancelled"] == await steps.kinds(waiting)
     assert 1 == (await steps.kinds(running)).count("cancel_requested")
 
 
@@ -136,7 +137,23 @@ async def test_who_cancelled_and_why_is_told(steps: Steps) -> None:
 
     event = (await timeline(steps.db, lease.id, tenant="default"))[-1]
 
-    assert ("cancel_requested", "wrong file") == (event.kind, event.detail)
+    assert ("cancel_requested", "ann", "wrong file") == (event.kind, event.worker, event.detail)
+
+
+@pytest.mark.parametrize("where", WAITING)
+async def test_who_cancelled_a_waiting_job_is_told(steps: Steps, where: str) -> None:
+    """X10, Y1: of a job that ends at once too, before its end and after its next run began."""
+    job_id = await job_in(steps, where)
+    steps.clock.advance(1)
+    await cancel(steps.db, [job_id], tenant="default", actor=Actor("ann", "wrong file"))
+    told = (await timeline(steps.db, job_id, tenant="default"))[-2:]
+    steps.clock.advance(1)
+
+    await retry(steps.db, [job_id], tenant="default", actor=ANN)
+
+    expected = [("cancel_requested", "ann", "wrong file"), ("cancelled", None, "wrong file")]
+    assert expected == [(event.kind, event.worker, event.detail) for event in told]
+    assert told == (await timeline(steps.db, job_id, tenant="default"))[-3:-1]
 
 
 @pytest.mark.parametrize("where", WAITING)
@@ -173,6 +190,51 @@ async def test_a_changed_priority_keeps_the_due_order_among_equals(steps: Steps)
     await changed(steps, ids[1], priority=0)
 
     assert ids == [lease.id for lease in await steps.claim(await steps.worker(), 5)]
+
+
+async def test_a_changed_retry_keeps_its_place_in_time(steps: Steps) -> None:
+    """S4: a retry waits since it became ready, not since it was first due; changing it is no way past the others."""
+    lease = await steps.lease(await steps.worker())
+    steps.clock.advance(1)
+    await steps.snooze(lease, 10)
+    before = await steps.submit_one("before")
+    await steps.advance(10)
+    steps.clock.advance(1)
+    after = await steps.submit_one("after")
+
+    await changed(steps, lease.id, priority=3)
+    await changed(steps, lease.id, priority=0)
+
+    assert [before, lease.id, after] == [found.id for found in await steps.claim(await steps.worker(), 5)]
+
+
+async def test_a_moved_retry_keeps_its_place_in_time(steps: Steps) -> None:
+    """S4: in another queue too, and also a job that somebody has retried by hand."""
+    dead = await job_in(steps, "dead")
+    steps.clock.advance(1)
+    before = await steps.submit_one("before", queue="other")
+    steps.clock.advance(1)
+    await retry(steps.db, [dead], tenant="default", actor=ANN)
+    steps.clock.advance(1)
+    after = await steps.submit_one("after", queue="other")
+
+    await changed(steps, dead, queue="other")
+
+    claimed = await steps.claim(await steps.worker(), 5, queue="other")
+    assert [before, dead, after] == [found.id for found in claimed]
+
+
+async def test_a_queue_whose_credit_was_changed_tells_no_time(steps: Steps) -> None:
+    """S4: a rank given before says something else by then; the job comes to lie between its creation and now."""
+    job_id = await steps.submit_one(priority=5)
+    await configure(steps.db, LaneName("default", "default"), credit_ms=1)
+    steps.clock.advance(1)
+    later = await steps.submit_one("later", priority=5)
+
+    await changed(steps, job_id, priority=4)
+    await changed(steps, job_id, priority=5)
+
+    assert [job_id, later] == [found.id for found in await steps.claim(await steps.worker(), 5)]
 
 
 @pytest.mark.parametrize("where", WAITING)

@@ -111,7 +111,7 @@ async def test_cancelled_and_expired_jobs_run_again(steps: Steps, end: str) -> N
     lease = await steps.claim_one(worker)
     assert (job_id, fence + 1, 2) == (lease.id, lease.fence, lease.run)
     assert State.SUCCEEDED is (await steps.complete(lease)).state
-    assert end.split()[0] == (await steps.attempts(job_id))[0].outcome.word
+    assert end.split()[0] == (await steps.attempts(job_id))[0].outcome.name.lower()
 
 
 async def test_a_job_may_be_retried_many_times(steps: Steps) -> None:

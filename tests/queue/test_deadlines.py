@@ -9,7 +9,7 @@ import pytest
 from tests.queue.steps import ANN, Steps
 from windlass.job import Outcome, State
 from windlass.queue.control import cancel, pause_job
-from windlass.queue.deadlines import end_overdue, expire
+from windlass.queue.deadlines import DEADLINE_BATCH, end_overdue, expire
 from windlass.queue.moves import Moved
 from windlass.queue.report import Complete, Fail, Release, Snooze, Status
 
@@ -186,3 +186,12 @@ async def test_expiry_comes_in_batches(steps: Steps) -> None:
     steps.clock.advance(1)
 
     assert [2, 1] == [len(await expire(steps.db, limit=2)) for _ in range(2)]
+
+
+async def test_more_than_a_batch_expires_where_asked_for(steps: Steps) -> None:
+    """The limit is the caller's: who asks for more than one statement takes gets them, and no more."""
+    deadline = steps.clock.now() + timedelta(seconds=1)
+    await steps.submit(*(steps.job(start_by=deadline) for _ in range(DEADLINE_BATCH + 12)))
+    steps.clock.advance(1)
+
+    assert [DEADLINE_BATCH + 10, 2, 0] == [len(await expire(steps.db, limit=DEADLINE_BATCH + 10)) for _ in range(3)]

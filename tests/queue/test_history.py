@@ -10,8 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.queue.steps import ANN, Steps, job_in
+from windlass.db.sqlfile import qualify
 from windlass.errors import NotFound
-from windlass.job import Outcome, State
+from windlass.job import Flag, Outcome, Place, Reason, State
 from windlass.queue.control import pause_job, resume_job
 from windlass.queue.deadletters import retry
 from windlass.queue.history import Filter, attempts, counts, find, get, timeline
@@ -47,6 +48,11 @@ async def found(steps: Steps, tenant: str = "default", **where: Any) -> set[UUID
     return {job.id for job in page.jobs}
 
 
+async def damage(steps: Steps, statement: str) -> None:
+    """Run a statement on the rows of the test, past all steps."""
+    await steps.db.run(f"{qualify(statement) if steps.db.dialect == 'postgres' else statement};\n")
+
+
 async def test_every_state_is_shown_as_it_is(steps: Steps) -> None:
     """Y1: by id and in lists, wherever the row lies."""
     ids = await one_of_each(steps)
@@ -57,6 +63,44 @@ async def test_every_state_is_shown_as_it_is(steps: Steps) -> None:
     assert states == {where: await steps.state_of(job_id) for where, job_id in ids.items()}
     assert {ids[where]: state for where, state in states.items()} == {job.id: job.state for job in page.jobs}
     assert sorted(ids.values(), reverse=True) == [job.id for job in page.jobs]
+
+
+@pytest.mark.breaks_rows
+@pytest.mark.parametrize(
+    ("state", "place", "flags", "started", "pending"),
+    [
+        (State.QUEUED, Place.READY, Flag.NONE, False, 0),
+        (State.ASSIGNED, Place.LEASED, Flag.NONE, False, 0),
+        (State.RUNNING, Place.LEASED, Flag.NONE, True, 0),
+        (State.CANCELLING, Place.LEASED, Flag.CANCEL, False, 0),
+        (State.CANCELLING, Place.LEASED, Flag.CANCEL | Flag.PAUSED, True, 0),
+        (State.BLOCKED, Place.BLOCKED, Flag.NONE, False, 2),
+        (State.BLOCKED, Place.BLOCKED, Flag.NONE, False, 0),
+        (State.BLOCKED, Place.HELD, Flag.PAUSED, False, 1),
+        (State.QUEUED, Place.HELD, Flag.PAUSED, False, 0),
+        (State.RUNNING, Place.LEASED, Flag.PAUSED, True, 0),
+    ],
+)
+async def test_the_state_of_a_row_in_queue(
+    steps: Steps, state: State, place: Place, flags: Flag, started: bool, pending: int
+) -> None:
+    """The table of states of the design: by place, cancel flag, told start and open parents; pause is no state."""
+    job_id = await steps.submit_one()
+    values = f"place = {place:d}, flags = {flags:d}, pending = {pending}"
+    await damage(steps, f"UPDATE queue SET {values}")
+    if started:
+        await damage(steps, "UPDATE queue SET started_at = (SELECT created_at FROM job)")
+
+    assert state is await steps.state_of(job_id)
+
+
+@pytest.mark.parametrize("reason", Reason)
+async def test_the_state_of_a_row_in_timer(steps: Steps, reason: Reason) -> None:
+    """Sleeping is a durable delay inside a job; everything else that waits for its time is scheduled."""
+    job_id = await steps.submit_one(delay_ms=5000)
+    await damage(steps, f"UPDATE timer SET reason = {reason:d}")
+
+    assert (State.SLEEPING if reason is Reason.SLEEP else State.SCHEDULED) is await steps.state_of(job_id)
 
 
 async def test_a_job_is_the_same_by_id_and_in_a_list(steps: Steps) -> None:
@@ -285,7 +329,8 @@ async def test_the_timeline_is_in_order_and_grows_at_its_end(steps: Steps) -> No
     assert [event.happened_at for event in final] == sorted(event.happened_at for event in final)
     kinds = (
         "submitted paused resumed assigned running failed assigned running failed dead retried "
-        "assigned running cancel_requested cancelled retried cancelled retried assigned running succeeded"
+        "assigned running cancel_requested cancelled retried cancel_requested cancelled retried "
+        "assigned running succeeded"
     )
     assert kinds.split() == [event.kind for event in final]
 
@@ -327,6 +372,20 @@ async def test_the_times_and_holder_of_a_job(steps: Steps) -> None:
         done.started_at,
         done.finished_at,
     )
+
+
+async def test_a_job_asked_for_in_the_past_runs_next_when_it_was_submitted(steps: Steps) -> None:
+    """S3, S5: first and repeated submit and every later look tell one time; the one asked for is the nominal one."""
+    asked_at = steps.clock.now() - timedelta(hours=1)
+    [first] = await steps.submit(steps.job(run_at=asked_at, idempotency_key="k"))
+    steps.clock.advance(5)
+
+    [again] = await steps.submit(steps.job(run_at=asked_at, idempotency_key="k"))
+
+    job = await steps.get(first.id)
+    assert (first.id, True) == (again.id, again.duplicate)
+    assert job.created_at == first.next_run_at == again.next_run_at == job.next_run_at
+    assert asked_at == job.scheduled_at
 
 
 async def test_attempt_and_max_attempts_are_shown(steps: Steps) -> None:

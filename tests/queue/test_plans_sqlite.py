@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 
 from tests.clock import START
-from tests.db.filled import BLOCKED, LEASED, READY, SESSION, TIMED, made
+from tests.db.filled import BLOCKED, DONE, LEASED, READY, SESSION, TIMED, made
 from windlass.clock import to_us
 from windlass.db import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.queue import claim, deadlines, history, limits, moves, report, rescue, timers, workers
+from windlass.queue import claim, deadlines, history, limits, moves, report, rescue, retention, timers, workers
 
 NOW = to_us(START)
+DAY = 86_400_000_000
 LANES, SESSIONS = 10, 100
 HOT = re.compile(r"SCAN (queue|q|x|job|j|timer|t|done)\b(?! USING INDEX queue_(leased|running))")
 PLACES = {READY: 0, LEASED: 1, BLOCKED: 2}
+OLD = 50
+"""How many rows of history are past retention; of the attempts as many again, written late."""
 
 
 def filled(template: Path, path: Path, count: int) -> SqliteConnection:
@@ -70,8 +73,30 @@ def filled(template: Path, path: Path, count: int) -> SqliteConnection:
         "VALUES (?, ?, 1, 0, 0, 0, 0, 0, 0)",
         [(str(made(TIMED, n)), NOW + (n - 100) * 10**6) for n in range(count)],
     )
+    fill_history(db, count)
     db.execute("COMMIT")
     return SqliteConnection(db)
+
+
+def fill_history(db: sqlite3.Connection, count: int) -> None:
+    """Put `count` rows into each table of history, the first of them two days old."""
+    times = [(n, NOW - (2 * DAY if n < OLD else 0)) for n in range(count)]
+    ended = (
+        "task, payload, priority, max_attempts, max_lost, run, run_at, created_at, lane, attempt, fence, lost, releases"
+    )
+    values = "'task1', 'null', 0, 3, 5, 1, 0, 0, ?, 1, 1, 0, 0"
+    for table, more, value in (("done", "", ""), ("dead", ", held", ", 0")):
+        db.executemany(
+            f"INSERT INTO {table} (id, {ended}, outcome, finished_at{more}) VALUES (?, {values}, 0, ?{value})",
+            [(str(made(DONE, n)), 1 + n % LANES, at) for n, at in times],
+        )
+    db.executemany("INSERT INTO event (job_id, happened_at, kind) VALUES (?, ?, 'paused')", times)
+    late = [(count + n, NOW - 2 * DAY, None) for n in range(OLD)]
+    db.executemany(
+        "INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, finished_at, next_run_at) "
+        "VALUES (?, 1, 1, 1, 1, 1, ?, ?)",
+        [(str(n), at, after) for n, at, after in [*((n, at, at) for n, at in times), *late]],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +153,15 @@ BY_LEASES: list[Case] = [
     (rescue.SQL.orphans, {"limit": 100}, "queue_leased (session=?)"),
     (limits.SQL.count_running, {"queue": 0}, "queue_running (lane=?)"),
     (deadlines.SQL.overdue, {"limit": 100}, "queue_leased"),
+]
+
+
+# History is read from its oldest row on, in the order in which it was written: a scan, but a short one.
+SWEEPS: list[Case] = [
+    (retention.SQL.forget_done, {"limit": 100, "age_ms": 86_400_000}, "SCAN done"),
+    (retention.SQL.forget_events, {"limit": 100, "age_ms": 86_400_000}, "SCAN event"),
+    (retention.SQL.forget_attempts, {"limit": 100, "age_ms": 86_400_000}, "INDEX attempt_ended (finished_at<?)"),
+    (retention.SQL.forget_dead, {"limit": 100, "age_ms": 86_400_000}, "dead_finished (lane=? AND finished_at<?)"),
 ]
 
 
@@ -189,6 +223,23 @@ def test_hot_statements_search_by_index(
 
     assert search in plan, plan
     assert not HOT.search(plan.replace("timer USING COVERING INDEX timer_due", "")), plan
+
+
+@pytest.mark.parametrize(("query", "parameters", "search"), SWEEPS, ids=named)
+def test_a_sweep_removes_what_is_old_and_reads_little_else(
+    query: Query, parameters: dict[str, Any], search: str, small: SqliteConnection, large: SqliteConnection
+) -> None:
+    """Retention takes all that is old, late entries too, and its cost depends on that, not on what it leaves."""
+    counts, removed = [], []
+    for connection in (small, large):
+        with undone(connection):
+            assert search in plan_of(connection, query, parameters)
+            counts.append(steps_of(connection, query, parameters))
+        with undone(connection):
+            removed.append(connection.fetch(query, parameters, NOW)[0]["removed"])
+
+    assert [OLD * 2 if query.name == "forget_attempts" else OLD] * 2 == removed
+    assert counts[1] <= counts[0] * 1.2 + 20
 
 
 @pytest.mark.parametrize(("query", "parameters", "_search"), CASES, ids=named)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from tests.clock import TestClock
 from tests.queue.steps import ANN, Steps
+from windlass.db import open_database
 from windlass.errors import NotFound
 from windlass.job import State
+from windlass.queue.check import check
 from windlass.queue.control import pause_job
 from windlass.queue.deadletters import retry
 from windlass.queue.retention import sweep
@@ -28,6 +32,11 @@ async def kept(steps: Steps, job_id: UUID) -> bool:
     except NotFound:
         return False
     return True
+
+
+def size_of(url: str) -> int:
+    """Return the bytes of a SQLite file."""
+    return Path(url.removeprefix("sqlite:///").partition("?")[0]).stat().st_size
 
 
 async def test_history_goes_after_its_days(steps: Steps) -> None:
@@ -118,6 +127,60 @@ async def test_a_dead_job_kept_for_long_can_be_retried(steps: Steps) -> None:
     assert State.SUCCEEDED is (await steps.complete(again)).state
 
 
+async def test_the_old_end_of_a_retried_job_goes_with_its_age(steps: Steps) -> None:
+    """M27: the end of a dead job becomes an attempt when it is retried, late and old; it is not kept for it."""
+    dead = await steps.lease(await steps.worker(), max_attempts=1)
+    await steps.fail(dead)
+    await days_pass(steps, 4, days=2)
+    young = await steps.lease(await steps.worker("bob"), "other")
+    await steps.fail(young)
+    await retry(steps.db, [dead.id], tenant="default", actor=ANN)
+    before = [len(await steps.attempts(job_id)) for job_id in (dead.id, young.id)]
+
+    await sweep(steps.db, days=2)
+
+    assert [1, 1] == before
+    assert [0, 1] == [len(await steps.attempts(job_id)) for job_id in (dead.id, young.id)]
+
+
+async def test_rows_of_one_instant_go_together(steps: Steps) -> None:
+    """M27: where the clock stood still, all that ended in the same instant stays, or all of it goes."""
+    worker = await steps.worker()
+    for _ in range(7):
+        await steps.complete(await steps.lease(worker))
+    steps.clock.advance(days=3)
+    await sweep(steps.db, days=3, chunk=2)
+    stayed = len((await steps.dump(["done"]))["done"])
+    steps.clock.advance(days=1)
+
+    await sweep(steps.db, days=3, chunk=2)
+
+    assert (7, 0) == (stayed, len((await steps.dump(["done"]))["done"]))
+
+
+async def test_the_file_shrinks_after_a_sweep(sqlite_url: str, clock: TestClock) -> None:
+    """internals 11: on SQLite the pages of what was swept are given back to the disk, step by step."""
+    db = await open_database(sqlite_url, clock=clock)
+    try:
+        steps = Steps(db, clock)
+        worker = await steps.worker()
+        await steps.submit(*(steps.job(payload=f'"{"x" * 20_000}"') for _ in range(100)))
+        for lease in await steps.claim(worker, 100):
+            await steps.complete(lease)
+        await db.maintain("PRAGMA wal_checkpoint(PASSIVE)")
+        full = size_of(sqlite_url)
+        clock.advance(days=2)
+
+        swept = await sweep(db, days=1)
+
+        assert full > 2_000_000
+        assert size_of(sqlite_url) < full / 4
+        assert swept.pages_given_back > 400
+        assert 0 == (await sweep(db, days=1)).pages_given_back
+    finally:
+        await db.close()
+
+
 async def test_keys_whose_time_is_over_are_swept(steps: Steps) -> None:
     """M25: an idempotency key lives for its window; one that is unique while live, as long as its job."""
     await steps.submit_one(idempotency_key="day")
@@ -183,6 +246,35 @@ async def test_history_can_be_written_all_the_time(steps: Steps) -> None:
         await steps.complete(done)
 
     assert await kept(steps, done.id)
+
+
+async def test_a_database_swept_long_ago_is_opened_and_jobs_end(database_url: str, clock: TestClock) -> None:
+    """internals 12: a server that opens it makes the missing days, so that no end of a job is ever refused."""
+    clock.advance(days=30)
+    db = await open_database(database_url, clock=clock)
+    try:
+        steps = Steps(db, clock)
+        worker = await steps.worker()
+        failed, done = await steps.lease(worker), await steps.lease(worker, "other")
+        await steps.fail(failed)
+        await steps.cancel(failed.id)
+        await steps.complete(done)
+
+        assert [State.CANCELLED, State.SUCCEEDED] == [await steps.state_of(lease.id) for lease in (failed, done)]
+        assert [] == await check(db)
+        assert [] == (await sweep(db)).partitions_made
+    finally:
+        await db.close()
+
+
+async def test_a_client_makes_no_partitions(postgres_url: str, clock: TestClock) -> None:
+    """Who only reads changes nothing, so that `windlass check` tells what a server would find."""
+    clock.advance(days=30)
+    db = await open_database(postgres_url, clock=clock, role="client")
+    try:
+        assert {"partitions"} == {violation.invariant for violation in await check(db)}
+    finally:
+        await db.close()
 
 
 @pytest.mark.parametrize("days", [1, 3])

@@ -106,9 +106,9 @@ async def check_schema(db: Statements) -> None:
         raise SchemaMismatch(f"The database lacks {names}. Run `windlass migrate` first.")
 
 
-async def refuse_unknown_schema(db: Statements) -> None:
-    """Return if this program knows all that was applied; SchemaMismatch for a newer or altered schema."""
-    _missing(known_migrations(), await _applied(db))
+async def schema_is_current(db: Statements) -> bool:
+    """Return whether no migration is missing; SchemaMismatch for a newer or altered schema."""
+    return not _missing(known_migrations(), await _applied(db))
 
 
 async def _install(db: Database) -> None:

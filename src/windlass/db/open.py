@@ -8,11 +8,13 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, u
 
 from windlass.clock import Clock
 from windlass.db.base import Database
-from windlass.db.migrate import refuse_unknown_schema
-from windlass.errors import InvalidInput
+from windlass.db.migrate import schema_is_current
+from windlass.db.partitions import make_partitions
+from windlass.errors import Contention, InvalidInput
 
 Role = Literal["server", "client"]
 
+PARTITION_TRIES = 5
 _PORT = re.compile(r":([^:\],]*)(?=,|$)")
 
 
@@ -24,15 +26,28 @@ async def open_database(
     `postgresql://user@host/name`, with `?pooler=transaction` behind a transaction-mode pooler;
     `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=off` where losing the file does not matter.
     A schema that is newer than this program, or altered, is refused; one that lacks migrations is not.
+    A server finds days of history ahead of it, however long nobody swept: those that are missing are made.
     `clock` replaces the database's own: tests move it. `connections` bounds those that write, on PostgreSQL.
     """
     db = await _open(url, clock=clock, role=role, connections=connections)
     try:
-        await refuse_unknown_schema(db)
+        if await schema_is_current(db) and role == "server" and db.capabilities.partitions:
+            await _make_days_ahead(db)
     except BaseException:
         await db.close()
         raise
     return db
+
+
+async def _make_days_ahead(db: Database) -> None:
+    for remaining in reversed(range(PARTITION_TRIES)):
+        try:
+            await make_partitions(db)
+        except Contention:  # other servers open at the same time, or somebody analyses these tables
+            if not remaining:
+                raise
+        else:
+            return
 
 
 async def _open(url: str, *, clock: Clock | None, role: Role, connections: int) -> Database:

@@ -17,13 +17,14 @@ from windlass.errors import Contention
 SQL = load(__file__)
 
 PARTITIONED = ("done", "attempt", "event")
+DAYS_AHEAD = 7
+"""How many days history can be written for without anybody making more; `windlass check` warns at two."""
 _NAME = re.compile(r"(done|attempt|event)_(\d{8})")
 
 
-async def make_partitions(db: Database, *, days_ahead: int) -> list[str]:
+async def make_partitions(db: Database, *, days_ahead: int = DAYS_AHEAD) -> list[str]:
     """Make the missing partitions from yesterday until `days_ahead` days ahead; return their names."""
-    [clock] = await db.fetch(SQL.today)
-    today = clock["clock_at"].astimezone(UTC).date()
+    today = (await _now(db)).date()
     attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
     made = []
     for offset in range(-1, days_ahead + 1):
@@ -47,8 +48,9 @@ async def make_days(db: Statements, table: str, instants: Iterable[datetime]) ->
             await _make(db, table, name, day)
 
 
-async def drop_partitions(db: Database, *, before: datetime) -> list[str]:
-    """Drop the partitions whose whole day lies before `before`; return their names."""
+async def drop_partitions(db: Database, *, days: int) -> list[str]:
+    """Drop the partitions whose whole day ended more than `days` days ago; return their names."""
+    before = await _now(db) - timedelta(days=days)
     dropped = []
     for row in await db.fetch(SQL.partitions):
         match = _NAME.fullmatch(row["name"])
@@ -64,6 +66,12 @@ async def drop_partitions(db: Database, *, before: datetime) -> list[str]:
             continue
         dropped.append(row["name"])
     return dropped
+
+
+async def _now(db: Database) -> datetime:
+    [row] = await db.fetch(SQL.clock)
+    instant: datetime = row["clock_at"]
+    return instant.astimezone(UTC)
 
 
 async def _make(db: Statements, table: str, name: str, day: date) -> bool:

@@ -1,4 +1,4 @@
--- name: today
+-- name: clock
 -- The database's clock.
 -- both
 SELECT :now AS clock_at

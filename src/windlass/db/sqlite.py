@@ -79,6 +79,8 @@ class SqliteDatabase:
     def _start(self) -> None:
         # Only a server makes the file: a client's typing error must not leave an empty one behind.
         self._writer = SqliteConnection(self._connect("rw" if self._lock is None else "rwc"))
+        # Only in a file that has no page yet; there, what retention frees can be given back (freepages.py).
+        self._writer.execute("PRAGMA auto_vacuum=INCREMENTAL")
         self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
         self._writer.execute("PRAGMA journal_mode=WAL")
         if self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
@@ -137,7 +139,7 @@ class SqliteDatabase:
     async def maintain(self, statement: str) -> None:
         """Run one statement by the writer, outside any transaction."""
         async with self._turn:
-            await self._on_writer(lambda: self._writer.execute(statement))
+            await self._on_writer(lambda: self._writer.maintain(statement))
 
     async def notify(self, channel: str, payload: str) -> None:
         """Nobody listens on SQLite: all work of a file is in one server process."""

@@ -44,6 +44,11 @@ class SqliteConnection:
                 self._connection.execute(statement)
                 statement = ""
 
+    def maintain(self, statement: str) -> None:
+        """Run one statement to its end, outside any transaction."""
+        # `execute` takes one step of a statement without columns, by which incremental_vacuum(n) frees one page.
+        self._connection.executescript(statement)
+
     def fetch(self, query: Query, parameters: dict[str, Any], now_us: int) -> list[Row]:
         """Run the statements of `query`; return the rows of the last that returns any."""
         if parameters.keys() != query.parameters:

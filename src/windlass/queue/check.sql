@@ -125,6 +125,24 @@ SELECT * FROM (
     SELECT CAST(q.id AS text), 'unknown place ' || CAST(q.place AS text) FROM queue q WHERE q.place NOT IN (0, 1, 2, 3)
 ) v LIMIT :limit
 
+-- name: partitions
+-- Partitions: history can be written today and on the next two days; without one no job can end. SQLite has none.
+-- postgres
+SELECT * FROM (
+    SELECT w.history AS subject,
+           'no partition for ' || string_agg(to_char(w.day, 'YYYY-MM-DD'), ', ' ORDER BY w.day)
+           || ', so no job can end then. Run `windlass migrate` or start a server: either makes the days ahead.' AS detail
+      FROM (SELECT h.history, CAST(:now AT TIME ZONE 'UTC' AS date) + n.ahead AS day
+              FROM unnest(ARRAY['done', 'attempt', 'event']) AS h(history) CROSS JOIN generate_series(0, 2) AS n(ahead)) AS w
+     WHERE NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+         WHERE i.inhparent = to_regclass('windlass.' || w.history) AND NOT i.inhdetachpending
+           AND c.relname = w.history || '_' || to_char(w.day, 'YYYYMMDD'))
+     GROUP BY w.history
+) v LIMIT :limit
+-- sqlite
+SELECT '' AS subject, '' AS detail WHERE false LIMIT :limit
+
 -- name: pauses
 -- Pause: the bits that claims read say what the pauses say; what is held is paused, what is ready is not.
 -- both

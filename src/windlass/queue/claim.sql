@@ -21,7 +21,7 @@ best AS MATERIALIZED (
      WHERE h.rn <= h.size
 ),
 pick AS MATERIALIZED (
-    SELECT q.id, q.rank, b.off, b.tenant FROM best b JOIN queue q ON q.id = b.id AND q.place + 0 = 0 FOR UPDATE OF q SKIP LOCKED
+    SELECT q.id, q.rank, b.off, b.tenant FROM best b JOIN queue q ON q.id = ANY(ARRAY[b.id]) AND q.place + 0 = 0 FOR UPDATE OF q SKIP LOCKED
 ),
 slot AS MATERIALIZED (
     SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session,
@@ -34,12 +34,12 @@ u AS (
       FROM slot CROSS JOIN LATERAL (
            SELECT s.id FROM session s
             WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
-     WHERE q.id = slot.id AND q.place + 0 = 0
+     WHERE q.id = ANY(ARRAY[slot.id]) AND q.place + 0 = 0
     RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, q.claimed_at
 )
 SELECT u.id, u.lane, u.rank, u.attempt, u.fence, u.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, u.claimed_at, j.schedule_id, j.flow_id, j.parent_id
-  FROM u JOIN job j ON j.id = u.id
+  FROM u JOIN job j ON j.id = ANY(ARRAY[u.id])
 -- sqlite   (the one writer takes the place of SKIP LOCKED; heads are read lane by lane, never the whole backlog)
 CREATE TEMP TABLE IF NOT EXISTS claim_slot (session);
 CREATE TEMP TABLE IF NOT EXISTS claim_pick (id, session);
@@ -75,27 +75,27 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
 -- locks: timer rows, skipping locked ones.
 -- postgres
 WITH pick AS MATERIALIZED (
-    SELECT t.id FROM rows(:leases, id uuid, fence int) AS i JOIN timer t ON t.id = i.id
+    SELECT t.id FROM rows(:leases, id uuid, fence int) AS i JOIN timer t ON t.id = ANY(ARRAY[i.id])
      WHERE t.fence = i.fence AND t.reason = 1 AND t.flags & 17 = 16
        AND EXISTS (SELECT 1 FROM lane l JOIN session s ON s.tenant = l.tenant
                     WHERE l.id = t.lane AND l.tenant = :tenant AND l.paused = 0 AND l.limited = 0
                       AND s.id = CAST(:session AS uuid) AND s.state + 0 = 0 AND s.draining = 0 AND s.bare = 0)
-       AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = t.id AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
+       AND EXISTS (SELECT 1 FROM attempt a WHERE a.job_id = ANY(ARRAY[t.id]) AND a.fence = t.fence AND a.session = CAST(:session AS uuid))
        FOR UPDATE OF t SKIP LOCKED
 ),
-t AS (DELETE FROM timer USING pick WHERE timer.id = pick.id RETURNING timer.*),
+t AS (DELETE FROM timer USING pick WHERE timer.id = ANY(ARRAY[pick.id]) RETURNING timer.*),
 q AS (
     INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
     SELECT t.id, t.lane,
            CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
                 ELSE CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - j.priority * l.credit_ms END,
            1, t.attempt + 1, t.fence + 1, t.lost, t.releases, CAST(:session AS uuid), :now, 0, t.flags - 16
-      FROM t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane
+      FROM t JOIN job j ON j.id = ANY(ARRAY[t.id]) JOIN lane l ON l.id = t.lane
     RETURNING id, lane, rank, attempt, fence, session, claimed_at
 )
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
-  FROM q JOIN job j ON j.id = q.id
+  FROM q JOIN job j ON j.id = ANY(ARRAY[q.id])
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS claim_back_pick (id);
 DELETE FROM temp.claim_back_pick;

@@ -19,6 +19,7 @@ import msgspec
 from windlass.db import Query, Row, Statements, load
 from windlass.errors import Conflict, Contention, InvalidInput, JobFinished, NotFound
 from windlass.job import FINAL_STATES, Place, State
+from windlass.queue.lanes import SQL as LANES
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.newjob import MAX_PRIORITY, MAX_TEXT, check_instant, check_name, check_text
 
@@ -67,12 +68,15 @@ async def cancel(
             stopped = await transaction.fetch(
                 SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
             )
-            await note_events(transaction, [row["id"] for row in stopped], "cancel_requested", actor)
-            for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids)):
-                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason):
-                    answers[row["id"]] = Cancelled(row["id"], State.CANCELLED)
-        for row in stopped:
-            answers[row["id"]] = Cancelled(row["id"], State.CANCELLING)
+            ended = [
+                row
+                for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids))
+                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason)
+            ]
+            # Also of a job that ends at once: its end tells why, but not who asked.
+            await note_events(transaction, [row["id"] for row in (*stopped, *ended)], "cancel_requested", actor)
+        answers.update((row["id"], Cancelled(row["id"], State.CANCELLING)) for row in stopped)
+        answers.update((row["id"], Cancelled(row["id"], State.CANCELLED)) for row in ended)
         answers.update(await _settled(db, sorted(set(open_ids) - answers.keys()), tenant))
     if set(ids) - answers.keys():
         raise Contention("Jobs move faster than they can be cancelled. Try again.")
@@ -168,8 +172,16 @@ async def change(
             if not locked or locked[0]["lane"] != row["lane"]:
                 # It has gone elsewhere meanwhile, or somebody changed its queue: look again.
                 continue
+            since = await transaction.fetch(SQL.ready_since, id=job_id) if run_at is None else []
             await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at)
-            timed = await _place_again(transaction, locked[0], job_id, lane=lane.id, run_at=run_at)
+            timed = await _place_again(
+                transaction,
+                locked[0],
+                job_id,
+                lane=lane.id,
+                run_at=run_at,
+                ready_ms=since[0]["ready_ms"] if since else None,
+            )
             await note_events(transaction, [job_id], "changed", actor)
             if timed:
                 return State.SCHEDULED
@@ -177,10 +189,12 @@ async def change(
     raise Contention(f"Job {job_id} moves faster than it can be changed. Try again.")
 
 
-async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane: int, run_at: datetime | None) -> bool:
+async def _place_again(
+    transaction: Statements, row: Row, job_id: UUID, *, lane: int, run_at: datetime | None, ready_ms: int | None
+) -> bool:
     """Give a locked job its place anew, with its new lane, priority and time; return whether it is a timer now."""
     await transaction.fetch(SQL.drop_place, id=job_id)
-    # A retry or snooze keeps its own due time unless a new one is asked for.
+    # A retry or snooze keeps its own due time, and what is ready its place in time, unless a new one is asked for.
     due_at = run_at or row["due_at"]
     [placed] = await transaction.fetch(
         SQL.place,
@@ -188,6 +202,7 @@ async def _place_again(transaction: Statements, row: Row, job_id: UUID, *, lane:
         lane=lane,
         due_at=due_at,
         asked=int(run_at is not None),
+        ready_ms=ready_ms,
         place=row["place"],
         attempt=row["attempt"],
         fence=row["fence"],
@@ -246,7 +261,7 @@ async def _pause_lanes(
 ) -> None:
     async with db.transaction() as transaction:
         # Making lanes locks the same row first: a lane is either seen here or born paused.
-        if not await transaction.fetch(SQL.lock_tenant_row, tenant=tenant):
+        if not await transaction.fetch(LANES.lock_tenant, tenant=tenant):
             raise NotFound(f"There is no tenant {tenant}.")
         await _keep_pause(transaction, kind, tenant, name, actor, until)
         await transaction.fetch(SQL.pause_lanes, tenant=tenant, queue=name, bit=1 if kind == "queue" else 2)
@@ -254,7 +269,7 @@ async def _pause_lanes(
 
 async def _resume_lanes(db: Statements, kind: str, tenant: str, name: str, *, over: bool = False) -> bool:
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.lock_tenant_row, tenant=tenant)
+        await transaction.fetch(LANES.lock_tenant, tenant=tenant)
         drop = SQL.drop_pause_over if over else SQL.drop_pause
         dropped = await transaction.fetch(drop, kind=kind, tenant=tenant, name=name)
         if over and not dropped:  # prolonged since it was read

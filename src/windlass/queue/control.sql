@@ -13,7 +13,7 @@ SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CR
 -- postgres
 UPDATE queue q SET flags = q.flags | 2, deadline_at = :now + CAST(:patience_ms AS bigint) * interval '1 millisecond'
   FROM lane l
- WHERE q.id = ANY(CAST(:ids AS uuid[])) AND l.id = q.lane AND l.tenant = :tenant AND q.place = 1 AND q.flags & 2 = 0
+ WHERE q.id = ANY(CAST(:ids AS uuid[])) AND l.id = q.lane + 0 AND l.tenant = :tenant AND q.place + 0 = 1 AND q.flags & 2 = 0
 RETURNING q.id
 -- sqlite
 UPDATE queue SET flags = flags | 2, deadline_at = :now + :patience_ms * 1000
@@ -29,16 +29,16 @@ WITH l AS MATERIALIZED (
     SELECT q.id FROM queue q JOIN lane n ON n.id = q.lane
      WHERE q.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant AND q.place <> 1 ORDER BY q.id FOR UPDATE OF q
 ),
-q AS (DELETE FROM queue USING l WHERE queue.id = l.id AND queue.place <> 1 RETURNING queue.*),
+q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.place <> 1 RETURNING queue.*),
 j AS (
-    DELETE FROM job USING q WHERE job.id = q.id
+    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
 -- sqlite
@@ -63,16 +63,16 @@ WITH l AS MATERIALIZED (
     SELECT t.id FROM timer t JOIN lane n ON n.id = t.lane
      WHERE t.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant ORDER BY t.id FOR UPDATE OF t
 ),
-t AS (DELETE FROM timer USING l WHERE timer.id = l.id RETURNING timer.*),
+t AS (DELETE FROM timer USING l WHERE timer.id = ANY(ARRAY[l.id]) RETURNING timer.*),
 j AS (
-    DELETE FROM job USING t WHERE job.id = t.id
+    DELETE FROM job USING t WHERE job.id = ANY(ARRAY[t.id])
     RETURNING columns(job, job), t.lane, t.attempt, t.fence, t.lost, t.releases, t.flags
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
 -- sqlite
@@ -114,14 +114,6 @@ RETURNING id
 -- both
 UPDATE timer SET flags = flags - 1 WHERE id = :id AND flags & 1 = 1 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
 RETURNING id
-
--- name: lock_tenant_row
--- The common row of making lanes and pausing them.
--- locks: tenant.
--- postgres
-SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
--- sqlite
-SELECT name FROM tenant WHERE name = :tenant
 
 -- name: pause_lanes
 -- Set the pause bit (1 queue, 2 tenant) of all lanes of a queue, or with an empty queue of the tenant.
@@ -171,8 +163,11 @@ SELECT i.job_id, :now, i.kind, i.actor, i.reason FROM rows(:events) AS i
 
 -- name: states
 -- The states of a tenant's jobs.
+-- plan: the inner limit keeps the tenant out of the search, or it would begin with all jobs of its lanes.
 -- postgres
-SELECT id, state, paused FROM jobs WHERE id = ANY(CAST(:ids AS uuid[])) AND tenant = :tenant
+SELECT i.id, x.state, x.paused
+  FROM unnest(CAST(:ids AS uuid[])) AS i (id)
+ CROSS JOIN LATERAL (SELECT j.state, j.paused, j.tenant FROM jobs j WHERE j.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
 -- sqlite
 SELECT id, state, paused FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
 
@@ -186,7 +181,7 @@ SELECT p.lane, l.queue, l.task, l.labels, l.key
 -- name: find_leased
 -- Whether a job is leased.
 -- both
-SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
+SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.place + 0 = 1 AND l.tenant = :tenant
 
 -- name: lock_queued
 -- Lock the place of a job that waits in queue.
@@ -205,6 +200,17 @@ SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, re
 -- sqlite
 SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
 
+-- name: ready_since
+-- The millisecond since which a job in queue is ready, as its rank tells: promoted, given back or retried, it is not the
+-- nominal time. Nothing of a fifo queue, whose ranks do not tell; between creation and now, also where the credit was changed.
+-- postgres
+SELECT least(greatest(q.rank + j.priority * l.credit_ms, CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)),
+             CAST(floor(extract(epoch FROM :now) * 1000) AS bigint)) AS ready_ms
+  FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
+-- sqlite
+SELECT min(max(q.rank + j.priority * l.credit_ms, j.created_at / 1000), :now / 1000) AS ready_ms
+  FROM queue AS q JOIN job AS j ON j.id = q.id JOIN lane AS l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
+
 -- name: change_job
 -- The one update of job: priority and nominal time of a job that waits.
 -- both
@@ -220,14 +226,16 @@ DELETE FROM timer WHERE id = :id
 
 -- name: place
 -- Give a job its place by its new lane, priority and time: timer when due later, else queue. A paused one is held (flag 1),
--- a blocked one (2) stays so. Without a due time it stays in queue, ranked by its nominal one (which may lie ahead after a
--- retry by hand); a time asked for that is past means now, so that nobody jumps the queue by it.
+-- a blocked one (2) stays so. Without a due time it stays in queue, ranked by the time since which it is ready, else by its
+-- nominal one (which may lie ahead after a retry by hand); a time asked for that is past means now, so that nobody jumps the
+-- queue by it.
 -- returns: whether it lies in timer.
 -- postgres
 WITH i AS (
     SELECT j.id, j.start_by, CAST(:lane AS int) AS lane, coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)) AS due_at,
            CAST(:place AS smallint) AS place, CAST(:flags AS smallint) AS flags, CAST(:pending AS int) AS pending,
            CASE WHEN l.fifo = 1 THEN CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)
+                WHEN CAST(:ready_ms AS bigint) IS NOT NULL THEN CAST(:ready_ms AS bigint) - j.priority * l.credit_ms
                 ELSE CAST(floor(extract(epoch FROM CASE WHEN CAST(:asked AS int) = 1 THEN greatest(CAST(:due_at AS timestamptz), :now)
                                                         ELSE greatest(coalesce(CAST(:due_at AS timestamptz), least(j.run_at, :now)), j.created_at) END) * 1000) AS bigint)
                      - j.priority * l.credit_ms END AS rank
@@ -249,6 +257,7 @@ SELECT CASE WHEN i.due_at > :now AND i.pending = 0 THEN 1 ELSE 0 END AS timed FR
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
 SELECT j.id, l.id,
        CASE WHEN l.fifo = 1 THEN j.created_at / 1000
+            WHEN :ready_ms IS NOT NULL THEN :ready_ms - j.priority * l.credit_ms
             ELSE CASE WHEN :asked = 1 THEN max(:due_at, :now) ELSE max(coalesce(:due_at, min(j.run_at, :now)), j.created_at) END / 1000 - j.priority * l.credit_ms END,
        CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, :flags & ~16, :pending,
        CASE WHEN :flags & 8 = 0 THEN j.start_by END

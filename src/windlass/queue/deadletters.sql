@@ -1,8 +1,8 @@
 -- name: lock_dead
 -- Lock the jobs of a tenant that lie in dead and may run again.
--- locks: dead rows by ascending id.
+-- locks: dead rows by ascending id.  plan: `lane + 0` keeps it from beginning with all dead jobs of the tenant's lanes.
 -- postgres
-SELECT d.id, d.unique_key, d.finished_at FROM dead d JOIN lane l ON l.id = d.lane
+SELECT d.id, d.unique_key, d.finished_at FROM dead d JOIN lane l ON l.id = d.lane + 0
  WHERE d.id = ANY(CAST(:ids AS uuid[])) AND l.tenant = :tenant ORDER BY d.id FOR UPDATE OF d
 -- sqlite
 SELECT d.id, d.unique_key, d.finished_at FROM json_each(:ids) AS i CROSS JOIN dead AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
@@ -10,9 +10,9 @@ SELECT d.id, d.unique_key, d.finished_at FROM json_each(:ids) AS i CROSS JOIN de
 
 -- name: lock_done
 -- Lock the jobs of a tenant that lie in done and may run again.
--- locks: done rows by ascending id.
+-- locks: done rows by ascending id.  plan: `lane + 0`, as above.
 -- postgres
-SELECT d.id, d.unique_key FROM done d JOIN lane l ON l.id = d.lane
+SELECT d.id, d.unique_key FROM done d JOIN lane l ON l.id = d.lane + 0
  WHERE d.id = ANY(CAST(:ids AS uuid[])) AND l.tenant = :tenant AND d.outcome IN (4, 7) ORDER BY d.id FOR UPDATE OF d
 -- sqlite
 SELECT d.id, d.unique_key FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
@@ -127,7 +127,7 @@ SELECT q.id, q.lane, q.rank FROM temp.revive_pick AS p CROSS JOIN queue AS q ON 
 -- name: purge
 -- Remove dead jobs of a tenant for good.
 -- postgres
-DELETE FROM dead USING lane l WHERE dead.id = ANY(CAST(:ids AS uuid[])) AND l.id = dead.lane AND l.tenant = :tenant RETURNING dead.id
+DELETE FROM dead USING lane l WHERE dead.id = ANY(CAST(:ids AS uuid[])) AND l.id = dead.lane + 0 AND l.tenant = :tenant RETURNING dead.id
 -- sqlite
 DELETE FROM dead WHERE id IN (SELECT value FROM json_each(:ids)) AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
 RETURNING id

@@ -18,6 +18,7 @@ from windlass.queue.report import Chance
 SQL = load(__file__)
 
 DEADLINE_BATCH = 500
+"""At most so many in one statement: `expire` says so to the planner as a literal."""
 
 
 async def end_overdue(db: Statements, *, chance: Chance, limit: int = DEADLINE_BATCH) -> list[Moved]:
@@ -32,7 +33,14 @@ async def end_overdue(db: Statements, *, chance: Chance, limit: int = DEADLINE_B
 
 async def expire(db: Statements, *, limit: int = DEADLINE_BATCH) -> list[UUID]:
     """Expire up to `limit` waiting jobs whose start deadline has passed; return their ids."""
-    return [row["id"] for row in await db.fetch(SQL.expire, limit=limit)]
+    expired: list[UUID] = []
+    while len(expired) < limit:
+        batch = min(limit - len(expired), DEADLINE_BATCH)
+        rows = await db.fetch(SQL.expire, limit=batch)
+        expired += [row["id"] for row in rows]
+        if len(rows) < batch:
+            break
+    return expired
 
 
 def _end(lease: Lease, chance: Chance) -> Move:

@@ -8,23 +8,23 @@ SELECT id, fence, session FROM l ORDER BY id
 SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
 
 -- name: expire
--- End waiting jobs whose start deadline has passed: outcome 7, expired.
+-- End waiting jobs whose start deadline has passed, at most 500 of them: outcome 7, expired.
 -- locks: queue rows, skipping locked ones.  index: queue_start_by, in its order.
 -- postgres   (the outer limit is a literal, so that the planner knows without statistics that these are few)
 WITH l AS MATERIALIZED (
     SELECT id FROM (SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now
                      ORDER BY start_by LIMIT :limit FOR UPDATE SKIP LOCKED) AS due LIMIT 500
 ),
-q AS (DELETE FROM queue USING l WHERE queue.id = l.id AND queue.place <> 1 RETURNING queue.*),
+q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.place <> 1 RETURNING queue.*),
 j AS (
-    DELETE FROM job USING q WHERE job.id = q.id
+    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.', :now FROM j
 RETURNING id

@@ -11,11 +11,11 @@ SELECT max_running, rate_per_s, burst, max(coalesce(tat_at, :now) - :now, 0) / 1
 -- How many jobs of a queue, over all its lanes, are leased. Read after the lock, or two claimers would both see room.
 -- index: queue_running.
 -- postgres
-SELECT count(*) AS running FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue
-  JOIN queue q ON q.lane = l.id AND q.place = 1 WHERE o.id = :queue
+SELECT coalesce(sum(x.leased), 0) AS running FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue
+ CROSS JOIN LATERAL (SELECT count(*) AS leased FROM queue q WHERE q.lane = l.id AND q.lane > 0 AND q.place = 1) x WHERE o.id = :queue
 -- sqlite
 SELECT count(*) AS running FROM lane AS o CROSS JOIN lane AS l ON l.tenant = o.tenant AND l.queue = o.queue
- CROSS JOIN queue AS q INDEXED BY queue_running ON q.lane = l.id AND q.place = 1 WHERE o.id = :queue
+ CROSS JOIN queue AS q INDEXED BY queue_running ON q.lane = l.id AND q.lane > 0 AND q.place = 1 WHERE o.id = :queue
 
 -- name: charge_rate
 -- Spend the rate by what was claimed.

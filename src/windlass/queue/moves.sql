@@ -3,11 +3,11 @@
 -- locks: queue rows by ascending id.
 -- postgres
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
-  JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
+  JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
- ORDER BY q.id FOR UPDATE OF q
+ ORDER BY i.id FOR UPDATE OF q
 -- sqlite
 SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
@@ -20,11 +20,11 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS J
 -- locks: queue rows by ascending id, skipping locked ones.
 -- postgres
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
-  JOIN queue q ON q.id = i.id JOIN session s ON s.id = q.session
+  JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
- ORDER BY q.id FOR UPDATE OF q SKIP LOCKED
+ ORDER BY i.id FOR UPDATE OF q SKIP LOCKED
 -- sqlite
 SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
@@ -37,7 +37,7 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS J
 -- postgres
 SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
        j.run, j.max_attempts, j.max_lost, j.retry
-  FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = i.id JOIN job j ON j.id = q.id LEFT JOIN session s ON s.id = q.session
+  FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN job j ON j.id = ANY(ARRAY[q.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.place + 0 = 1
 -- sqlite
 SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
@@ -54,7 +54,7 @@ UPDATE queue q SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session 
        deadline_at = NULL, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases, flags = i.flags,
        start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE q.start_by END
   FROM rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint) AS i
- WHERE q.id = i.id AND q.fence = i.fence AND q.place + 0 = 1
+ WHERE q.id = ANY(ARRAY[i.id]) AND q.fence = i.fence AND q.place + 0 = 1
 RETURNING q.id, :now AS next_run_at, q.rank
 -- sqlite
 UPDATE queue SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
@@ -72,7 +72,7 @@ WITH q AS (
     DELETE FROM queue
      USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint, delay_ms bigint,
                 reason smallint) AS i
-     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place + 0 = 1
+     WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1
     RETURNING queue.id, queue.lane, queue.fence, queue.lost, queue.releases, i.attempt, i.lost AS more, i.releases AS back,
               i.flags, i.delay_ms, i.reason
 )
@@ -96,22 +96,22 @@ WITH q AS (
     DELETE FROM queue
      USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
                 error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, dead smallint, held smallint) AS i
-     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place + 0 = 1
+     WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1
     RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
               i.reason, i.worker, i.duration_ms, i.started, i.dead, i.held
 ),
 j AS (
-    DELETE FROM job USING q WHERE job.id = q.id
+    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
               q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at,
               CASE WHEN q.started = 1 THEN coalesce(q.started_at, greatest(q.claimed_at, :now - q.duration_ms * interval '1 millisecond')) END AS began_at,
               q.flags, q.dead, q.held
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key),
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
 d AS (
     INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                       reason, worker, session, claimed_at, started_at, finished_at)

@@ -12,21 +12,21 @@ WITH i AS MATERIALIZED (
 ),
 q AS (
     DELETE FROM queue USING i
-     WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place + 0 = 1 AND (i.session IS NULL OR i.session = queue.session)
-       AND EXISTS (SELECT 1 FROM session s WHERE s.id = queue.session AND s.worker = i.worker AND s.tenant = i.tenant)
+     WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1 AND (i.session IS NULL OR i.session = queue.session)
+       AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[queue.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
     RETURNING queue.id, queue.lane, queue.attempt, queue.fence, queue.lost, queue.releases, queue.session, queue.claimed_at,
               queue.started_at, queue.flags, i.worker, i.result, i.metrics, i.duration_ms
 ),
 j AS (
-    DELETE FROM job USING q WHERE job.id = q.id
+    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
               q.claimed_at, q.started_at, q.flags, q.duration_ms
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = j.id AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope, d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
+     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key)
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
@@ -71,7 +71,7 @@ SELECT e.*, l.tenant FROM (
 -- Where these jobs stand now, with which fence, and whose they are.
 -- postgres
 SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, l.tenant
-  FROM queue q JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session WHERE q.id = ANY(CAST(:ids AS uuid[]))
+  FROM queue q JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = ANY(ARRAY[q.session]) WHERE q.id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
 SELECT t.id, t.fence, NULL, NULL, t.flags & 16, l.tenant FROM timer t JOIN lane l ON l.id = t.lane WHERE t.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite

@@ -1,22 +1,21 @@
 """Retention: history is kept for some days, then it goes.
 
-On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks.
+On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
+gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over and pauses
 of jobs that are gone are swept here too.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 
 from windlass.db import Database, load
+from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
 
 SQL = load(__file__)
 
-DAYS_AHEAD = 7
 CHUNK = 5000
 DAY_MS = 86_400_000
 
@@ -27,6 +26,8 @@ class Swept(msgspec.Struct, frozen=True):
     partitions_made: list[str]
     partitions_dropped: list[str]
     rows: dict[str, int]
+    pages_given_back: int
+    """To the disk, by the SQLite file."""
 
 
 async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int = CHUNK) -> Swept:
@@ -35,11 +36,10 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     dropped: list[str] = []
     rows: dict[str, int] = {}
     if db.capabilities.partitions:
-        made = await make_partitions(db, days_ahead=DAYS_AHEAD)
+        made = await make_partitions(db)
     if days > 0:
         if db.capabilities.partitions:
-            [clock] = await db.fetch(SQL.clock)
-            dropped = await drop_partitions(db, before=clock["clock_at"] - timedelta(days=days))
+            dropped = await drop_partitions(db, days=days)
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
@@ -47,7 +47,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
-    return Swept(made, dropped, rows)
+    return Swept(made, dropped, rows, await give_back(db))
 
 
 async def _in_chunks(db: Database, name: str, chunk: int, **values: int) -> int:

@@ -1,53 +1,52 @@
--- name: clock
--- The database's clock.
--- both
-SELECT :now AS clock_at
-
 -- name: forget_done
 -- Remove finished jobs older than the age; PostgreSQL drops their partitions instead.
+-- Rows are added in the order of time, so the oldest have the smallest rowids: no index is needed, and at most :limit are read.
 -- postgres
 SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM done WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-DELETE FROM done WHERE rowid IN (SELECT rowid FROM done WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+DELETE FROM done WHERE rowid IN (
+    SELECT rowid FROM (SELECT rowid, finished_at FROM done ORDER BY rowid LIMIT :limit) WHERE finished_at < :now - :age_ms * 1000);
+SELECT changes() AS removed
 
 -- name: forget_attempts
--- Remove attempts older than the age; PostgreSQL drops their partitions instead.
+-- Remove attempts older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are, but for
+-- the ends of jobs retried by hand: they are older than their neighbours, and the only ones after which nothing was to follow.
+-- index: attempt_ended.
 -- postgres
 SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM attempt WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-DELETE FROM attempt WHERE rowid IN (SELECT rowid FROM attempt WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+DELETE FROM attempt WHERE rowid IN (
+    SELECT rowid FROM (SELECT rowid, finished_at FROM attempt ORDER BY rowid LIMIT :limit) WHERE finished_at < :now - :age_ms * 1000
+    UNION ALL
+    SELECT rowid FROM (SELECT rowid FROM attempt WHERE next_run_at IS NULL AND finished_at < :now - :age_ms * 1000 LIMIT :limit));
+SELECT changes() AS removed
 
 -- name: forget_events
--- Remove events older than the age; PostgreSQL drops their partitions instead.
+-- Remove events older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are.
 -- postgres
 SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM event WHERE happened_at < :now - :age_ms * 1000 LIMIT :limit);
-DELETE FROM event WHERE rowid IN (SELECT rowid FROM event WHERE happened_at < :now - :age_ms * 1000 LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+DELETE FROM event WHERE rowid IN (
+    SELECT rowid FROM (SELECT rowid, happened_at FROM event ORDER BY rowid LIMIT :limit) WHERE happened_at < :now - :age_ms * 1000);
+SELECT changes() AS removed
 
 -- name: forget_dead
--- Remove dead jobs older than the age.
+-- Remove dead jobs older than the age, lane by lane.
+-- index: dead_finished.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM dead WHERE finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
-gone AS (DELETE FROM dead USING old WHERE dead.ctid = old.place AND dead.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
+WITH old AS MATERIALIZED (
+    SELECT d.place FROM lane l CROSS JOIN LATERAL (
+        SELECT x.ctid AS place FROM dead x
+         WHERE x.lane = l.id AND x.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit) AS d
+     LIMIT :limit
+),
+gone AS (DELETE FROM dead WHERE dead.ctid = ANY(ARRAY(SELECT old.place FROM old)) AND dead.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM dead WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-DELETE FROM dead WHERE id IN (SELECT id FROM dead WHERE finished_at < :now - :age_ms * 1000 LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+DELETE FROM dead WHERE id IN (
+    SELECT d.id FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at < :now - :age_ms * 1000
+     LIMIT :limit);
+SELECT changes() AS removed
 
 -- name: expire_keys
 -- Remove keys whose time is over.
@@ -57,11 +56,8 @@ WITH old AS MATERIALIZED (SELECT ctid AS place FROM dedup WHERE expires_at <= :n
 gone AS (DELETE FROM dedup USING old WHERE dedup.ctid = old.place AND dedup.expires_at <= :now RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM dedup WHERE expires_at <= :now LIMIT :limit);
 DELETE FROM dedup WHERE (scope, key) IN (SELECT scope, key FROM dedup WHERE expires_at <= :now LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+SELECT changes() AS removed
 
 -- name: forget_pauses
 -- Remove pauses of jobs that have ended.
@@ -70,8 +66,5 @@ WITH old AS MATERIALIZED (SELECT ctid AS place FROM pause WHERE kind = 'job' AND
 gone AS (DELETE FROM pause USING old WHERE pause.ctid = old.place AND pause.kind = 'job' RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS sweep_count (rows);
-DELETE FROM temp.sweep_count;
-INSERT INTO temp.sweep_count SELECT count(*) FROM (SELECT 1 FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = pause.name) LIMIT :limit);
 DELETE FROM pause WHERE (kind, tenant, name) IN (SELECT kind, tenant, name FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = pause.name) LIMIT :limit);
-SELECT rows AS removed FROM temp.sweep_count
+SELECT changes() AS removed

@@ -73,20 +73,24 @@ RETURNING scope, key
 -- Who holds these keys now.
 -- postgres
 SELECT d.scope, d.key, d.job_id, d.content_hash
-  FROM rows(:keys, scope text, key text) AS i JOIN dedup d ON d.scope = i.scope AND d.key = i.key
+  FROM rows(:keys, scope text, key text) AS i JOIN dedup d ON d.scope = ANY(ARRAY[i.scope]) AND d.key = ANY(ARRAY[i.key])
 -- sqlite
 SELECT d.scope, d.key, d.job_id, d.content_hash
   FROM rows(:keys, scope text, key text) AS i CROSS JOIN dedup d ON d.scope = i.scope AND d.key = i.key
 
 -- name: move_keys
 -- Let idempotency keys, taken in this transaction, name another job.
--- both
+-- postgres
+UPDATE dedup SET job_id = i.job_id
+  FROM rows(:keys, scope text, key text, job_id uuid) AS i WHERE dedup.scope = ANY(ARRAY[i.scope]) AND dedup.key = ANY(ARRAY[i.key])
+-- sqlite
 UPDATE dedup SET job_id = i.job_id
   FROM rows(:keys, scope text, key text, job_id uuid) AS i WHERE dedup.scope = i.scope AND dedup.key = i.key
 
 -- name: find_jobs
 -- The state of jobs that a key named.
 -- postgres
-SELECT id, state, next_run_at FROM jobs WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT i.id, x.state, x.next_run_at
+  FROM unnest(CAST(:ids AS uuid[])) AS i (id) CROSS JOIN LATERAL (SELECT j.state, j.next_run_at FROM jobs j WHERE j.id = i.id LIMIT 1) x
 -- sqlite
 SELECT id, state, next_run_at FROM jobs WHERE id IN (SELECT value FROM json_each(:ids))

@@ -46,7 +46,7 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms)
   FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int) AS i
- WHERE s.id = i.id AND s.tenant = i.tenant AND s.state + 0 = 0
+ WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0
 RETURNING s.id, s.tenant, s.draining
 -- sqlite
 UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
@@ -60,14 +60,14 @@ RETURNING id, tenant, draining
 -- locks: queue rows by ascending id.
 -- postgres
 WITH l AS MATERIALIZED (
-    SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
+    SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
      WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL
-     ORDER BY q.id FOR UPDATE OF q
+     ORDER BY i.id FOR UPDATE OF q
 )
 UPDATE queue q SET started_at = :now,
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
-  FROM l JOIN job j ON j.id = l.id WHERE q.id = l.id
+  FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
 -- sqlite
 UPDATE queue SET started_at = :now,
        deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END
@@ -78,7 +78,7 @@ UPDATE queue SET started_at = :now,
 -- Which of the named leases are really the session's own, with their flags (2: cancel).
 -- postgres
 SELECT q.id, q.fence, q.session, q.flags
-  FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = i.id
+  FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
  WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session
 -- sqlite
 SELECT q.id, q.fence, q.session, q.flags
@@ -89,8 +89,10 @@ SELECT q.id, q.fence, q.session, q.flags
 -- The leases of sessions, but for those younger than :older_ms.
 -- index: queue_leased.
 -- postgres
-SELECT id, fence, session FROM queue
- WHERE place = 1 AND session = ANY(CAST(:sessions AS uuid[])) AND claimed_at <= :now - CAST(:older_ms AS bigint) * interval '1 millisecond'
+SELECT x.id, x.fence, x.session
+  FROM unnest(CAST(:sessions AS uuid[])) AS i (session) CROSS JOIN LATERAL (
+       SELECT q.id, q.fence, q.session, q.claimed_at FROM queue q WHERE q.place = 1 AND q.session = i.session OFFSET 0) x
+ WHERE x.claimed_at <= :now - CAST(:older_ms AS bigint) * interval '1 millisecond'
 -- sqlite
 SELECT id, fence, session FROM queue
  WHERE place = 1 AND session IN (SELECT value FROM json_each(:sessions)) AND claimed_at <= :now - :older_ms * 1000
@@ -111,11 +113,12 @@ UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND 
 -- Remove sessions that ended more than :keep_ms ago and hold nothing; those of bare callers as soon as they hold nothing.
 -- index: session_ended, queue_leased.  plan: counted, and not NOT EXISTS, which may become a join with all leases.
 -- postgres
-DELETE FROM session WHERE id IN (
+WITH old AS MATERIALIZED (
     SELECT s.id FROM session s
      WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond')
-       AND (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1) held) = 0 LIMIT :limit)
-RETURNING id
+       AND (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1) held) = 0 LIMIT :limit
+)
+DELETE FROM session USING old WHERE session.id = ANY(ARRAY[old.id]) RETURNING session.id
 -- sqlite
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session AS s

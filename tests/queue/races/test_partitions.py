@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
+from tests.clock import TestClock
+from tests.databases import connected
 from tests.queue.races.orders import Race
-from tests.queue.races.stage import Scene, Stage
+from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage
 from tests.queue.races.test_reports import good, say_it
-from windlass.db import Database
+from windlass.db import Database, open_database
 from windlass.db.partitions import drop_partitions, make_partitions
 from windlass.errors import WindlassError
 from windlass.job import State
 from windlass.queue import retention
+from windlass.queue.check import check
 from windlass.queue.report import Answer, Status
 
 MIDNIGHT_S = 12 * 3600
@@ -74,6 +76,41 @@ async def test_rel_x23_partitions_made_by_two(postgres_stage: Stage) -> None:
     await Race(prepare, make, make, judge).in_every_order(stage)
 
 
+async def test_rel_x23_opened_by_many(postgres_url: str, clock: TestClock) -> None:
+    """Servers that start at once on a database whose days have run out all start, and history can be written."""
+    clock.advance(days=30)
+
+    servers = await asyncio.gather(*(open_database(postgres_url, clock=clock) for _ in range(4)))
+
+    try:
+        assert [[]] * 4 == [await check(db) for db in servers]
+        assert [] == await make_partitions(servers[0])
+    finally:
+        for db in servers:
+            await db.close()
+
+
+async def test_rel_x23_opened_while_a_rival_has_the_lock(postgres_url: str, clock: TestClock) -> None:
+    """A server that starts while another is making the same days waits for it."""
+    clock.advance(days=30)
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        connected(postgres_url) as watcher,
+        connected(postgres_url) as rival,
+        rival.transaction(),
+    ):
+        await rival.execute("LOCK TABLE windlass.done IN SHARE UPDATE EXCLUSIVE MODE")
+        opening = asyncio.create_task(open_database(postgres_url, clock=clock))
+        while not await watcher.fetchval(WAITING):
+            pass
+    db = await opening
+
+    try:
+        assert [] == await check(db)
+    finally:
+        await db.close()
+
+
 async def test_rel_x23_partitions_dropped_beside_reports(postgres_stage: Stage) -> None:
     """Dropping old days takes none that is written to, and a report under way is not disturbed."""
     stage = postgres_stage
@@ -97,9 +134,8 @@ async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
     """Two servers that drop the same partitions at once both end well."""
     stage = postgres_stage
     stage.clock.advance(days=3)
-    before = stage.clock.now() - timedelta(days=1)
 
-    dropped = await asyncio.gather(*(drop_partitions(db, before=before) for db in stage.servers))
+    dropped = await asyncio.gather(*(drop_partitions(db, days=1) for db in stage.servers))
 
     assert {"done_20260101", "attempt_20260101", "event_20260101"} <= {name for names in dropped for name in names}
-    assert [] == await drop_partitions(stage.db, before=before)
+    assert [] == await drop_partitions(stage.db, days=1)

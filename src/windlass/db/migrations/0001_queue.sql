@@ -73,8 +73,7 @@ CREATE TABLE windlass.attempt (
 ) PARTITION BY RANGE (finished_at);
 
 CREATE TABLE windlass.event (
-    job_id uuid NOT NULL, happened_at timestamptz NOT NULL, kind text NOT NULL, actor text, reason text,
-    detail text
+    job_id uuid NOT NULL, happened_at timestamptz NOT NULL, kind text NOT NULL, actor text, reason text
 ) PARTITION BY RANGE (happened_at);
 
 CREATE TABLE windlass.session (
@@ -103,21 +102,23 @@ CREATE TABLE windlass.pulse (
 -- The claim's heads; heartbeat and rescue; limits; the deadlines duty. The fourth is the last: each costs every move.
 CREATE INDEX queue_ready ON windlass.queue (lane, rank, id) WHERE place = 0;
 CREATE INDEX queue_leased ON windlass.queue (session) WHERE place = 1;
-CREATE INDEX queue_running ON windlass.queue (lane) WHERE place = 1;
+CREATE INDEX queue_running ON windlass.queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON windlass.queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON windlass.timer (due_at, id);
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON windlass.session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON windlass.session (id) WHERE state <> 0;
-CREATE INDEX dedup_live ON windlass.dedup (job_id) WHERE expires_at IS NULL;
+CREATE INDEX dedup_job ON windlass.dedup (job_id);
 CREATE INDEX dedup_expiry ON windlass.dedup (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX done_id ON windlass.done (id);
 CREATE INDEX done_finished ON windlass.done (lane, finished_at);
 CREATE INDEX dead_finished ON windlass.dead (lane, finished_at);
 CREATE INDEX attempt_job ON windlass.attempt (job_id, fence);
+-- Ends of jobs retried by hand, for retention on SQLite: an attempt after which something follows pays nothing for it.
+CREATE INDEX attempt_ended ON windlass.attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON windlass.event (job_id);
 
--- History lies in day partitions, in UTC; the retention step makes them ahead and drops old ones.
+-- History lies in day partitions, in UTC; opening and the retention step make them ahead, the latter drops old ones.
 DO $$
 DECLARE day date; name text;
 BEGIN
@@ -132,7 +133,7 @@ END $$;
 
 INSERT INTO windlass.tenant (name, created_at) VALUES ('default', windlass.clock());
 
--- What people ask, by plain SQL. States are derived here and in job.py, and stored nowhere.
+-- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
@@ -147,12 +148,12 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, j.run_at AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
        0 AS held
-  FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = q.session;
+  FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = ANY(ARRAY[q.session]);
 
 CREATE VIEW windlass.jobs_timed (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
@@ -181,7 +182,7 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
        d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
        d.result, d.metrics, d.error_type, d.error, d.reason, 0
-  FROM windlass.done d JOIN windlass.lane l ON l.id = d.lane;
+  FROM windlass.done d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs_dead (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
@@ -195,7 +196,7 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
        d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
        d.result, d.metrics, d.error_type, d.error, d.reason, d.held
-  FROM windlass.dead d JOIN windlass.lane l ON l.id = d.lane;
+  FROM windlass.dead d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs AS
 SELECT * FROM windlass.jobs_queued
@@ -320,7 +321,7 @@ CREATE TABLE attempt (
 ) STRICT;
 
 CREATE TABLE event (
-    job_id TEXT NOT NULL, happened_at INTEGER NOT NULL, kind TEXT NOT NULL, actor TEXT, reason TEXT, detail TEXT
+    job_id TEXT NOT NULL, happened_at INTEGER NOT NULL, kind TEXT NOT NULL, actor TEXT, reason TEXT
 ) STRICT;
 
 CREATE TABLE session (
@@ -349,23 +350,25 @@ CREATE TABLE pulse (
 -- The claim's heads; heartbeat and rescue; limits; the deadlines duty. The fourth is the last: each costs every move.
 CREATE INDEX queue_ready ON queue (lane, rank, id) WHERE place = 0;
 CREATE INDEX queue_leased ON queue (session) WHERE place = 1;
-CREATE INDEX queue_running ON queue (lane) WHERE place = 1;
+CREATE INDEX queue_running ON queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON timer (due_at, id);
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON session (id) WHERE state <> 0;
-CREATE INDEX dedup_live ON dedup (job_id) WHERE expires_at IS NULL;
+CREATE INDEX dedup_job ON dedup (job_id);
 CREATE INDEX dedup_expiry ON dedup (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX done_id ON done (id);
 CREATE INDEX done_finished ON done (lane, finished_at);
 CREATE INDEX dead_finished ON dead (lane, finished_at);
 CREATE INDEX attempt_job ON attempt (job_id, fence);
+-- Ends of jobs retried by hand, for retention on SQLite: an attempt after which something follows pays nothing for it.
+CREATE INDEX attempt_ended ON attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON event (job_id);
 
 INSERT INTO tenant (name, created_at) VALUES ('default', 0);
 
--- What people ask, by plain SQL. States are derived here and in job.py, and stored nowhere.
+-- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
@@ -380,7 +383,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, j.run_at AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,
