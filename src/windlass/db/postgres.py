@@ -296,9 +296,12 @@ async def _fetch(connection: Any, query: Query, parameters: dict[str, Any]) -> l
 
 
 def _column(rows: list[tuple[Any, ...]], index: int) -> list[Any] | None:
-    """Return one array of a rows parameter; None where all is NULL: unnest fills up what is too short with NULL."""
+    """Return one array of a rows parameter; None where all is NULL: unnest fills up what is too short with NULL.
+
+    The first column is always sent, because it says how many rows there are.
+    """
     values = [row[index] for row in rows]
-    return values if values.count(None) < len(values) else None
+    return values if index == 0 or values.count(None) < len(values) else None
 
 
 async def _roll_back(connection: Any) -> None:
