@@ -314,7 +314,14 @@ async def _roll_back(connection: Any) -> None:
 
 @asynccontextmanager
 async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
-    connection = await _translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
+    try:
+        connection = await _translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
+    except Unavailable as error:
+        if isinstance(error.__cause__, TimeoutError) and pool.get_size() == pool.get_max_size():
+            raise Unavailable(
+                f"All {pool.get_max_size()} connections were in use for {CONNECT_TIMEOUT_S:g} s. Try again."
+            ) from error
+        raise
     try:
         yield connection
     finally:
@@ -343,6 +350,8 @@ async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **opti
             raise AlreadyExists(f"It is stored already: {error.detail}") from error
         # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except asyncpg.InsufficientResourcesError as error:
+        raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
     except _UNAVAILABLE as error:
         raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
 
