@@ -178,10 +178,13 @@ class SqliteDatabase:
         return self._tick()
 
     def _commit(self) -> None:
-        if self._now_us > self._ceiling_us and self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
-            self._ceiling_us = self._now_us + CEILING_STEP_US
-            self._writer.execute(f"UPDATE clock SET ceiling_us = max(ceiling_us, {self._ceiling_us})")
+        ceiling_us = self._ceiling_us
+        if self._now_us > ceiling_us and self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
+            ceiling_us = self._now_us + CEILING_STEP_US
+            self._writer.execute(f"UPDATE clock SET ceiling_us = max(ceiling_us, {ceiling_us})")
         self._writer.execute("COMMIT")
+        # Not before: a ceiling that was not committed, as on a full disk, protects nothing.
+        self._ceiling_us = ceiling_us
 
     def _write(self, query: Query, parameters: dict[str, Any]) -> list[Row]:
         now_us = self._begin()

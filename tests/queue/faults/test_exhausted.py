@@ -13,6 +13,7 @@ import pytest
 
 from tests.clock import TestClock
 from tests.databases import connected
+from tests.db.queries import now
 from tests.db.test_postgres import BACKENDS
 from tests.db.test_sqlite import path_of
 from tests.queue.races.conftest import staged
@@ -204,3 +205,19 @@ async def test_rel_x26_sqlite_disk_full_at_commit(whole_url: str, clock: TestClo
         assert job.id == (await steps.submit(job))[0].id
         assert Status.APPLIED is (await say_it(stage.db, scene.complete())).status
         await stage.sound()
+
+
+async def test_rel_x26_clock_after_a_full_disk(whole_url: str, clock: TestClock) -> None:
+    """A ceiling of the clock that did not get onto the disk does not count: the clock stays above all that did."""
+    async with staged(whole_url, clock) as stage:
+        scene = await stage.leased()
+        clock.advance(minutes=1)
+        with no_room(whole_url), pytest.raises(Unavailable):
+            await say_it(stage.db, scene.complete())
+        await say_it(stage.db, scene.complete())
+        finished_at = (await stage.get(scene.id)).finished_at
+
+    clock.advance(hours=-1)
+    async with staged(whole_url, clock) as later:
+        assert finished_at is not None
+        assert finished_at <= await now(later.db)
