@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -61,11 +61,11 @@ class Traffic:
             yield
             self._stopping = True
 
-    async def everybody(self, counter: Counter[str], more: int = 1) -> None:
-        """Wait until each task has counted so many more."""
-        wanted = {name: counter[name] + more for name in NAMES}
+    async def more(self, counter: Counter[str], count: int = 1, *, names: Sequence[str] = NAMES) -> None:
+        """Wait until each of the tasks has counted so many more."""
+        wanted = {name: counter[name] + count for name in names}
         async with self._changed:
-            await self._changed.wait_for(lambda: all(counter[name] >= wanted[name] for name in NAMES))
+            await self._changed.wait_for(lambda: all(counter[name] >= wanted[name] for name in names))
 
     async def _until_answered(self, name: str, call: Callable[[], Awaitable[T]]) -> tuple[T, int]:
         """Say a call again until it is answered; return the answer, and how often it failed before."""
