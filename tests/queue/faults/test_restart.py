@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from asyncpg import Pool
 
 from tests import cluster
 from tests.cluster import Cluster
@@ -170,6 +172,37 @@ async def test_rel_x25_backend_ended_in_a_statement(own_cluster: Cluster) -> Non
 
         await workers.register(db, session)
         assert [] == await violations(db)
+
+
+CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
+    "transaction": lambda db: workers.heartbeat(db, []),
+    "submit": lambda db: submit(db, Lanes(), [NewJob(id=Ids().new(), task="task")]),
+    "write": lambda db: workers.drain(db, tenant="default", worker="ann"),
+    "read": lambda db: check(db),
+    "hint": lambda db: db.notify("windlass_wake", ""),
+    "version": lambda db: db.version(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+async def test_rel_x25_connection_lost_when_taken(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Database], Awaitable[object]]
+) -> None:
+    """A connection that breaks between being taken from the pool and its first use is Unavailable, once."""
+    taken = Pool.acquire
+
+    async def broken(pool: Any, **options: Any) -> Any:
+        connection = await taken(pool, **options)
+        connection.terminate()
+        return connection
+
+    async with opened(postgres_url) as db:
+        with monkeypatch.context() as patched:
+            patched.setattr(Pool, "acquire", broken)
+            with pytest.raises(Unavailable):
+                await call(db)
+
+        await call(db)
 
 
 @ALL_SAYINGS
