@@ -238,12 +238,12 @@ class PostgresDatabase:
             raise CommitUnknown(f"The connection broke at COMMIT ({broken}); whether it was committed is not known.")
         for _ in range(STATUS_TRIES):
             status, era = await self._status(track["xid"])
-            if status == "aborted":
-                raise CommitAborted(f"The connection broke at COMMIT ({broken}); nothing was written.")
             if status == "committed":
                 if era == track["era"]:
                     return
                 raise CommitUnknown(f"The connection broke at COMMIT ({broken}), and the database may have restarted.")
+            if status == "aborted":
+                raise CommitAborted(f"The connection broke at COMMIT ({broken}); nothing was written.")
             await asyncio.sleep(STATUS_PAUSE_S)
         raise CommitUnknown(f"The connection broke at COMMIT ({broken}); the database does not say what became of it.")
 
