@@ -4,6 +4,7 @@
 `running` starts a keeper process (this file, run as a module), which makes the cluster and answers its URL.
 The keeper waits on a pipe that closes when the test run ends, however it ends: normally, by Ctrl-C, or killed.
 Then it stops the server and removes every file, so nothing is left behind by a run that could not clean up.
+A test with a cluster of its own may have the keeper stop the server in the midst, and start it again.
 
 PostgreSQL refuses to run as root. The keeper then runs it as another user, who must be able to reach the binaries;
 those of pip are copied beside the data when they lie below a folder that is closed to others.
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,21 @@ class Cluster:
 
     url: str
     folder: Path
+    keeper: subprocess.Popen[str]
+
+    def stop(self) -> None:
+        """Stop the server in immediate mode, as a crash does: it writes nothing more, and recovers when it starts."""
+        self._tell("stop")
+
+    def start(self) -> None:
+        """Start the server again, at the same port; it takes connections when this returns."""
+        self._tell("start")
+
+    def _tell(self, word: str) -> None:
+        assert self.keeper.stdin is not None
+        self.keeper.stdin.write(f"{word}\n")
+        self.keeper.stdin.flush()
+        _answer(self.keeper)
 
 
 def find() -> Binaries | None:
@@ -182,12 +198,19 @@ def running(binaries: Binaries, *, durable: bool = False) -> Iterator[Cluster]:
         start_new_session=True,  # Ctrl-C is for the test run, which then ends the keeper
     )
     with keeper:
-        assert keeper.stdin is not None
-        assert keeper.stdout is not None
-        answer = json.loads(keeper.stdout.readline() or '{"error": "its keeper died"}')
-        if "error" in answer:
-            raise ClusterFailed(f"PostgreSQL {binaries.version} ({binaries.origin}) did not start: {answer['error']}")
-        yield Cluster(answer["url"], Path(answer["folder"]))
+        try:
+            answer = _answer(keeper)
+        except ClusterFailed as failure:
+            raise ClusterFailed(f"PostgreSQL {binaries.version} ({binaries.origin}) did not start: {failure}") from None
+        yield Cluster(answer["url"], Path(answer["folder"]), keeper)
+
+
+def _answer(keeper: subprocess.Popen[str]) -> dict[str, str]:
+    assert keeper.stdout is not None
+    answer: dict[str, str] = json.loads(keeper.stdout.readline() or '{"error": "its keeper died"}')
+    if "error" in answer:
+        raise ClusterFailed(answer["error"])
+    return answer
 
 
 def keep(folder_of_binaries: Path, *, durable: bool) -> None:
@@ -203,16 +226,26 @@ def keep(folder_of_binaries: Path, *, durable: bool) -> None:
             binaries = reachable(folder_of_binaries, folder, account)
             initialise(binaries, folder, account)
             server, port = start(binaries, folder, account, durable=durable)
-            answer = {"url": f"postgresql://postgres@127.0.0.1:{port}/postgres", "folder": str(folder)}
+            say({"url": f"postgresql://postgres@127.0.0.1:{port}/postgres", "folder": str(folder)})
+            for line in sys.stdin:
+                if line.strip() == "stop":
+                    stop(server)
+                else:
+                    server, _ = start(binaries, folder, account, durable=durable, ports=[port] * 3)
+                say({})
         except (ClusterFailed, OSError) as failure:
-            answer = {"error": str(failure)}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-        sys.stdin.read()
+            say({"error": str(failure)})
+            sys.stdin.read()
     finally:
         if server is not None:
             stop(server)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(answer: dict[str, str]) -> None:
+    """Answer the test run."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 def open_folder(account: Account | None) -> str:
@@ -255,12 +288,12 @@ def initialise(binaries: Path, folder: Path, account: Account | None) -> None:
 
 
 def start(
-    binaries: Path, folder: Path, account: Account | None, *, durable: bool
+    binaries: Path, folder: Path, account: Account | None, *, durable: bool, ports: Iterable[int] | None = None
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the server and return it with its port, once it takes connections."""
+    """Start the server at the first of `ports` that it can have; return it with its port, once it takes connections."""
     log = folder / "log"
-    for _ in range(3):  # between finding a free port and using it another process may take it
-        port = free_port()
+    # Between finding a free port and using it another process may take it.
+    for port in ports or (free_port() for _ in range(3)):
         settings = SETTINGS | (DURABLE if durable else {}) | {"port": str(port), "unix_socket_directories": str(folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with log.open("ab") as output:

@@ -52,6 +52,11 @@ SELECT i.value AS id, t.value AS text, n.value AS number
   FROM json_each(:ids) AS i JOIN json_each(:texts) AS t ON t.key = i.key JOIN json_each(:numbers) AS n ON n.key = i.key
  ORDER BY i.key
 
+-- name: echo_rows
+-- Return rows as they were passed.
+-- both
+SELECT i.id, i.text, i.number FROM rows(:items, id uuid, text text, number bigint) AS i
+
 -- name: clock
 -- The database's clock.
 -- both

@@ -107,6 +107,26 @@ async def test_rows_of_any_number(db: Database, count: int) -> None:
     assert [*wanted, "last"] == await names(db)
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        [],
+        [(None, None, None)],
+        [(None, None, None)] * 3,
+        [(None, None, None), (ID, "x", 1)],
+        [(ID, None, None), (None, None, None)],
+        [(None, "x", None), (None, None, None), (None, "y", None)],
+        [(None, None, 1), (None, None, 2)],
+    ],
+    ids=str,
+)
+async def test_rows_of_nothing_are_rows(db: Database, items: list[tuple[Any, ...]]) -> None:
+    """As many rows arrive as were passed, also where a column, or every column, is NULL in all of them."""
+    rows = await db.fetch(SQL["echo_rows"], items=items)
+
+    assert items == [tuple(row.values()) for row in rows]
+
+
 async def test_rows_are_forgotten_after_a_rollback(db: Database) -> None:
     """What a call passed as rows is no part of a later call, whatever was rolled back in between."""
     await put(db, "first")

@@ -10,6 +10,7 @@ from typing import Literal
 
 REPOSITORY = Path(__file__).parent.parent.parent
 RACES = "tests/queue/races"
+FAULTS = "tests/queue/faults"
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _DIALECT = re.compile(r"^-- (postgres|sqlite|both)\b[^\n]*$", re.MULTILINE)
@@ -60,7 +61,16 @@ def both(step: str, query: str, old: str, new: str, *, sqlite: str | None = None
 
 def races(*tests: str) -> tuple[str, ...]:
     """Return tests of the races, by `file::test`, as pytest names them; `[*…]` is that test on both databases."""
-    named = (f"{RACES}/test_{test.replace('::', '.py::test_', 1)}" for test in tests)
+    return _tests(RACES, tests)
+
+
+def faults(*tests: str) -> tuple[str, ...]:
+    """Return tests of the faults, named as those of the races are."""
+    return _tests(FAULTS, tests)
+
+
+def _tests(folder: str, tests: tuple[str, ...]) -> tuple[str, ...]:
+    named = (f"{folder}/test_{test.replace('::', '.py::test_', 1)}" for test in tests)
     kinds = ("sqlite", "postgres")
     return tuple(test.replace("[*", f"[{kind}") for test in named for kind in (kinds if "[*" in test else kinds[:1]))
 

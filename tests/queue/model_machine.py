@@ -28,8 +28,8 @@ from windlass.queue.workers import Beat, Held
 
 OPEN = draws.QUEUES[:2]
 """The queues without limits."""
-LAST = START + timedelta(days=6)
-"""Day partitions are made for a week."""
+LAST = START + timedelta(days=5)
+"""Day partitions are made for a week, and the check wants two days of it ahead."""
 
 
 class StoreMachine(RuleBasedStateMachine):

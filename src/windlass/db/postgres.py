@@ -37,6 +37,11 @@ READ_SETTINGS = {"jit": "off", "statement_timeout": "60s", "default_transaction_
 CONNECT_TIMEOUT_S = 5.0
 STATUS_TRIES = 50
 STATUS_PAUSE_S = 0.1
+# What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
+# A checkpoint in the midst of an era begins another, which costs an answer only where a COMMIT broke meanwhile.
+_ERA = "left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT checkpoint_lsn FROM pg_control_checkpoint())"
+TRACK = f"SELECT pg_current_xact_id()::text AS xid, {_ERA} AS era"
+STATUS = f"SELECT pg_xact_status($1::text::xid8) AS status, {_ERA} AS era"
 
 _CONTENTION = (
     asyncpg.DeadlockDetectedError,
@@ -55,8 +60,14 @@ _UNAVAILABLE = (
     OSError,
     TimeoutError,
 )
-
-
+# After these the server may have done what it was asked, and nobody is left to say so.
+_BROKEN = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    OSError,
+)
 _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -89,8 +100,8 @@ class PostgresDatabase:
         """Return the database, having connected once; Unavailable or SetupError with the reason when that fails."""
         database = cls(dsn, clock, pooled)
         try:
-            database._hot = await _translated(_set_up(database._pool(connections, HOT_SETTINGS)))
-            database._read = await _translated(_set_up(database._pool(3, READ_SETTINGS)))
+            database._hot = await _translated(_set_up, database._pool(connections, HOT_SETTINGS))
+            database._read = await _translated(_set_up, database._pool(3, READ_SETTINGS))
         except BaseException:
             await database.close()
             raise
@@ -116,7 +127,14 @@ class PostgresDatabase:
             async with self._open(pool, settings, tracked=False) as statements:
                 return await statements.fetch(query, **parameters)
         async with _acquired(pool) as connection:
-            return await _fetch(connection, query, parameters)
+            try:
+                return await _fetch(connection, query, parameters)
+            except Unavailable as error:
+                if query.writes and isinstance(error.__cause__, _BROKEN):
+                    raise CommitUnknown(
+                        f"The connection broke ({error.__cause__}); whether it was committed is not known."
+                    ) from error
+                raise
 
     async def run(self, script: str) -> None:
         """Run a script in a transaction of its own."""
@@ -132,9 +150,9 @@ class PostgresDatabase:
 
     async def maintain(self, statement: str) -> None:
         """Run one statement on a connection of its own, without time limits."""
-        connection = await _translated(self._connect())
+        connection = await _translated(self._connect)
         try:
-            await _translated(connection.execute(statement))
+            await _translated(connection.execute, statement)
         except (asyncpg.UndefinedTableError, asyncpg.ObjectNotInPrerequisiteStateError) as error:
             raise Contention(f"A rival has done or is doing the same: {error}. Running it again is safe.") from error
         finally:
@@ -144,7 +162,7 @@ class PostgresDatabase:
         """Send a hint, on a writing connection and outside any transaction of a job."""
         assert self._hot is not None
         async with _acquired(self._hot) as connection:
-            await _translated(connection.execute("SELECT pg_notify($1, $2)", channel, payload))
+            await _translated(connection.execute, "SELECT pg_notify($1, $2)", channel, payload)
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
@@ -152,10 +170,10 @@ class PostgresDatabase:
         if self._pooled:
             yield _until_none(asyncio.Queue())
             return
-        connection = await _translated(self._connect())
+        connection = await _translated(self._connect)
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
-        await _translated(connection.add_listener(channel, lambda *message: hints.put_nowait(message[3])))
+        await _translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
         try:
             yield _until_none(hints)
         finally:
@@ -165,7 +183,7 @@ class PostgresDatabase:
         """Return for example `PostgreSQL 15.8`."""
         assert self._read is not None
         async with _acquired(self._read) as connection:
-            return "PostgreSQL " + str(await _translated(connection.fetchval("SHOW server_version"))).split()[0]
+            return "PostgreSQL " + str(await _translated(connection.fetchval, "SHOW server_version")).split()[0]
 
     async def close(self) -> None:
         """Close both pools."""
@@ -195,9 +213,9 @@ class PostgresDatabase:
         self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
     ) -> AsyncIterator[PostgresTransaction]:
         async with _acquired(pool) as connection:
-            await _translated(connection.execute(self._begin(settings)))
+            await _translated(connection.execute, self._begin(settings))
             try:
-                xid = await _translated(connection.fetchval("SELECT pg_current_xact_id()::text")) if tracked else None
+                track = await _translated(connection.fetchrow, TRACK) if tracked else None
                 yield PostgresTransaction(connection, self.capabilities.inside())
             except BaseException:
                 await _roll_back(connection)
@@ -205,30 +223,44 @@ class PostgresDatabase:
             try:
                 done = await connection.execute("COMMIT")
             except _UNAVAILABLE as broken:
-                await self._resolve(xid, broken)
+                await self._resolve(track, broken)
             else:
                 if done != "COMMIT":  # PostgreSQL answers ROLLBACK, without an error, when a statement had failed
                     raise CommitAborted("A statement of the transaction had failed, so nothing was written.")
 
-    async def _resolve(self, xid: str | None, broken: BaseException) -> None:
-        """Return if transaction `xid` did commit after all; raise CommitAborted or CommitUnknown if not."""
-        if xid is None:
+    async def _resolve(self, track: Row | None, broken: BaseException) -> None:
+        """Return if the tracked transaction did commit after all; raise CommitAborted or CommitUnknown if not.
+
+        A server that recovers from a crash gives the numbers of transactions it has no trace of to others.
+        So "aborted" always holds, and "committed" only in the era in which the transaction had its number.
+        """
+        if track is None:
             raise CommitUnknown(f"The connection broke at COMMIT ({broken}); whether it was committed is not known.")
         for _ in range(STATUS_TRIES):
-            try:
-                connection = await self._connect()
-                try:
-                    status = await connection.fetchval("SELECT pg_xact_status($1::text::xid8)", xid)
-                finally:
-                    await connection.close()
-            except _UNAVAILABLE:
-                status = None
+            status, era = await self._status(track["xid"])
             if status == "committed":
-                return
+                if era == track["era"]:
+                    return
+                raise CommitUnknown(f"The connection broke at COMMIT ({broken}), and the database may have restarted.")
             if status == "aborted":
                 raise CommitAborted(f"The connection broke at COMMIT ({broken}); nothing was written.")
             await asyncio.sleep(STATUS_PAUSE_S)
         raise CommitUnknown(f"The connection broke at COMMIT ({broken}); the database does not say what became of it.")
+
+    async def _status(self, xid: str) -> tuple[str | None, str | None]:
+        """Return what the database says of a transaction, and in which era; None for what it does not say."""
+        try:
+            connection = await self._connect()
+            try:
+                row = await connection.fetchrow(STATUS, xid)
+            finally:
+                await connection.close()
+        except asyncpg.InvalidParameterValueError:  # "in the future": the server crashed and never saw it
+            return "aborted", None
+        except _UNAVAILABLE:
+            return None, None
+        assert row is not None
+        return row["status"], row["era"]
 
 
 class PostgresTransaction:
@@ -246,7 +278,7 @@ class PostgresTransaction:
 
     async def run(self, script: str) -> None:
         """Run a script of statements without parameters."""
-        await _translated(_late(self._connection.execute, script))
+        await _translated(self._connection.execute, script)
 
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
@@ -259,14 +291,17 @@ async def _fetch(connection: Any, query: Query, parameters: dict[str, Any]) -> l
     if parameters.keys() != query.parameters:
         raise TypeError(f"{query.name} takes {sorted(query.parameters)}, got {sorted(parameters)}")
     values = [parameters[name] if column is None else _column(parameters[name], column) for name, column in slots]
-    rows: list[Row] = await _translated(_late(connection.fetch, text, *values))
+    rows: list[Row] = await _translated(connection.fetch, text, *values)
     return rows
 
 
 def _column(rows: list[tuple[Any, ...]], index: int) -> list[Any] | None:
-    """Return one array of a rows parameter; None where all is NULL: unnest fills up what is too short with NULL."""
+    """Return one array of a rows parameter; None where all is NULL: unnest fills up what is too short with NULL.
+
+    The first column is always sent, because it says how many rows there are.
+    """
     values = [row[index] for row in rows]
-    return values if values.count(None) < len(values) else None
+    return values if index == 0 or values.count(None) < len(values) else None
 
 
 async def _roll_back(connection: Any) -> None:
@@ -279,16 +314,18 @@ async def _roll_back(connection: Any) -> None:
 
 @asynccontextmanager
 async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
-    connection = await _translated(pool.acquire(timeout=CONNECT_TIMEOUT_S))
+    try:
+        connection = await _translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
+    except Unavailable as error:
+        if isinstance(error.__cause__, TimeoutError) and pool.get_size() == pool.get_max_size():
+            raise Unavailable(
+                f"All {pool.get_max_size()} connections were in use for {CONNECT_TIMEOUT_S:g} s. Try again."
+            ) from error
+        raise
     try:
         yield connection
     finally:
         await pool.release(connection)
-
-
-async def _late(call: Callable[..., Awaitable[T]], *arguments: Any) -> T:
-    """Await `call`, called late: on a connection that broke before, the call itself raises."""
-    return await call(*arguments)
 
 
 async def _set_up(call: Awaitable[T]) -> T:
@@ -299,10 +336,13 @@ async def _set_up(call: Awaitable[T]) -> T:
         raise SetupError(f"Cannot open the database: {error}. Check its URL (--database).") from error
 
 
-async def _translated(call: Awaitable[T]) -> T:
-    """Await `call`; turn the driver's errors into ours, so that callers can tell what is safe to run again."""
+async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
+    """Call and await `call`; turn the driver's errors into ours, so that callers can tell what is safe to run again.
+
+    Called here and not before: on a connection that broke meanwhile the call itself raises.
+    """
     try:
-        return await call
+        return await call(*arguments, **options)
     except _CONTENTION as error:
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
     except asyncpg.UniqueViolationError as error:
@@ -310,6 +350,8 @@ async def _translated(call: Awaitable[T]) -> T:
             raise AlreadyExists(f"It is stored already: {error.detail}") from error
         # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except asyncpg.InsufficientResourcesError as error:
+        raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
     except _UNAVAILABLE as error:
         raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
 

@@ -36,6 +36,11 @@ CHECKPOINT_PAGES = 8000
 CEILING_STEP_US = 1_000_000
 """How far ahead the clock's ceiling is written, so that only one transaction a second pays for it."""
 
+_PRIMARY = 0xFF
+"""The bits of an error code that name the condition; those above say where it was met."""
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_UNAVAILABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
 
 class SqliteDatabase:
     """One file: a writer thread and a few reader threads."""
@@ -175,10 +180,13 @@ class SqliteDatabase:
         return self._tick()
 
     def _commit(self) -> None:
-        if self._now_us > self._ceiling_us and self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
-            self._ceiling_us = self._now_us + CEILING_STEP_US
-            self._writer.execute(f"UPDATE clock SET ceiling_us = max(ceiling_us, {self._ceiling_us})")
+        ceiling_us = self._ceiling_us
+        if self._now_us > ceiling_us and self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
+            ceiling_us = self._now_us + CEILING_STEP_US
+            self._writer.execute(f"UPDATE clock SET ceiling_us = max(ceiling_us, {ceiling_us})")
         self._writer.execute("COMMIT")
+        # Not before: a ceiling that was not committed, as on a full disk, protects nothing.
+        self._ceiling_us = ceiling_us
 
     def _write(self, query: Query, parameters: dict[str, Any]) -> list[Row]:
         now_us = self._begin()
@@ -233,10 +241,11 @@ async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     try:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
     except sqlite3.OperationalError as error:
-        if "locked" in str(error) or "busy" in str(error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+        if code in _BUSY:
             raise Contention(f"The SQLite file is busy: {error}. Running it again is safe.") from error
-        if any(word in str(error) for word in ("disk", "full", "readonly")):
-            raise Unavailable(f"The SQLite file cannot be written: {error}.") from error
+        if code in _UNAVAILABLE:
+            raise Unavailable(f"The SQLite file cannot be written: {error}. Try again when it can.") from error
         raise
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE):

@@ -203,6 +203,11 @@ async def put_off(stage: Stage, db: Database, scene: Scene) -> object:
     return await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, run_at=at, priority=3)
 
 
+async def prefer(stage: Stage, db: Database, scene: Scene) -> object:
+    """Give a waiting job another priority; its time stays."""
+    return await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, priority=3)
+
+
 async def configure(_: Stage, db: Database, scene: Scene) -> object:
     """Set a limit on the queue."""
     await lanes.configure(db, LaneName("default", scene.queue), max_running=5)
@@ -283,6 +288,7 @@ STEPS = {
         leased, lambda _, db, scene: control.cancel(db, scene.ids, tenant="default", actor=ME), State.CANCELLING
     ),
     "change": Step(ready, put_off, State.SCHEDULED),
+    "change_priority": Step(ready, prefer, State.QUEUED),
     "refuse_change": Step(leased, refuse_change, State.ASSIGNED),
     "change_timer": Step(due, put_off, State.SCHEDULED),
     "pause": Step(ready, pause_and_resume, State.QUEUED),

@@ -28,7 +28,7 @@ from windlass.queue.submit import Submitted, submit, submit_requests
 
 
 @asynccontextmanager
-async def proxied(url: str, clock: TestClock) -> AsyncIterator[tuple[CuttingProxy, Database]]:
+async def proxied(url: str, clock: TestClock | None) -> AsyncIterator[tuple[CuttingProxy, Database]]:
     """Open the database at `url` behind a proxy that can cut it off at its COMMIT."""
     parts = urlsplit(url)
     async with CuttingProxy(parts.hostname or "", parts.port or 5432) as proxy:
