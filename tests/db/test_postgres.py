@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import urlsplit
+from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -319,3 +321,20 @@ async def test_behind_a_transaction_pooler(postgres_url: str, clock: TestClock) 
 
 
 _ID = "019b7680-1234-7abc-8def-0123456789ab"
+
+
+async def test_a_user_who_may_not_make_days_is_told(fresh_postgres_url: str) -> None:
+    """A server whose user may write rows but make no tables says so, with what to do."""
+    name = f"windlass_guest_{secrets.token_hex(4)}"
+    parts = urlsplit(fresh_postgres_url)
+    guest = urlunsplit(parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port or 5432}"))
+    async with connected(fresh_postgres_url) as connection:
+        await connection.execute(
+            f"CREATE ROLE {name} LOGIN; GRANT USAGE ON SCHEMA windlass TO {name};"
+            f"GRANT ALL ON ALL TABLES IN SCHEMA windlass TO {name}"
+        )
+        try:
+            with pytest.raises(SetupError, match=r"may not do this.*Grant it"):
+                await open_database(guest, clock=TestClock(datetime.now(UTC) + timedelta(days=30)))
+        finally:
+            await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")

@@ -135,6 +135,24 @@ MUTANTS = (
         "K21: an old call does not lease the next attempt",
     ),
     Mutant(
+        "claimed-before-it-was-created",
+        (sql("claim", "claim", "greatest(:now, j.created_at)", ":now", "postgres"),),
+        races("claims::rel_i20_nothing_ends_before_it_began[rescue]"),
+        "I20: created, then claimed, also by a transaction that began before",
+    ),
+    Mutant(
+        "lost-before-it-was-claimed",
+        (sql("moves", "record_attempts", "END, greatest(:now, i.claimed_at),", "END, :now,", "postgres"),),
+        races("claims::rel_i20_nothing_ends_before_it_began[rescue]"),
+        "I20: claimed, then ended, also by a transaction that began before",
+    ),
+    Mutant(
+        "expired-before-it-was-created",
+        (sql("deadlines", "expire", "greatest(:now, j.created_at)", ":now", "postgres"),),
+        races("claims::rel_i20_nothing_ends_before_it_began[expire]"),
+        "I20: created, then ended, also by a transaction that began before",
+    ),
+    Mutant(
         "claim-below-the-hint",
         (sql("claim", "claim", "AND q.rank >= w.hint", "", "postgres"),),
         races("claims::rel_x20_slow_enqueue_below_the_hint"),

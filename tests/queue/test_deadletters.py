@@ -114,6 +114,17 @@ async def test_cancelled_and_expired_jobs_run_again(steps: Steps, end: str) -> N
     assert end.split()[0] == (await steps.attempts(job_id))[0].outcome.name.lower()
 
 
+async def test_a_job_cancelled_before_its_time_runs_now_when_retried(steps: Steps) -> None:
+    """X6: a retry is for now, also of a job that was meant for later; nothing tells of that later time any more."""
+    job_id = await steps.submit_one(delay_ms=3_600_000)
+    await steps.cancel(job_id)
+
+    await retried(steps, job_id)
+
+    job = await steps.get(job_id)
+    assert (State.QUEUED, steps.clock.now()) == (job.state, job.next_run_at)
+
+
 async def test_a_job_may_be_retried_many_times(steps: Steps) -> None:
     """X6: each retry is one more run; every end is kept."""
     worker = await steps.worker()

@@ -256,6 +256,18 @@ async def test_a_key_names_the_job_also_after_its_end(steps: Steps) -> None:
     assert (job.id, State.SUCCEEDED, True) == (second.id, second.state, second.duplicate)
 
 
+@pytest.mark.parametrize("key", ["idempotency_key", "unique_key"])
+async def test_the_same_job_said_again_is_the_same_job(steps: Steps, key: str) -> None:
+    """S6, I1: a caller that does not know what became of its request says it again, with the id it had given."""
+    job = steps.job(**{key: "k"})
+    [first] = await steps.submit(job)
+
+    [again] = await steps.submit(job)
+
+    assert (first.id, first.state, True) == (again.id, again.state, again.duplicate)
+    assert 1 == len((await steps.dump(["job"]))["job"])
+
+
 async def test_a_key_is_free_again_after_its_window(steps: Steps) -> None:
     """S6: the window is 24 hours unless asked otherwise; after it the same key makes a new job."""
     day = steps.job(idempotency_key="a")

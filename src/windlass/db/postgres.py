@@ -350,6 +350,8 @@ async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **opti
             raise AlreadyExists(f"It is stored already: {error.detail}") from error
         # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise SetupError(f"The database user may not do this: {error}. Grant it, or use the schema's owner.") from error
     except asyncpg.InsufficientResourcesError as error:
         raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
     except _UNAVAILABLE as error:

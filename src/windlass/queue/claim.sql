@@ -3,6 +3,7 @@
 -- guard: place; the lane is not paused, nor limited unless :limited; the session lives, is not draining, and is of the lane's tenant.
 -- wants: lane, how many of it, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
+-- A job may have been submitted after this transaction began: it is not claimed before it was created.
 -- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
 WITH head AS MATERIALIZED (
@@ -27,19 +28,16 @@ slot AS MATERIALIZED (
     SELECT p.id, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session,
            p.tenant
       FROM pick p
-),
-u AS (
-    UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
-                       claimed_at = :now, started_at = NULL, deadline_at = NULL
-      FROM slot CROSS JOIN LATERAL (
-           SELECT s.id FROM session s
-            WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
-     WHERE q.id = ANY(ARRAY[slot.id]) AND q.place + 0 = 0
-    RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, q.claimed_at
 )
-SELECT u.id, u.lane, u.rank, u.attempt, u.fence, u.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, u.claimed_at, j.schedule_id, j.flow_id, j.parent_id
-  FROM u JOIN job j ON j.id = ANY(ARRAY[u.id])
+UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
+                   claimed_at = greatest(:now, j.created_at), started_at = NULL, deadline_at = NULL
+  FROM slot CROSS JOIN LATERAL (
+       SELECT s.id FROM session s
+        WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
+  JOIN job j ON j.id = ANY(ARRAY[slot.id])
+ WHERE q.id = ANY(ARRAY[slot.id]) AND q.place + 0 = 0
+RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
+          j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
 -- sqlite   (the one writer takes the place of SKIP LOCKED; heads are read lane by lane, never the whole backlog)
 CREATE TEMP TABLE IF NOT EXISTS claim_slot (session);
 CREATE TEMP TABLE IF NOT EXISTS claim_pick (id, session);

@@ -26,7 +26,8 @@ k AS MATERIALIZED (
 ),
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.', :now FROM j
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.',
+       greatest(:now, j.created_at) FROM j
 RETURNING id
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS expire_pick (id);

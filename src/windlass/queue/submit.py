@@ -165,9 +165,10 @@ async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJo
         for index, job in enumerate(request)
         if job.idempotency_key is not None
     ]
-    holders = await _take(transaction, [_idempotency_row(job) for _, _, job in keyed])
+    holders, won = await _take(transaction, [_idempotency_row(job) for _, _, job in keyed])
     for number, index, job in keyed:
-        winner, content_hash = holders[_idempotency_row(job)[:2]]
+        name = _idempotency_row(job)[:2]
+        winner, content_hash = holders[name]
         if content_hash != job.content_hash:
             owner = owners.get(winner, number)
             if owner != number and (owner in refused or owner in undecided):
@@ -176,16 +177,17 @@ async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJo
                 continue
             problem = f"{job.idempotency_key!r} was used before for job {winner} with other content. Use another key."
             refused.setdefault(number, KeyReused("idempotency_key", problem, index=index))
-        elif winner != job.id:
+        elif winner != job.id or name not in won:
+            # Also the same job said again, with the id it was stored under.
             named[job.id] = winner
     if refused:
         raise _Refusals(refused)
     unique = [
         job for request in requests.values() for job in request if job.unique_key is not None and job.id not in named
     ]
-    holders = await _take(transaction, [_unique_row(job) for job in unique])
-    winners = [(job, holders[_unique_row(job)[:2]][0]) for job in unique]
-    lost = [(job, winner) for job, winner in winners if winner != job.id]
+    holders, won = await _take(transaction, [_unique_row(job) for job in unique])
+    names = [(job, _unique_row(job)[:2]) for job in unique]
+    lost = [(job, holders[name][0]) for job, name in names if name not in won or holders[name][0] != job.id]
     # The idempotency key such a job has just won must name the job that it is answered with.
     moved = [(*_idempotency_row(job)[:2], winner) for job, winner in lost if job.idempotency_key is not None]
     if moved:
@@ -197,14 +199,15 @@ async def _take_keys(transaction: Statements, requests: dict[int, Sequence[NewJo
 
 async def _take(
     transaction: Statements, keys: list[tuple[str, str, UUID, str, int | None]]
-) -> dict[tuple[str, str], tuple[UUID, str]]:
-    """Take free keys; return who has each now: (job id, content hash)."""
+) -> tuple[dict[tuple[str, str], tuple[UUID, str]], set[tuple[str, str]]]:
+    """Take free keys; return who has each now: (job id, content hash), and those that were taken just now."""
     if not keys:
-        return {}
+        return {}, set()
     # The first of several in one batch takes it. Sorted, so that rival batches wait and do not deadlock.
     first = {key[:2]: key for key in reversed(keys)}
-    won = await transaction.fetch(SQL.take_keys, keys=[first[name] for name in sorted(first)])
-    holders = {(row["scope"], row["key"]): first[row["scope"], row["key"]][2:4] for row in won}
+    rows = await transaction.fetch(SQL.take_keys, keys=[first[name] for name in sorted(first)])
+    won = {(row["scope"], row["key"]) for row in rows}
+    holders = {name: first[name][2:4] for name in won}
     taken = sorted(first.keys() - holders.keys())
     if taken:
         # In the next statement: the first one's snapshot may be older than the winner's commit.
@@ -212,7 +215,7 @@ async def _take(
             holders[row["scope"], row["key"]] = (row["job_id"], row["content_hash"])
         if len(holders) < len(first):
             raise _WinnerGone
-    return holders
+    return holders, won
 
 
 def _idempotency_row(job: NewJob) -> tuple[str, str, UUID, str, int | None]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
-from uuid import UUID
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -14,14 +14,18 @@ from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good
-from windlass.db import Database
+from windlass.db import Database, open_database
 from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
+from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import claim as claims
-from windlass.queue import control, deadlines, timers
-from windlass.queue.claim import Claimed
+from windlass.queue import control, deadlines, moves, timers, workers
+from windlass.queue.check import check
+from windlass.queue.claim import Claimed, Group, Want
 from windlass.queue.control import Actor, Cancelled
 from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.moves import LeaseName
+from windlass.queue.newjob import NewJob
 from windlass.queue.report import report
 from windlass.queue.retry import PRESETS
 from windlass.queue.submit import submit
@@ -345,3 +349,33 @@ async def test_rel_x24_claim_beside_vacuum(postgres_stage: Stage) -> None:
     point.release()
 
     assert 2 == len([*got, *await held])
+
+
+@pytest.mark.parametrize("end", ["rescue", "expire"])
+async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end: str) -> None:
+    """I20: a transaction that began before a job was made, or claimed, and sees it, gives it no earlier time."""
+    db = await open_database(fresh_postgres_url)
+    lanes, ids, session = Lanes(), Ids(), uuid4()
+    await workers.register(db, workers.NewSession(id=session, worker="w"))
+    late = datetime.now(UTC) if end == "expire" else None
+    async with db.transaction() as early:
+        await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default")
+        [job] = await submit(db, lanes, [NewJob(id=ids.new(), task="t", start_by=late)])
+        served = await lanes.serving(db, "default", ["default"], tasks=None, labels=[])
+        asked = [Group([Want(lane.id) for lane in served], [session])]
+        if end == "expire":
+            assert [job.id] == await deadlines.expire(early)
+        else:
+            assert [job.id] == [lease.id for lease in await claims.claim(early, asked)]
+    found = await check(db)
+    if end == "rescue":
+        async with db.transaction() as early:
+            await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default")
+            await submit(db, lanes, [NewJob(id=ids.new(), task="t")])
+            [lease] = await claims.claim(db, asked)
+            [locked] = await moves.lock(early, [LeaseName(lease.id, lease.fence)])
+            await moves.apply(early, [moves.lose(locked, chance=0.0)])
+        found += await check(db)
+    await db.close()
+
+    assert [] == found
