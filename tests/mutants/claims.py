@@ -149,7 +149,7 @@ MUTANTS = (
     Mutant(
         "lane-paused-without-lock",
         (sql("control", "lock_tenant_row", "FOR UPDATE", "", "postgres"),),
-        races("claims::rel_x6_new_lane_beside_pause"),
+        races("claims::rel_x6_new_lane_inside_pause"),
         "rule 5: pausing meets making a lane on the tenant's row",
         only="postgres",
     ),

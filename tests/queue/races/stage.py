@@ -36,9 +36,11 @@ NEVER_MS = 10**12
 PATIENCE_S = 20
 """Nothing here takes nearly as long; past it a race hangs."""
 
+# Only whom somebody blocks who does nothing himself: a wait that ends by itself, as for a page to be added, is no wait.
 WAITING = """
-SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid() AND wait_event_type = 'Lock'
+SELECT count(*) FROM pg_stat_activity w
+ WHERE w.datname = current_database() AND w.backend_type = 'client backend' AND w.wait_event_type = 'Lock'
+   AND EXISTS (SELECT 1 FROM pg_stat_activity b WHERE b.pid = ANY(pg_blocking_pids(w.pid)) AND b.state LIKE 'idle%')
 """
 
 LOOK = parse(
@@ -212,7 +214,7 @@ class Stage:
         assert [] == await check(self.db)
 
     async def waiting(self) -> int:
-        """Return how many connections wait for a lock, on PostgreSQL."""
+        """Return how many connections wait for a lock of one that is held at a mark, on PostgreSQL."""
         assert self._watcher is not None
         return int(await self._watcher.fetchval(WAITING))
 
