@@ -231,7 +231,7 @@ def ascending(node: Node) -> bool:
     if kind == "Nested Loop":
         return ascending(node["Plans"][0])
     if kind == "Hash Join":
-        return ascending(node["Plans"][0]) and node["Plans"][1]["Hash Batches"] == 1
+        return ascending(node["Plans"][0]) and node["Plans"][1].get("Hash Batches", 1) == 1
     if kind == "Merge Join":
         return bool(re.fullmatch(r"\((i|queue)\.id = (i|queue)\.id\)", node["Merge Cond"]))
     return (kind, node.get("CTE Name", node.get("Index Name"))) in {("CTE Scan", "i"), ("Index Scan", "queue_pkey")}
