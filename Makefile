@@ -40,5 +40,5 @@ bench: $(STAMP) ## measure the store beside the raw drivers
 mutants: $(STAMP) ## remove each guard in turn and see its test fail
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-soak-store: $(STAMP) ## the long profile of the store's model test
-	WINDLASS_HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/queue/test_model.py $(ARGS)
+soak-store: $(STAMP) ## the long profile of the store's model tests
+	WINDLASS_HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/queue/test_model.py tests/queue/test_model_open.py $(ARGS)

@@ -224,7 +224,7 @@ MUTANTS = (
                 "if not tenant:",
             ),
         ),
-        races("claims::rel_x6_new_lane_beside_pause"),
+        races("claims::rel_x6_new_lane_inside_pause"),
         "rule 5: pausing meets making a lane on the tenant's row",
         only="postgres",
     ),

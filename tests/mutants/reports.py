@@ -51,6 +51,8 @@ def unnamed(query: str, named: str, old: str) -> Mutant:
     )
 
 
+SMALL_TABLES = "tests/queue/test_plans.py::test_completing_locks_by_ascending_id_in_small_tables"
+
 MUTANTS = (
     Mutant(
         "complete-with-any-fence",
@@ -99,6 +101,26 @@ MUTANTS = (
         (sql("report", "complete", "ORDER BY r.id", "ORDER BY r.id DESC", "postgres"),),
         races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[complete]"),
         "rule 6: one lock order",
+    ),
+    Mutant(
+        "complete-locks-as-it-is-told",
+        (sql("report", "complete", "ORDER BY r.id", "", "postgres"),),
+        races("deadlocks::rel_x22_overlapping_completions[statement]"),
+        "rule 6: one lock order, whoever calls",
+    ),
+    Mutant(
+        "complete-expects-many",
+        (sql("report", "complete", "WHERE r.fence BETWEEN 1 AND 2147483647", "", "postgres"),),
+        (f"{SMALL_TABLES}[1-100-analysed]",),
+        "rule 6: the lock order is that of the plan, so there is one plan",
+        only="postgres",
+    ),
+    Mutant(
+        "complete-reads-all-leases",
+        (sql("report", "complete", "queue.place + 0 = 1", "queue.place = 1", "postgres"),),
+        (f"{SMALL_TABLES}[0-0-analysed]",),
+        "rule 6: the lock order is that of the plan, so there is one plan",
+        only="postgres",
     ),
     Mutant(
         "leases-not-locked",

@@ -55,9 +55,48 @@ MUTANTS = (
     ),
     Mutant(
         "pulse-without-gap",
-        both("rescue", "beat_pulse", "THEN :now ELSE p.unbroken_at END", "THEN p.unbroken_at ELSE p.unbroken_at END"),
+        (
+            sql(
+                "rescue",
+                "beat_pulse",
+                "p.unbroken_at ELSE :now END",
+                "p.unbroken_at ELSE p.unbroken_at END",
+                "postgres",
+            ),
+            sql("rescue", "beat_pulse", "THEN :now ELSE", "THEN p.unbroken_at ELSE", "sqlite"),
+        ),
         races("sessions::rel_k9_our_own_silence_is_not_the_workers_fault"),
         "rule 14: a gap between pulses begins a quiet period",
+    ),
+    Mutant(
+        "pulse-ahead-of-the-clock",
+        (
+            sql(
+                "rescue",
+                "beat_pulse",
+                "AND :now + CAST(:gap_ms AS bigint) * interval '1 millisecond' THEN p.unbroken_at",
+                "AND 'infinity' THEN p.unbroken_at",
+                "postgres",
+            ),
+        ),
+        races("clock_back::rel_e3_a_worker_that_dies_after_an_hour_back"),
+        "rule 14: a clock that went back begins a quiet period",
+        only="postgres",
+    ),
+    Mutant(
+        "pulse-left-ahead-of-the-clock",
+        (
+            sql(
+                "rescue",
+                "beat_pulse",
+                "THEN :now ELSE greatest(p.beat_at, :now) END",
+                "THEN p.beat_at ELSE :now END",
+                "postgres",
+            ),
+        ),
+        races("clock_back::rel_e3_an_hour_back_and_forth"),
+        "rule 14: a pulse of the future is none",
+        only="postgres",
     ),
     Mutant(
         "rescue-of-the-living",

@@ -11,7 +11,7 @@ SELECT max_running, rate_per_s, burst, max(coalesce(tat_at, :now) - :now, 0) / 1
 -- How many jobs of a queue, over all its lanes, are leased. Read after the lock, or two claimers would both see room.
 -- index: queue_running.
 -- postgres
-SELECT coalesce(sum(x.leased), 0) AS running FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue
+SELECT CAST(coalesce(sum(x.leased), 0) AS bigint) AS running FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue
  CROSS JOIN LATERAL (SELECT count(*) AS leased FROM queue q WHERE q.lane = l.id AND q.lane > 0 AND q.place = 1) x WHERE o.id = :queue
 -- sqlite
 SELECT count(*) AS running FROM lane AS o CROSS JOIN lane AS l ON l.tenant = o.tenant AND l.queue = o.queue

@@ -1,9 +1,11 @@
 -- name: beat_pulse
--- Say that rescue is awake; after a gap longer than :gap_ms its waking time begins anew.
+-- Say that rescue is awake; after a gap longer than :gap_ms, or when the clock went back as far, its waking time begins anew.
 -- postgres
 INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('rescue', :now, :now)
-ON CONFLICT (name) DO UPDATE SET beat_at = greatest(p.beat_at, excluded.beat_at),
-   unbroken_at = CASE WHEN p.beat_at < :now - CAST(:gap_ms AS bigint) * interval '1 millisecond' THEN :now ELSE p.unbroken_at END
+ON CONFLICT (name) DO UPDATE SET
+   beat_at = CASE WHEN p.beat_at > :now + CAST(:gap_ms AS bigint) * interval '1 millisecond' THEN :now ELSE greatest(p.beat_at, :now) END,
+   unbroken_at = CASE WHEN p.beat_at BETWEEN :now - CAST(:gap_ms AS bigint) * interval '1 millisecond'
+                                         AND :now + CAST(:gap_ms AS bigint) * interval '1 millisecond' THEN p.unbroken_at ELSE :now END
 -- sqlite
 INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('rescue', :now, :now)
 ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at),

@@ -3,6 +3,8 @@
 The first step is held at each of its marks in turn (pausing.py): before each query and before each commit. There the
 second runs to its end, or until it waits for a lock that the first has. Then the first goes on. The last order is the
 first step whole and then the second; afterwards the two change roles.
+
+A step of several transactions has orders beyond these: both are under way, each held once. `crossed` plays one of them.
 """
 
 from __future__ import annotations
@@ -46,6 +48,30 @@ class Race(Generic[S, L, R]):
                 number += 1
             played += number
         return played
+
+    async def crossed(self, stage: Stage, *, left: int, right: str) -> None:
+        """Stop the left step after `left` commits, then the right one before `right`; end the left, then the right.
+
+        The left one ends, or waits for what the right one has until that ends.
+        """
+        scene = await self.prepare()
+        one, other = Pausing(stage.servers[0]), Pausing(stage.servers[-1])
+        first_point, second_point = one.hold_after_commits(left), other.hold_before(right)
+        first = asyncio.ensure_future(self.left(one, scene))
+        async with asyncio.timeout(PATIENCE_S):
+            await first_point.reached.wait()
+            second = asyncio.ensure_future(self.right(other, scene))
+            await second_point.reached.wait()
+            first_point.release()
+            await stage.until_parked(first, other, one)
+            second_point.release()
+            of_left, of_right = await first, await second
+        try:
+            await self.judge(scene, of_left, of_right)
+            await stage.sound()
+        except AssertionError as wrong:
+            wrong.add_note(f"left held after {left} commits: {one.trail}; right held before {right}: {other.trail}")
+            raise
 
     async def _play(self, stage: Stage, *, left_first: bool, number: int) -> bool:
         """Play one order: the first step is held at its mark `number`; return whether it has such a mark."""

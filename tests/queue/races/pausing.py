@@ -8,7 +8,7 @@ transaction it is, so that it can be held with its locks taken and not yet commi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -49,27 +49,31 @@ class Pausing:
         self.inside = False
         """Whether it has a transaction open."""
         self._instead = instead or {}
-        self._holds: list[tuple[Point, int | None, str | None]] = []
+        self._holds: list[tuple[Point, Callable[[int, str], bool]]] = []
 
     def hold_at(self, number: int) -> Point:
         """Wait at the mark with this number, counted from 0."""
-        return self._hold(number, None)
+        return self._hold(lambda at, _: at == number)
 
     def hold_before(self, name: str) -> Point:
         """Wait before the next query of this name, or the next `commit`."""
-        return self._hold(None, name)
+        return self._hold(lambda _, passing: passing == name)
 
-    def _hold(self, number: int | None, name: str | None) -> Point:
+    def hold_after_commits(self, count: int) -> Point:
+        """Wait at the first mark after so many commits."""
+        return self._hold(lambda at, _: self.trail[:at].count(COMMIT) == count)
+
+    def _hold(self, here: Callable[[int, str], bool]) -> Point:
         point = Point()
-        self._holds.append((point, number, name))
+        self._holds.append((point, here))
         return point
 
     async def _mark(self, name: str) -> None:
         number = len(self.trail)
         self.trail.append(name)
         for hold in list(self._holds):
-            point, wanted_number, wanted_name = hold
-            if number == wanted_number or name == wanted_name:
+            point, here = hold
+            if here(number, name):
                 self._holds.remove(hold)
                 await point.pass_by()
 

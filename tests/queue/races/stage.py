@@ -36,9 +36,13 @@ NEVER_MS = 10**12
 PATIENCE_S = 20
 """Nothing here takes nearly as long; past it a race hangs."""
 
+# Only those who wait until a test goes on: all whom they wait for are idle or wait too. Other waits end by themselves.
 WAITING = """
-SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid() AND wait_event_type = 'Lock'
+SELECT count(*) FROM pg_stat_activity w
+ WHERE w.datname = current_database() AND w.backend_type = 'client backend' AND w.wait_event_type = 'Lock'
+   AND pg_blocking_pids(w.pid) <> '{}'
+   AND NOT EXISTS (SELECT 1 FROM pg_stat_activity b WHERE b.pid = ANY(pg_blocking_pids(w.pid))
+                      AND b.state NOT LIKE 'idle%' AND b.wait_event_type IS DISTINCT FROM 'Lock')
 """
 
 LOOK = parse(
@@ -226,9 +230,15 @@ class Stage:
         assert [] == await check(self.db)
 
     async def waiting(self) -> int:
-        """Return how many connections wait for a lock, on PostgreSQL."""
+        """Return how many connections wait for one that is held at a mark, on PostgreSQL."""
         assert self._watcher is not None
         return int(await self._watcher.fetchval(WAITING))
+
+    async def until_waiting(self, count: int) -> None:
+        """Return when so many connections wait for one that is held at a mark, on PostgreSQL."""
+        async with asyncio.timeout(PATIENCE_S):
+            while await self.waiting() < count:
+                pass
 
     async def until_parked(self, task: asyncio.Task[Any], holder: Pausing, asker: Pausing) -> bool:
         """Return when `task`, which uses `asker`, is done or waits for what `holder` has; whether it waits."""

@@ -119,8 +119,8 @@ async def test_rel_x6_claim_beside_cancel(stage: Stage) -> None:
     await Race(stage.scene, claim, cancel, judge).in_every_order(stage)
 
 
-async def test_rel_x6_new_lane_beside_pause(stage: Stage, pause: str) -> None:
-    """A lane made while its queue or tenant is being paused is paused too, whoever comes first."""
+def new_lane_beside_pause(stage: Stage, pause: str) -> Race[LaneName, None, int]:
+    """Return the race of pausing a queue or a tenant and making a lane there."""
     numbers = iter(range(1000))
 
     async def prepare() -> LaneName:
@@ -138,13 +138,28 @@ async def test_rel_x6_new_lane_beside_pause(stage: Stage, pause: str) -> None:
         else:
             await control.pause_tenant(db, name.tenant, actor=Actor())
 
-    async def judge(name: LaneName, lane: int | WindlassError, _: WindlassError | None) -> None:
+    async def judge(name: LaneName, _: WindlassError | None, lane: int | WindlassError) -> None:
         session = await stage.worker("worker", tenant=name.tenant)
         await submit(stage.db, Lanes(), [stage.job("queue", tenant=name.tenant, task="second")])
         group = claims.Group([claims.Want(good(lane))], [session])
         assert [] == await claims.claim(stage.db, [group])
 
-    await Race(prepare, make, pause_it, judge).in_every_order(stage)
+    return Race(prepare, pause_it, make, judge)
+
+
+async def test_rel_x6_new_lane_beside_pause(stage: Stage, pause: str) -> None:
+    """A lane made while its queue or tenant is being paused is paused too, whoever comes first."""
+    await new_lane_beside_pause(stage, pause).in_every_order(stage)
+
+
+async def test_rel_x6_new_lane_inside_pause(postgres_stage: Stage, pause: str) -> None:
+    """A pause that finds a lane being made waits for it and pauses it: that is what its lock of the tenant is for.
+
+    Pausing a queue makes the queue first, in a transaction of its own that locks the tenant too: only a lane begun
+    after that one and not committed when the next begins tells the second lock from none.
+    """
+    race = new_lane_beside_pause(postgres_stage, pause)
+    await race.crossed(postgres_stage, left=1 if pause == "queue" else 0, right=COMMIT)
 
 
 async def test_rel_x6_new_lane_beside_resume(stage: Stage, pause: str) -> None:

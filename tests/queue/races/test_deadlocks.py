@@ -17,17 +17,20 @@ from tests.databases import connected
 from tests.queue.races.conftest import staged
 from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
+from tests.queue.races.test_limits import replaced
 from windlass.db import Database
 from windlass.errors import Contention
 from windlass.queue import control, deadletters, deadlines, timers, workers
+from windlass.queue import report as reports
 from windlass.queue.claim import Claimed
 from windlass.queue.control import Actor
 from windlass.queue.lanes import Lanes
-from windlass.queue.report import Complete, Fail, Release, Report, Snooze, report
+from windlass.queue.report import Complete, Fail, Release, Report, Snooze, Status, report
 from windlass.queue.submit import submit
 from windlass.queue.workers import Beat, Held
 
 ROUNDS = 150
+BATCH, BATCH_ROUNDS = 500, 20
 KEYS = 6
 
 Step = Callable[[Database], Awaitable[object]]
@@ -150,6 +153,53 @@ async def test_rel_x22_deadlock_hunt(stage: Stage, seed: int) -> None:
     assert [] == [error for error in errors if not isinstance(error, Contention)]
     found = [error.__cause__ for error in errors if isinstance(error.__cause__, asyncpg.DeadlockDetectedError)]
     assert [] == [error.detail for error in found]
+
+
+@pytest.fixture
+async def unanalysed(stage: Stage, fresh_postgres_url: str) -> Stage:
+    """The same stage, on tables that nobody vacuums or analyses."""
+    async with connected(fresh_postgres_url) as connection:
+        for table in ("queue", "job", "session", "lane", "dedup"):
+            await connection.execute(f"ALTER TABLE windlass.{table} SET (autovacuum_enabled = off)")
+    return stage
+
+
+async def completed(db: Database, items: list[Complete], *, through: str) -> list[UUID]:
+    """Complete jobs in the order given, by a report, or by its statement alone; return those it was applied to."""
+    if through == "report":
+        answers = await report(db, items, chance=no_jitter)
+        assert {answer.status for answer in answers} <= {Status.APPLIED, Status.ALREADY}
+        told = zip(items, answers, strict=True)
+        return [item.job_id for item, answer in told if answer.status is Status.APPLIED]
+    rows = [(i.job_id, i.fence, i.tenant, i.worker, i.session, None, None, None) for i in items]
+    return [row["id"] for row in await db.fetch(reports.SQL.complete, items=rows)]
+
+
+@pytest.mark.parametrize("through", ["report", "statement"])
+async def test_rel_x22_overlapping_completions(unanalysed: Stage, fresh_postgres_url: str, through: str) -> None:
+    """Two batches of 500 that overlap, in opposite orders, both under way: each job ends once, never a deadlock.
+
+    A keeper has one row of the overlap until both wait. Batches that lock in orders of their own would then each have
+    rows that the other wants, and deadlock as soon as it lets go.
+    """
+    stage, chance = unanalysed, random.Random(through)
+    for _ in range(BATCH_ROUNDS):
+        scene = await stage.leased(BATCH + BATCH // 5)
+        items = [replaced(scene, lease).complete() for lease in sorted(scene.leases, key=lambda lease: lease.id)]
+        batches = [items[:BATCH], items[BATCH // 5 :][::-1]]
+        chance.shuffle(batches)
+        async with connected(fresh_postgres_url) as keeper:
+            await keeper.execute("BEGIN")
+            kept = chance.choice(items[BATCH // 5 : BATCH]).job_id
+            await keeper.execute("SELECT FROM windlass.queue WHERE id = $1 FOR UPDATE", kept)
+            pairs = zip(stage.servers, batches, strict=False)
+            tasks = [asyncio.create_task(completed(db, batch, through=through)) for db, batch in pairs]
+            await stage.until_waiting(2)
+            await keeper.execute("ROLLBACK")
+            applied = [job_id for task in tasks for job_id in await task]
+
+        assert sorted(applied) == sorted(scene.ids)
+    await stage.sound()
 
 
 LOCKERS: dict[str, Callable[[Stage, Database, Scene], Awaitable[object]]] = {

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.queue.races.orders import Race
+from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import Scene, Stage, no_jitter
 from tests.queue.races.test_claims import Noted, note, noted
 from tests.queue.races.test_reports import good
@@ -121,11 +122,17 @@ async def test_rel_x7_two_servers_one_limit(stage: Stage) -> None:
 
 async def test_rel_x7_three_servers_two_slots(postgres_stage: Stage) -> None:
     """Three servers that claim at once from a queue with limit 2 get two jobs together."""
-    for _ in range(10):
-        scene = await postgres_stage.scene(9)
-        await lanes.configure(postgres_stage.db, LaneName("default", scene.queue), max_running=2)
+    stage = postgres_stage
+    scene = await stage.scene(9)
+    await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=2)
+    first = Pausing(stage.servers[0])
+    point = first.hold_before(COMMIT)
+    claims = [asyncio.create_task(claim_limited(stage, db, scene)) for db in (first, *stage.servers[1:])]
+    await point.reached.wait()
+    await stage.until_waiting(2)
+    point.release()
 
-        got = await asyncio.gather(*(claim_limited(postgres_stage, db, scene) for db in postgres_stage.servers))
+    got = await asyncio.gather(*claims)
 
-        assert sum(map(len, got)) == 2
-        await postgres_stage.sound()
+    assert sum(map(len, got)) == 2
+    await stage.sound()

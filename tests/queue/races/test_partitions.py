@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
 from tests.clock import TestClock
 from tests.databases import connected
 from tests.queue.races.orders import Race
+from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage
 from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database, open_database
-from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.db.partitions import PARTITIONED, drop_partitions, make_partitions
 from windlass.errors import WindlassError
 from windlass.job import State
 from windlass.queue import retention
@@ -112,30 +114,46 @@ async def test_rel_x23_opened_while_a_rival_has_the_lock(postgres_url: str, cloc
 
 
 async def test_rel_x23_partitions_dropped_beside_reports(postgres_stage: Stage) -> None:
-    """Dropping old days takes none that is written to, and a report under way is not disturbed."""
+    """Dropping old days takes none that is written to, and waits for a report under way without disturbing it."""
     stage = postgres_stage
     old = await stage.leased()
     await say_it(stage.db, old.complete())
     stage.clock.advance(days=3)
-    scene = await stage.leased()
+    await make_partitions(stage.db, days_ahead=7)
+    scenes = [await stage.leased() for _ in range(2)]
+    server, sweeper = Pausing(stage.servers[0]), Pausing(stage.servers[1])
+    point = server.hold_before(COMMIT)
+    said = asyncio.create_task(say_it(server, scenes[0].complete()))
+    await point.reached.wait()
+    sweep = asyncio.create_task(retention.sweep(sweeper, days=1))
+    assert await stage.until_parked(sweep, server, sweeper)
+    beside = await say_it(stage.servers[2], scenes[1].complete())
+    point.release()
 
-    swept, answer = await asyncio.gather(
-        retention.sweep(stage.servers[0], days=1), say_it(stage.servers[1], scene.complete())
-    )
+    swept, answer = await sweep, await said
 
     assert "done_20260101" in swept.partitions_dropped
-    assert answer.status is Status.APPLIED
-    assert await stage.state(scene.id) is State.SUCCEEDED
+    assert (answer.status, beside.status) == (Status.APPLIED, Status.APPLIED)
+    assert [await stage.state(scene.id) for scene in scenes] == [State.SUCCEEDED] * 2
     assert (await say_it(stage.db, old.complete())).status is Status.UNKNOWN
     await stage.sound()
 
 
 async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
-    """Two servers that drop the same partitions at once both end well."""
+    """Two servers that drop the same partitions at once both end well, and each is dropped."""
     stage = postgres_stage
-    stage.clock.advance(days=3)
 
-    dropped = await asyncio.gather(*(drop_partitions(db, days=1) for db in stage.servers))
+    async def prepare() -> set[str]:
+        stage.clock.advance(days=1)
+        await make_partitions(stage.db)
+        day = stage.clock.now() - timedelta(days=2)
+        return {f"{table}_{day:%Y%m%d}" for table in PARTITIONED}
 
-    assert {"done_20260101", "attempt_20260101", "event_20260101"} <= {name for names in dropped for name in names}
-    assert [] == await drop_partitions(stage.db, days=1)
+    async def drop(db: Database, _: set[str]) -> list[str]:
+        return await drop_partitions(db, days=1)
+
+    async def judge(old: set[str], left: list[str] | WindlassError, right: list[str] | WindlassError) -> None:
+        assert old <= {*good(left), *good(right)}
+        assert [] == await drop(stage.db, old)
+
+    await Race(prepare, drop, drop, judge).in_every_order(stage)
