@@ -2,8 +2,8 @@
 
 `growth` compares an empty database with one that holds timers, finished jobs and blocked jobs by the million.
 `snapshot` (PostgreSQL) compares full load with full load while another connection holds a snapshot, so that no dead
-row can be removed. Claims then carry the rank that the last one reached, as a dispatcher's do, and look from the
-bottom of the lane again every 1.5 s. Tables are just filled and never analysed.
+row can be removed; it stands between two runs without. Claims then carry the rank that the last one reached, as a
+dispatcher's do, and look from the bottom of the lane again every 1.5 s. Tables are just filled and never analysed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 from windlass.bench import rounds
-from windlass.bench.measure import Cell, Comparison, alternate, once
+from windlass.bench.measure import Cell, Comparison, alternate
 from windlass.bench.ours import Ours, open_ours
 from windlass.bench.scratch import connected, is_postgres, scratch
 
@@ -82,8 +82,12 @@ def _snapshot(ours: Ours, place: str, version: str, hold_s: float) -> Cell:
         rate = await rounds.overlapping(ours, BATCH)(probe_s / 10)
         rate = max(rate, await rounds.overlapping(ours, BATCH)(probe_s))
         jobs = int(rate * hold_s * rounds.SPARE) + BATCH
-        free = await loaded(jobs, held=False)
-        return once(await loaded(jobs, held=True), free)
+        # Between two runs without it, so that a machine that slows down or speeds up meanwhile cancels out.
+        before = await loaded(jobs, held=False)
+        value = await loaded(jobs, held=True)
+        after = await loaded(jobs, held=False)
+        free = (before + after) / 2
+        return Comparison(value, free, value / free, (value / max(before, after), value / min(before, after)))
 
     name = f"claim + complete, another connection holds a snapshot for {hold_s:g} s"
     return Cell(part="snapshot", name=name, database=version, batch=BATCH, goal=SNAPSHOT_GOAL, run=run)
