@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
+EARLY = "tests/queue/test_plans_early.py::test_a_plan_made_early_searches_by_key"
+
 MUTANTS = (
     Mutant(
         "claim-place-not-tested-again",
         (
             sql("claim", "claim", "AND q.place + 0 = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
-            sql("claim", "claim", "WHERE q.id = slot.id AND q.place + 0 = 0", "WHERE q.id = slot.id", "postgres"),
+            sql("claim", "claim", "ANY(ARRAY[slot.id]) AND q.place + 0 = 0", "ANY(ARRAY[slot.id])", "postgres"),
         ),
         races("claims::rel_k2_claim_looks_again_after_its_lock"),
         "I5: a job claimed by a rival meanwhile is not claimed again",
+    ),
+    *(
+        Mutant(
+            f"claim-plans-for-few-{named}",
+            (sql("claim", "claim", old, new, "postgres"),),
+            (f"{EARLY}[4-claim]",),
+            "Q9: a plan made while there was little does not read a backlog whole",
+            only="postgres",
+        )
+        for named, old, new in (
+            ("jobs", "q.id = ANY(ARRAY[b.id])", "q.id = b.id"),
+            ("sessions", "s.state + 0 = 0", "s.state = 0"),
+        )
     ),
     Mutant(
         "claim-waits-for-locks",

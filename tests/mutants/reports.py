@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.claims import EARLY
 from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
 FENCED = {
@@ -109,9 +110,9 @@ MUTANTS = (
         "rule 6: one lock order, whoever calls",
     ),
     Mutant(
-        "complete-expects-many",
-        (sql("report", "complete", "WHERE r.fence BETWEEN 1 AND 2147483647", "", "postgres"),),
-        (f"{SMALL_TABLES}[1-100-analysed]",),
+        "complete-joins-in-any-order",
+        (sql("report", "complete", "queue.id = ANY(ARRAY[i.id])", "queue.id = i.id", "postgres"),),
+        (f"{EARLY}[0-complete]",),
         "rule 6: the lock order is that of the plan, so there is one plan",
         only="postgres",
     ),
@@ -131,7 +132,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases-locked-in-another-order",
-        (sql("moves", "lock_leases", "ORDER BY q.id FOR UPDATE", "ORDER BY q.id DESC FOR UPDATE", "postgres"),),
+        (sql("moves", "lock_leases", "ORDER BY i.id FOR UPDATE", "ORDER BY i.id DESC FOR UPDATE", "postgres"),),
         races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[release]"),
         "rule 6: one lock order",
     ),

@@ -116,8 +116,8 @@ MUTANTS = (
             sql(
                 "workers",
                 "old_leases",
-                "AND claimed_at <= :now - CAST(:older_ms AS bigint)",
-                "AND claimed_at <= :now + CAST(:older_ms AS bigint)",
+                "claimed_at <= :now - CAST(:older_ms AS bigint)",
+                "claimed_at <= :now + CAST(:older_ms AS bigint)",
                 "postgres",
             ),
             sql(
@@ -177,7 +177,7 @@ MUTANTS = (
     ),
     Mutant(
         "start-locks-in-another-order",
-        (sql("workers", "start", "ORDER BY q.id FOR UPDATE", "ORDER BY q.id DESC FOR UPDATE", "postgres"),),
+        (sql("workers", "start", "ORDER BY i.id FOR UPDATE", "ORDER BY i.id DESC FOR UPDATE", "postgres"),),
         races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[start]"),
         "rule 6: one lock order",
     ),

@@ -2,12 +2,11 @@
 -- Move jobs that succeeded from queue and job into history, one statement for the batch.
 -- guard: job, fence, place (1 leased), and who may speak: the session's worker and tenant, and the session when named.
 -- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
--- plan: ids looked up one by one. `place + 0` keeps out the indexes of leased rows, which would be read whole, dead entries
--- too; the bounds of fence, which every fence keeps, make the planner expect one item and not a reason for a hash join.
+-- plan: ids looked up one by one, in the order of i, which is that of the locks: by ANY(ARRAY[…]) no other join is possible, and
+-- `place + 0` keeps out the indexes of leased rows, which would be read whole, dead entries too.
 -- postgres
 WITH i AS MATERIALIZED (
     SELECT r.* FROM rows(:items, id uuid, fence int, tenant text, worker text, session uuid, result text, metrics text, duration_ms bigint) AS r
-     WHERE r.fence BETWEEN 1 AND 2147483647
      ORDER BY r.id
 ),
 q AS (
