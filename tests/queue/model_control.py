@@ -202,6 +202,7 @@ class Control(Leases):
             job.end, job.held, job.start_by = None, False, None
             job.payload = job.payload if payload is None else payload
             job.run += 1
+            job.run_at = min(job.run_at, self.now)
             job.attempt = job.lost = job.releases = 0
             self._to_queue(job, self.now)
             self.note(job, "retried", None)
