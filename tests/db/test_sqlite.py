@@ -23,6 +23,7 @@ from tests.clock import START, TestClock
 from tests.db.queries import SQL, names, now, put
 from windlass.clock import Clock
 from windlass.db import Database, open_database
+from windlass.db.migrate import migrate
 from windlass.db.open import Role
 from windlass.db.sqlite import CEILING_STEP_US
 from windlass.errors import Contention, DatabaseLocked, SetupError
@@ -393,3 +394,17 @@ async def test_a_refused_open_leaves_nothing(tmp_path: Path) -> None:
 
     assert threads == threading.active_count()
     assert descriptors == len(files_in(Path("/proc/self/fd")))
+
+
+async def test_a_clients_clock_is_not_ahead_of_its_servers(tmp_path: Path) -> None:
+    """I20: the ceiling lies a second ahead of the clock; a client that begins there would write what is to come."""
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    server = await open_database(url)
+    await migrate(server)
+    client = await open_database(url, role="client")
+
+    told = [await now(db) for db in (client, server)]
+
+    assert told == sorted(told)
+    await client.close()
+    await server.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
+ONCE = "test_what_may_run_once_and_began_is_not_given_to_another"
 EARLY = "tests/queue/test_plans_early.py::test_a_plan_made_early_searches_by_key"
 
 MUTANTS = (
@@ -112,15 +113,15 @@ MUTANTS = (
     ),
     Mutant(
         "claim-beside-a-limit",
-        both(
-            "claim",
-            "claim",
-            "AND l.limited <= CAST(:limited AS smallint)",
-            "AND CAST(:limited AS smallint) >= 0",
-            sqlite="AND l.limited <= :limited",
-        ),
+        both("claim", "claim", "THEN l.limited = 0", "THEN l.limited < 2"),
         races("limits::rel_x6_claim_of_a_server_that_does_not_know_the_limit"),
         "I15: a claim that has not counted takes nothing from a limited queue",
+    ),
+    Mutant(
+        "claim-under-the-limit-of-another-queue",
+        both("claim", "claim", "AND o.queue = l.queue", ""),
+        races("limits::rel_x7_lanes_of_another_queue"),
+        "I15: what was counted is the queue that is claimed from",
     ),
     Mutant(
         "claim-back-beside-a-limit",
@@ -151,21 +152,46 @@ MUTANTS = (
     ),
     Mutant(
         "claimed-before-it-was-created",
-        (sql("claim", "claim", "greatest(:now, j.created_at)", ":now", "postgres"),),
+        (sql("claim", "claim", "claimed_at = greatest(:now,", "claimed_at = least(:now,", "postgres"),),
         races("claims::rel_i20_nothing_ends_before_it_began[rescue]"),
         "I20: created, then claimed, also by a transaction that began before",
     ),
     Mutant(
         "lost-before-it-was-claimed",
-        (sql("moves", "record_attempts", "END, greatest(:now, i.claimed_at),", "END, :now,", "postgres"),),
+        (sql("moves", "record_attempts", "greatest(:now, least(", "least(:now, least(", "postgres"),),
         races("claims::rel_i20_nothing_ends_before_it_began[rescue]"),
         "I20: claimed, then ended, also by a transaction that began before",
     ),
     Mutant(
         "expired-before-it-was-created",
-        (sql("deadlines", "expire", "greatest(:now, j.created_at)", ":now", "postgres"),),
+        (sql("deadlines", "expire", "greatest(:now, least(", "least(:now, least(", "postgres"),),
         races("claims::rel_i20_nothing_ends_before_it_began[expire]"),
         "I20: created, then ended, also by a transaction that began before",
+    ),
+    Mutant(
+        "completed-before-it-began",
+        (sql("report", "complete", "greatest(:now, least(", "least(:now, least(", "postgres"),),
+        races("claims::rel_i20_a_report_that_waited_ends_after_the_start[complete]"),
+        "I20: started, then ended, also by a report that waited",
+    ),
+    Mutant(
+        "cancel-cut-short-by-a-deadline-that-was",
+        (Edit("queue/deadlines.py", " for lease in leases if lease.id in overdue]", " for lease in leases]"),),
+        races("claims::rel_x6_cancel_beside_its_deadline"),
+        "M15: look after the lock, not before",
+        only="postgres",
+    ),
+    Mutant(
+        "begun-and-given-to-another",
+        (
+            Edit(
+                "queue/moves.py",
+                "if lease.max_lost == 1 and (started or lease",
+                "if lease is None and (started or lease",
+            ),
+        ),
+        tuple(f"tests/queue/test_report.py::{ONCE}[{kind}-close]" for kind in ("sqlite", "postgres")),
+        "at most once: what began is not run by another",
     ),
     Mutant(
         "claim-below-the-hint",

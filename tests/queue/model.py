@@ -134,7 +134,7 @@ class Model(Control):
         if known is None or known.tenant != tenant:
             return 0
         if known.state is SessionState.ALIVE:
-            known.state, known.busy = SessionState.CLOSED, 0
+            known.state, known.busy, known.ended_at = SessionState.CLOSED, 0, self.now
         held = [job for job in self.leased() if job.session == session]
         for job in held:
             self.give_back(job, reason)
@@ -181,7 +181,10 @@ class Model(Control):
             mine = [job for job in self.leased() if job.session == beat.session and job.id not in own]
             for job in mine:
                 if job.claimed_at is not None and job.claimed_at <= self.now - UNLISTED:
-                    self.give_back(job, "Not held by its worker.")
+                    if job.max_lost == 1 and job.started_at is not None:
+                        self.lose(job, 0)
+                    else:
+                        self.give_back(job, "Not held by its worker.")
                     released.append(job.id)
         return (True, cancel, lost, sorted(released), self.sessions[beat.session].draining)
 

@@ -21,6 +21,7 @@ from windlass.queue.retry import RetryPolicy
 PREFERENCE_S = 10
 UNLISTED = timedelta(seconds=15)
 SESSION_KEEP = timedelta(days=1)
+BARE_KEEP = timedelta(minutes=1)
 MAX_RELEASES = 3
 """The plain release that counts as a failure. The product's 100 is set to this while the model runs."""
 
@@ -140,6 +141,10 @@ class Leases(Memory):
         if job.cancel:
             self.finish(job, End(Outcome.CANCELLED, self.now, reason=reason), began=began or bool(job.started_at))
             return
+        if job.max_lost == 1 and (began or job.started_at is not None):
+            end = End(Outcome.FAILED, self.now, error_type="released_after_start", error=TEXT, reason=TEXT)
+            self.finish(job, end, where="dead", began=True)
+            return
         if job.releases + 1 >= MAX_RELEASES:
             error = End(Outcome.FAILED, self.now, error_type="released_too_often", error=TEXT, reason=reason)
             self.fail(job, error, chance=0)
@@ -211,7 +216,7 @@ class Leases(Memory):
         for session in self.sessions.values():
             quiet = unbroken_at + timedelta(milliseconds=session.lease_ms) < self.now
             if session.state is SessionState.ALIVE and session.expires_at < self.now and quiet:
-                session.state = SessionState.DEAD
+                session.state, session.ended_at = SessionState.DEAD, self.now
                 dead.append(session.id)
         lost = [j for j in self.leased() if self.sessions[_session(j)].state is not SessionState.ALIVE]
         for job in lost:
@@ -221,9 +226,9 @@ class Leases(Memory):
         return (sorted(dead), self.moved(lost))
 
     def _forgotten(self, session: Session) -> bool:
-        """Whether a session that holds nothing may go: a bare one when it has ended, others a day later."""
-        old = session.bare or session.heartbeat_at < self.now - SESSION_KEEP
-        return session.state is not SessionState.ALIVE and old
+        """Whether a session that holds nothing may go: a bare one a minute after its end, others a day."""
+        keep = BARE_KEEP if session.bare else SESSION_KEEP
+        return session.ended_at is not None and session.ended_at < self.now - keep
 
     def end_overdue(self, chance: float) -> list[tuple[Any, ...]]:
         """A lease past its deadline is timed out, or cancelled where that was asked for."""
@@ -272,7 +277,7 @@ def _same_kind(item: Report, end: End) -> bool:
     if isinstance(item, Snooze):
         return end.outcome is Outcome.SNOOZED
     if isinstance(item, Release) and item.error is None:
-        return end.outcome is Outcome.RELEASED or end.error_type == "released_too_often"
+        return end.outcome is Outcome.RELEASED or end.error_type in ("released_too_often", "released_after_start")
     return end.outcome is (Outcome.FAILED if isinstance(item, Release) else item.outcome)
 
 

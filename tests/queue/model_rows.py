@@ -175,6 +175,7 @@ class Session:
     bare: bool = False
     state: SessionState = SessionState.ALIVE
     draining: bool = False
+    ended_at: datetime | None = None
 
 
 @dataclass

@@ -127,7 +127,7 @@ Case = tuple[Query, dict[str, Any], str]
 CASES: list[Case] = [
     (
         claim.SQL.claim,
-        {"wants": WANTS, "slots": [made(SESSION, 5)] * 100, "limited": 0},
+        {"wants": WANTS, "slots": [made(SESSION, 5)] * 100, "queue": None},
         "queue_ready (lane=? AND rank>?)",
     ),
     (timers.SQL.promote, {"limit": 100}, "timer_due (due_at<?)"),

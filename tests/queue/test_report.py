@@ -17,6 +17,7 @@ from windlass.queue.control import pause_job
 from windlass.queue.moves import MAX_RELEASES
 from windlass.queue.report import Complete, Fail, Release, Snooze, Status, report
 from windlass.queue.retry import PRESETS, RetryPolicy
+from windlass.queue.workers import close
 
 
 async def test_a_success_moves_the_job_into_history(steps: Steps) -> None:
@@ -409,3 +410,25 @@ async def test_a_success_needs_no_result(steps: Steps) -> None:
     await steps.complete(lease)
 
     assert None is (await steps.get(lease.id)).result
+
+
+@pytest.mark.parametrize("how", ["release", "told", "close"])
+async def test_what_may_run_once_and_began_is_not_given_to_another(steps: Steps, how: str) -> None:
+    """At most once: given back after it began, by a report or by leaving, it is dead and not run by another worker."""
+    worker = await steps.worker()
+    lease = await (steps.lease if how == "told" else steps.running)(worker, delivery="at_most_once")
+
+    if how == "close":
+        await close(steps.db, worker.session, tenant="default", reason="bye")
+    else:
+        answers = [await steps.release(lease, started=how == "told") for _ in range(2)]
+        assert [(Status.APPLIED, State.DEAD), (Status.ALREADY, State.DEAD)] == [(a.status, a.state) for a in answers]
+
+    assert State.DEAD is await steps.state_of(lease.id)
+
+
+async def test_what_may_run_once_and_did_not_begin_is_given_back(steps: Steps) -> None:
+    """At most once: a worker that claimed ahead and leaves costs the job nothing."""
+    lease = await steps.lease(await steps.worker(), delivery="at_most_once")
+
+    assert State.QUEUED is (await steps.release(lease)).state

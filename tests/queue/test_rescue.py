@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.queue.steps import ANN, Steps
+from windlass.db.sqlfile import parse
 from windlass.ids import Ids
 from windlass.job import Outcome, State
 from windlass.queue.claim import Group, Want, claim
@@ -15,6 +16,18 @@ from windlass.queue.report import Complete
 from windlass.queue.rescue import rescue
 from windlass.queue.retry import RetryPolicy
 from windlass.queue.workers import Beat, Held, claim_bare, close, heartbeat
+
+LATE_CLAIM = parse(
+    """
+-- name: late_claim
+-- What a claim leaves that began while its session lived.
+-- postgres
+UPDATE queue SET place = 1, fence = 1, attempt = 1, session = CAST(:session AS uuid), claimed_at = :now WHERE id = :id
+-- sqlite
+UPDATE queue SET place = 1, fence = 1, attempt = 1, session = :session, claimed_at = :now WHERE id = :id
+""",
+    origin="test_rescue.py",
+)["late_claim"]
 
 
 async def test_a_lapsed_lease_is_lost_and_the_job_queued_again(steps: Steps) -> None:
@@ -303,6 +316,8 @@ async def test_at_most_once_dies_with_its_first_lost_lease(steps: Steps) -> None
 async def test_ended_sessions_are_forgotten_after_a_day(steps: Steps) -> None:
     """Sessions that ended more than a day ago and hold nothing go; those that live stay."""
     gone, alive = await steps.worker("gone"), await steps.worker("alive", lease_s=86_400)
+    steps.clock.advance(hours=5)  # it was not heard since, but it is the end that counts
+    await steps.beat(alive)
     await close(steps.db, gone.session, tenant="default", reason="bye")
     counts = []
     for hours, seconds in ((23, 0), (1, 1)):
@@ -331,8 +346,22 @@ async def test_an_ended_session_that_still_holds_a_lease_is_kept(steps: Steps) -
     assert [] == (await steps.dump(["session"]))["session"]
 
 
+async def test_a_claim_that_commits_after_its_session_was_given_up_is_rescued(steps: Steps) -> None:
+    """I26: a session silent for days is declared dead and kept, because a claim that saw it alive may still commit."""
+    worker = await steps.worker(lease_s=86_400)
+    await steps.rescue()
+    steps.clock.advance(days=3)
+    await rescue(steps.db, chance=lambda: 0.0, gap_ms=10**12)
+    job_id = await steps.submit_one()
+    await steps.db.fetch(LATE_CLAIM, id=job_id, session=worker.session)
+
+    run = await rescue(steps.db, chance=lambda: 0.0, gap_ms=10**12)
+
+    assert [job_id] == [moved.move.lease.id for moved in run.moved]
+
+
 async def test_sessions_of_bare_callers_go_with_their_leases(steps: Steps) -> None:
-    """There is one for every job: they do not wait for a day, but never go before their lease has ended."""
+    """There is one for every job: they go a minute after their end, but never before their lease has ended."""
     await steps.submit(steps.job(), steps.job())
     wants = [Want(lane.id) for lane in await steps.serving()]
     ended, held = await claim_bare(
@@ -351,6 +380,8 @@ async def test_sessions_of_bare_callers_go_with_their_leases(steps: Steps) -> No
         [answer] = await heartbeat(steps.db, [Beat(held.session, [Held(held.id, 1)])])
         counts.append((answer.alive, len((await steps.dump(["session"]))["session"])))
 
-    assert [(True, 2), (True, 1)] == counts
+    assert [(True, 2), (True, 2)] == counts
     await steps.rescue(31)
-    assert (State.QUEUED, []) == (await steps.state_of(held.id), (await steps.dump(["session"]))["session"])
+    assert State.QUEUED is await steps.state_of(held.id)
+    await steps.rescue(65)
+    assert [] == (await steps.dump(["session"]))["session"]

@@ -358,3 +358,13 @@ async def test_an_ended_or_foreign_session_is_not_registered_again(steps: Steps)
 
     with pytest.raises(Conflict, match="has ended"):
         await register(steps.db, NewSession(id=ann.session, worker="ann"))
+
+
+async def test_registering_again_does_not_end_a_drain(steps: Steps) -> None:
+    """W3: a worker that was told to drain and says its registration again is still to drain."""
+    ann = await steps.worker("ann")
+    await drain(steps.db, tenant="default", worker="ann")
+
+    await register(steps.db, NewSession(id=ann.session, worker="ann"))
+
+    assert (await steps.beat(ann)).draining

@@ -41,7 +41,11 @@ STATUS_PAUSE_S = 0.1
 # A checkpoint in the midst of an era begins another, which costs an answer only where a COMMIT broke meanwhile.
 _ERA = "left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT checkpoint_lsn FROM pg_control_checkpoint())"
 TRACK = f"SELECT pg_current_xact_id()::text AS xid, {_ERA} AS era"
-STATUS = f"SELECT pg_xact_status($1::text::xid8) AS status, {_ERA} AS era"
+# A standby, met by a connection that was sent elsewhere, has not seen everything: it does not say.
+STATUS = (
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_xact_status($1::text::xid8) END AS status,"
+    f" CASE WHEN NOT pg_is_in_recovery() THEN {_ERA} END AS era"
+)
 
 _CONTENTION = (
     asyncpg.DeadlockDetectedError,

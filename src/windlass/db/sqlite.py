@@ -91,7 +91,9 @@ class SqliteDatabase:
         if self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
             self._ceiling_us = self._writer.execute("SELECT ceiling_us FROM clock")[0][0]
             # Instants up to the ceiling may have been written before a restart; the clock never goes below them.
-            self._now_us = self._ceiling_us
+            # The ceiling lies ahead of the time told, so a client that began there would be ahead of its server.
+            if self._lock is not None:
+                self._now_us = self._ceiling_us
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None

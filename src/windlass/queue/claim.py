@@ -70,11 +70,11 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     parent_id: UUID | None
 
 
-async def claim(db: Statements, groups: Sequence[Group], *, limited: bool = False) -> list[Claimed]:
+async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = None) -> list[Claimed]:
     """Return jobs now leased to the sessions of the groups' slots, best first; an empty list when nothing is ready.
 
-    A lane counts in the first group that names it. Lanes of limited queues give nothing, unless `limited`: then the
-    caller has counted under the queue's lock.
+    A lane counts in the first group that names it. Lanes of limited queues give nothing, unless `queue` is the own
+    row of theirs: then the caller has counted under its lock.
     Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
     """
     _check_role(db)
@@ -92,7 +92,7 @@ async def claim(db: Statements, groups: Sequence[Group], *, limited: bool = Fals
             slots += group.slots
     if not wants:
         return []
-    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, limited=int(limited))
+    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue)
     # RETURNING gives rows in update order; the promise is claim order.
     return sorted([_claimed(row) for row in rows], key=_claim_order)
 

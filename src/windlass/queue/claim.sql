@@ -1,16 +1,20 @@
 -- name: claim
 -- Lease the best ready jobs of each group of lanes to its sessions, slot by slot; each job gets its next fence.
--- guard: place; the lane is not paused, nor limited unless :limited; the session lives, is not draining, and is of the lane's tenant.
+-- guard: place; the lane is not paused, and not limited or of the :queue that was counted; the session lives, is not draining,
+-- and is of the lane's tenant.
 -- wants: lane, how many of it, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
--- A job may have been submitted after this transaction began: it is not claimed before it was created.
+-- A job may have been submitted after this transaction began: it is not claimed before it was created; a minute ahead at most,
+-- or a clock that went back would take leases and history with it into the future.
 -- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
 WITH head AS MATERIALIZED (
     SELECT w.off, w.size, x.id, x.rank, l.tenant
       FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
      CROSS JOIN LATERAL (
-           SELECT l.tenant FROM lane l WHERE l.id = w.lane AND l.paused = 0 AND l.limited <= CAST(:limited AS smallint) LIMIT 1) l
+           SELECT l.tenant FROM lane l LEFT JOIN lane o ON o.id = CAST(:queue AS int)
+            WHERE l.id = w.lane AND l.paused = 0
+              AND CASE WHEN o.id IS NULL THEN l.limited = 0 ELSE o.tenant = l.tenant AND o.queue = l.queue END LIMIT 1) l
      CROSS JOIN LATERAL (
            SELECT q.id, q.rank FROM queue q
             WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
@@ -30,7 +34,7 @@ slot AS MATERIALIZED (
       FROM pick p
 )
 UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
-                   claimed_at = greatest(:now, j.created_at), started_at = NULL, deadline_at = NULL
+                   claimed_at = greatest(:now, least(j.created_at, :now + interval '1 minute')), started_at = NULL, deadline_at = NULL
   FROM slot CROSS JOIN LATERAL (
        SELECT s.id FROM session s
         WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
@@ -49,7 +53,9 @@ SELECT b.id, c.session
   FROM (SELECT h.id, h.off, h.size, h.tenant, row_number() OVER (PARTITION BY h.off ORDER BY h.rank, h.id) AS rn
           FROM (SELECT q.id, q.rank, w.off, w.size, w.n, l.tenant, row_number() OVER (PARTITION BY w.lane ORDER BY q.rank, q.id) AS ln
                   FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
-                 CROSS JOIN lane AS l ON l.id = w.lane AND l.paused = 0 AND l.limited <= :limited
+                 CROSS JOIN lane AS l ON l.id = w.lane AND l.paused = 0
+                   AND CASE WHEN :queue IS NULL THEN l.limited = 0
+                            ELSE EXISTS (SELECT 1 FROM lane AS o WHERE o.id = :queue AND o.tenant = l.tenant AND o.queue = l.queue) END
                  CROSS JOIN queue AS q
                  WHERE q.id IN (SELECT x.id FROM queue AS x INDEXED BY queue_ready
                                  WHERE x.place = 0 AND x.lane = w.lane AND x.rank >= w.hint

@@ -122,14 +122,19 @@ async def resume_tenant(db: Statements, tenant: str) -> bool:
 
 
 async def resume_due(db: Statements) -> int:
-    """Resume everything whose pause has an end that has come; return how many."""
-    rows = await db.fetch(SQL.pauses_over)
-    for row in rows:
-        if row["kind"] == "job":
-            await _resume_job_over(db, UUID(row["name"]), row["tenant"])
-        else:
-            await _resume_lanes(db, row["kind"], row["tenant"], row["name"], over=True)
-    return len(rows)
+    """Resume everything whose pause has an end that has come; return how many.
+
+    One that a rival holds is left to the next run, so that it does not keep the others waiting.
+    """
+    resumed = 0
+    for row in await db.fetch(SQL.pauses_over):
+        with suppress(Contention):
+            if row["kind"] == "job":
+                await _resume_job_over(db, UUID(row["name"]), row["tenant"])
+            else:
+                await _resume_lanes(db, row["kind"], row["tenant"], row["name"], over=True)
+            resumed += 1
+    return resumed
 
 
 async def _resume_job_over(db: Statements, job_id: UUID, tenant: str) -> None:

@@ -40,7 +40,8 @@ k AS MATERIALIZED (
 ),
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason,
+       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j RETURNING id
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
 DELETE FROM temp.cancel_pick;
@@ -74,7 +75,8 @@ k AS MATERIALIZED (
 ),
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason, :now FROM j RETURNING id
+SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason,
+       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j RETURNING id
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
 DELETE FROM temp.cancel_pick;

@@ -27,7 +27,9 @@ async def end_overdue(db: Statements, *, chance: Chance, limit: int = DEADLINE_B
         found = await transaction.fetch(SQL.overdue, limit=limit)
         named = [LeaseName(row["id"], row["fence"], row["session"]) for row in found]
         leases = await moves.lock(transaction, named, skip_locked=True)
-        moved = await moves.apply(transaction, [_end(lease, chance) for lease in leases])
+        rows = [(lease.id,) for lease in leases]
+        overdue = {row["id"] for row in await transaction.fetch(SQL.still_overdue, leases=rows)} if rows else set()
+        moved = await moves.apply(transaction, [_end(lease, chance) for lease in leases if lease.id in overdue])
     return list(moved.values())
 
 

@@ -7,6 +7,13 @@ SELECT id, fence, session FROM l ORDER BY id
 -- sqlite
 SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND deadline_at < :now ORDER BY id LIMIT :limit
 
+-- name: still_overdue
+-- Which of these leases, locked by now, are past their deadline: a cancel may have moved it.
+-- postgres
+SELECT q.id FROM rows(:leases, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) WHERE q.deadline_at < :now
+-- sqlite
+SELECT q.id FROM rows(:leases, id uuid) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.deadline_at < :now
+
 -- name: expire
 -- End waiting jobs whose start deadline has passed, at most 500 of them: outcome 7, expired.
 -- locks: queue rows, skipping locked ones.  index: queue_start_by, in its order.
@@ -27,7 +34,7 @@ k AS MATERIALIZED (
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.',
-       greatest(:now, j.created_at) FROM j
+       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j
 RETURNING id
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS expire_pick (id);

@@ -27,7 +27,7 @@ async def claim_limited(db: Statements, queue: int, lanes: Sequence[int], slots:
         quota = min(len(slots), *_allowances(rows[0], count["running"]))
         if quota < 1:
             return []
-        jobs = await claim(transaction, [Group([Want(lane) for lane in lanes], slots[:quota])], limited=True)
+        jobs = await claim(transaction, [Group([Want(lane) for lane in lanes], slots[:quota])], queue=queue)
         if jobs and rows[0]["rate_per_s"] is not None:
             await transaction.fetch(SQL.charge_rate, queue=queue, spent_ms=len(jobs) * 1000 / rows[0]["rate_per_s"])
     return jobs

@@ -24,6 +24,8 @@ MAX_RELEASES = 100
 """The hundredth plain release of a job counts as a failure, so that a poison job cannot circle for ever."""
 LOST = "Worker crashed or timed out."
 RELEASED_TOO_OFTEN = "released_too_often"
+RELEASED_AFTER_START = "released_after_start"
+BEGUN = "It may run at most once, and it had begun when it was given back."
 TAKEN = frozenset({"lost", "revoked"})
 """Error types of a cancel that no worker confirmed, because its lease was taken away before: late reports are stale."""
 
@@ -149,6 +151,9 @@ def release(lease: Lease, reason: str | None, *, started: bool = False) -> Move:
     record = Record(outcome=Outcome.RELEASED, reason=reason)
     if lease.cancelling:
         return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=started)
+    if lease.max_lost == 1 and (started or lease.started_at is not None):
+        begun = Record(outcome=Outcome.FAILED, error_type=RELEASED_AFTER_START, error=BEGUN, reason=reason)
+        return dead(lease, begun, Never(BEGUN), attempt=lease.attempt, started=True)
     if lease.releases + 1 >= MAX_RELEASES:
         error = f"Released {lease.releases + 1} times; last reason: {reason}"
         failed = Record(outcome=Outcome.FAILED, error_type=RELEASED_TOO_OFTEN, error=error, reason=reason)

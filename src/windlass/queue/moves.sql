@@ -3,13 +3,13 @@
 -- locks: queue rows by ascending id.
 -- postgres
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
-  JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN session s ON s.id = ANY(ARRAY[q.session])
+  JOIN queue q ON q.id = ANY(ARRAY[i.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY i.id FOR UPDATE OF q
 -- sqlite
-SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
@@ -20,13 +20,13 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS J
 -- locks: queue rows by ascending id, skipping locked ones.
 -- postgres
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
-  JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN session s ON s.id = ANY(ARRAY[q.session])
+  JOIN queue q ON q.id = ANY(ARRAY[i.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY i.id FOR UPDATE OF q SKIP LOCKED
 -- sqlite
-SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
@@ -90,7 +90,7 @@ SELECT t.id, t.due_at AS next_run_at, NULL AS rank FROM rows(:moves) AS i CROSS 
 
 -- name: lease_to_end
 -- End leases for good: a job that is dead lies with the dead letters until retried or purged, others are history.
--- A claim may have committed after this transaction began: its end is not before it.
+-- A claim or a start may have committed after this transaction began: the end is not before it, as in claim.sql.
 -- guard: job, fence, place (1 leased).  The unique key of a job that ends is free again (flag 4).
 -- postgres
 WITH q AS (
@@ -117,13 +117,15 @@ d AS (
     INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                       reason, worker, session, claimed_at, started_at, finished_at)
     SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at, greatest(:now, j.claimed_at) FROM j WHERE j.dead = 0
+           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at,
+           greatest(:now, least(greatest(j.claimed_at, j.began_at), :now + interval '1 minute')) FROM j WHERE j.dead = 0
 ),
 e AS (
     INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
                       reason, worker, session, claimed_at, started_at, finished_at, held)
     SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at, greatest(:now, j.claimed_at), j.held FROM j WHERE j.dead = 1
+           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at,
+           greatest(:now, least(greatest(j.claimed_at, j.began_at), :now + interval '1 minute')), j.held FROM j WHERE j.dead = 1
 )
 SELECT j.id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank FROM j
 -- sqlite
@@ -156,7 +158,8 @@ INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, metrics, error_
                      claimed_at, started_at, finished_at, next_run_at)
 SELECT i.job_id, i.run, i.attempt, i.fence, i.lane, i.outcome, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
        i.session, i.claimed_at,
-       CASE WHEN i.started = 1 THEN coalesce(i.started_at, greatest(i.claimed_at, :now - i.duration_ms * interval '1 millisecond')) END, greatest(:now, i.claimed_at), i.next_run_at
+       CASE WHEN i.started = 1 THEN coalesce(i.started_at, greatest(i.claimed_at, :now - i.duration_ms * interval '1 millisecond')) END,
+       greatest(:now, least(greatest(i.claimed_at, i.started_at), :now + interval '1 minute')), i.next_run_at
   FROM rows(:attempts, job_id uuid, run smallint, attempt smallint, fence int, lane int, outcome smallint, metrics text,
             error_type text, error text, traceback text, reason text, worker text, session uuid, claimed_at timestamptz,
             started_at timestamptz, duration_ms bigint, started smallint, next_run_at timestamptz) AS i

@@ -257,8 +257,9 @@ def _same_kind(item: Report, ended: Row) -> bool:
     if isinstance(item, Release):
         if item.error is not None:
             return outcome is Outcome.FAILED
-        # One release too many was recorded as a failure.
-        return outcome is Outcome.RELEASED or ended["error_type"] == moves.RELEASED_TOO_OFTEN
+        # One release too many, or too late, was recorded as a failure.
+        too_much = (moves.RELEASED_TOO_OFTEN, moves.RELEASED_AFTER_START)
+        return outcome is Outcome.RELEASED or ended["error_type"] in too_much
     return outcome is item.outcome
 
 

@@ -29,7 +29,8 @@ u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedu
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
-       coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')), :now
+       coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')),
+       greatest(:now, least(greatest(j.claimed_at, j.started_at), :now + interval '1 minute'))
   FROM j RETURNING id, fence, lane
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, duration_ms);

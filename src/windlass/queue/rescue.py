@@ -2,7 +2,7 @@
 
 A session that has not been heard for its lease is declared dead; each lease it held is lost (retry.py decides what
 follows). Dead sessions are looked at again and again, because a claim may commit just after one was declared dead.
-An ended session is kept for a day; that of a bare caller goes with its lease, or there would be one for every job.
+An ended session is kept for a day; that of a bare caller for a minute, or there would be one for every job.
 Our own silence is not the worker's fault: each run leaves a pulse, and after a gap between pulses every session gets
 one full lease to be heard before anybody is declared dead.
 """
@@ -23,6 +23,8 @@ SQL = load(__file__)
 RESCUE_BATCH = 500
 SESSION_KEEP_MS = 24 * 3600 * 1000
 """How long an ended session is shown, and looked at for a claim that commits late."""
+BARE_KEEP_MS = 60_000
+"""The same for bare callers, who have one for every job: twice as long as a statement may take."""
 DEFAULT_GAP_MS = 10_000
 """A third of the default lease: a longer silence of ours opens a quiet period."""
 
@@ -43,5 +45,5 @@ async def rescue(db: Statements, *, chance: Chance, gap_ms: int = DEFAULT_GAP_MS
         named = [LeaseName(row["id"], row["fence"], row["session"]) for row in found]
         leases = await moves.lock(transaction, named, skip_locked=True)
         moved = await moves.apply(transaction, [moves.lose(lease, chance=chance()) for lease in leases])
-    await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS)
+    await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS, keep_bare_ms=BARE_KEEP_MS)
     return Rescued(dead, list(moved.values()))

@@ -16,12 +16,12 @@ ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at),
 -- The test stands in the update: after waiting for a heartbeat's lock it is made again.
 -- index: session_live.
 -- postgres
-UPDATE session s SET state = 1
+UPDATE session s SET state = 1, ended_at = :now
  WHERE s.state = 0 AND s.expires_at < :now
    AND EXISTS (SELECT 1 FROM pulse p WHERE p.name = 'rescue' AND p.unbroken_at + s.lease_ms * interval '1 millisecond' < :now)
 RETURNING s.id
 -- sqlite
-UPDATE session SET state = 1
+UPDATE session SET state = 1, ended_at = :now
  WHERE state = 0 AND expires_at < :now
    AND EXISTS (SELECT 1 FROM pulse AS p WHERE p.name = 'rescue' AND p.unbroken_at + session.lease_ms * 1000 < :now)
 RETURNING id

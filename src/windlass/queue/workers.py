@@ -44,7 +44,6 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     lease_ms: int = 30_000
     capacity: int = 1
-    bare: bool = False
     host: str | None = None
     pid: int | None = None
     version: str | None = None
@@ -156,14 +155,14 @@ async def claim_bare(
     return jobs
 
 
-async def forget_ended(db: Statements, *, keep_ms: int, limit: int = 1000) -> int:
+async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit: int = 1000) -> int:
     """Remove sessions that ended long ago and hold nothing, `limit` at a time; return how many.
 
-    Those of bare callers go at once: each was made with its claim, so no claim of it can come late.
+    Never at once: a claim that saw one alive may commit later, and rescue must find its lease.
     """
     total = 0
     while True:
-        removed = len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, limit=limit))
+        removed = len(await db.fetch(SQL.forget_ended, keep_ms=keep_ms, keep_bare_ms=keep_bare_ms, limit=limit))
         total += removed
         if removed < limit:
             return total
@@ -201,5 +200,4 @@ def _check_session(session: NewSession) -> None:
 
 
 def _columns(session: NewSession) -> dict[str, object]:
-    columns = msgspec.structs.asdict(session)
-    return columns | {"bare": int(session.bare)}
+    return msgspec.structs.asdict(session)

@@ -3,20 +3,20 @@
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
-VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, :bare, 0,
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, draining = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 -- sqlite
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
-VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, :bare, 0,
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, draining = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
@@ -64,7 +64,7 @@ WITH l AS MATERIALIZED (
      WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL
      ORDER BY i.id FOR UPDATE OF q
 )
-UPDATE queue q SET started_at = :now,
+UPDATE queue q SET started_at = greatest(:now, least(q.claimed_at, :now + interval '1 minute')),
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
   FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
@@ -100,9 +100,9 @@ SELECT id, fence, session FROM queue
 -- name: close
 -- End a session by its worker's wish.
 -- postgres
-UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant AND state + 0 = 0
+UPDATE session SET state = 2, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state + 0 = 0
 -- sqlite
-UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant AND state = 0
+UPDATE session SET state = 2, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state = 0
 
 -- name: drain
 -- Ask the live sessions of a worker to finish and leave.
@@ -110,18 +110,19 @@ UPDATE session SET state = 2, busy = 0 WHERE id = :session AND tenant = :tenant 
 UPDATE session SET draining = 1 WHERE tenant = :tenant AND worker = :worker AND state = 0 RETURNING id
 
 -- name: forget_ended
--- Remove sessions that ended more than :keep_ms ago and hold nothing; those of bare callers as soon as they hold nothing.
+-- Remove sessions that ended more than :keep_ms ago (those of bare callers :keep_bare_ms) and hold nothing.
 -- index: session_ended, queue_leased.  plan: counted, and not NOT EXISTS, which may become a join with all leases.
 -- postgres
 WITH old AS MATERIALIZED (
     SELECT s.id FROM session s
-     WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - CAST(:keep_ms AS bigint) * interval '1 millisecond')
+     WHERE s.state <> 0
+       AND s.ended_at < :now - CASE WHEN s.bare = 1 THEN CAST(:keep_bare_ms AS bigint) ELSE CAST(:keep_ms AS bigint) END * interval '1 millisecond'
        AND (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1) held) = 0 LIMIT :limit
 )
 DELETE FROM session USING old WHERE session.id = ANY(ARRAY[old.id]) RETURNING session.id
 -- sqlite
 DELETE FROM session WHERE id IN (
     SELECT s.id FROM session AS s
-     WHERE s.state <> 0 AND (s.bare = 1 OR s.heartbeat_at < :now - :keep_ms * 1000)
+     WHERE s.state <> 0 AND s.ended_at < :now - CASE WHEN s.bare = 1 THEN :keep_bare_ms ELSE :keep_ms END * 1000
        AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
 RETURNING id

@@ -168,7 +168,7 @@ async def register_and_drain(stage: Stage, db: Database, scene: Scene) -> object
     await workers.register(db, workers.NewSession(id=session, worker=f"{scene.worker}-b"))
     await workers.drain(db, tenant="default", worker=f"{scene.worker}-b")
     await workers.close(db, session, tenant="default", reason="done")
-    await workers.forget_ended(db, keep_ms=10**10)
+    await workers.forget_ended(db, keep_ms=10**10, keep_bare_ms=10**10)
     return await claim_limited(stage, db, scene)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,12 +14,12 @@ import pytest
 from tests.databases import connected
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
-from tests.queue.races.stage import PATIENCE_S, Scene, Stage, no_jitter
+from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good
 from windlass.db import Database, open_database
 from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
 from windlass.ids import Ids
-from windlass.job import State
+from windlass.job import Outcome, State
 from windlass.queue import claim as claims
 from windlass.queue import control, deadlines, moves, timers, workers
 from windlass.queue.check import check
@@ -26,7 +28,7 @@ from windlass.queue.control import Actor, Cancelled
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.moves import LeaseName
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import report
+from windlass.queue.report import Complete, Fail, Report, report
 from windlass.queue.retry import PRESETS
 from windlass.queue.submit import submit
 
@@ -394,3 +396,67 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
     await db.close()
 
     assert [] == found
+
+
+@pytest.mark.parametrize("said", ["complete", "fail", "cancelled"])
+async def test_rel_i20_a_report_that_waited_ends_after_the_start(fresh_postgres_url: str, said: str) -> None:
+    """I20: a start told while a report waits for its locks is not after the end that the report records."""
+    db = await open_database(fresh_postgres_url)
+    lanes, ids, session = Lanes(), Ids(), uuid4()
+    await workers.register(db, workers.NewSession(id=session, worker="w", capacity=2))
+    await submit(db, lanes, [NewJob(id=ids.new(), task="t") for _ in range(2)])
+    served = await lanes.serving(db, "default", ["default"], tasks=None, labels=[])
+    leases = await claims.claim(db, [Group([Want(lane.id) for lane in served], [session] * 2)])
+    first, second = sorted(leases, key=lambda lease: lease.id)
+    named = [{"job_id": lease.id, "fence": 1, "worker": "w"} for lease in (first, second)]
+    ends: dict[str, Callable[..., Report]] = {
+        "complete": Complete,
+        "fail": Fail,
+        "cancelled": partial(Fail, outcome=Outcome.CANCELLED),
+    }
+    reports = [ends[said](**lease) for lease in named]
+    async with asyncio.timeout(PATIENCE_S), connected(fresh_postgres_url) as keeper:
+        await keeper.execute("BEGIN")
+        await keeper.execute("SELECT FROM windlass.queue WHERE id = $1 FOR UPDATE", first.id)
+        reporting = asyncio.create_task(report(db, reports, chance=no_jitter))
+        async with connected(fresh_postgres_url) as watcher:
+            while not await watcher.fetchval(WAITING):
+                pass
+        await workers.heartbeat(db, [workers.Beat(session, [workers.Held(second.id, 1, started=True)])])
+        await keeper.execute("ROLLBACK")
+        await reporting
+    found = await check(db)
+    await db.close()
+
+    assert [] == found
+
+
+async def test_rel_x6_cancel_beside_its_deadline(stage: Stage) -> None:
+    """A cancel that comes while an overdue lease is being ended gives the worker its whole grace."""
+
+    async def prepare() -> Scene:
+        scene = await stage.leased(started=True, timeout_s=1)
+        stage.clock.advance(60)
+        return scene
+
+    async def cancel(db: Database, scene: Scene) -> list[Cancelled | JobFinished | NotFound]:
+        return await control.cancel(db, scene.ids, tenant="default", actor=Actor())
+
+    async def end(db: Database, scene: Scene) -> bool:
+        moved = await deadlines.end_overdue(db, chance=no_jitter)
+        return scene.id in {done.move.lease.id for done in moved}
+
+    async def judge(
+        scene: Scene, cancelled: list[Cancelled | JobFinished | NotFound] | WindlassError, ended: bool | WindlassError
+    ) -> None:
+        job = await stage.get(scene.id)
+        if job.state is State.CANCELLING:
+            assert not good(ended)
+            assert job.deadline_at is not None
+            assert job.deadline_at > stage.clock.now()
+        else:
+            assert good(ended)
+            assert job.state in (State.SCHEDULED, State.CANCELLED)
+            assert job.reason != "Its worker did not confirm the cancel in time; the lease was revoked."
+
+    await Race(prepare, cancel, end, judge).in_every_order(stage)

@@ -193,14 +193,16 @@ async def test_bare_session_claims_nothing_back(stage: Stage) -> None:
 
 
 async def test_session_that_holds_a_lease_is_kept(stage: Stage) -> None:
-    """A bare caller's session goes when it has ended and holds nothing, never before its lease."""
+    """A bare caller's session goes a minute after it has ended, when it holds nothing: never before its lease."""
     scene = await stage.scene(2)
     ended, held = await stage.claim_bare(scene.queue, 2)
     await report(stage.db, [Complete(job_id=ended.id, fence=1, worker="bare", session=ended.session)], chance=no_jitter)
     await stage.lapse()
     await stage.db.fetch(rescue.SQL.declare_dead)
 
-    assert 1 == await workers.forget_ended(stage.db, keep_ms=10**10)
+    assert 0 == await workers.forget_ended(stage.db, keep_ms=10**10, keep_bare_ms=60_000)
+    stage.clock.advance(60.001)
+    assert 1 == await workers.forget_ended(stage.db, keep_ms=10**10, keep_bare_ms=60_000)
     assert held.session == (await stage.session_row(held.session))["id"]
 
 

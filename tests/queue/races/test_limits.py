@@ -81,6 +81,20 @@ async def test_rel_x6_claim_of_a_server_that_does_not_know_the_limit(stage: Stag
     assert 1 == len(await stage.claim(stage.db, scene.queue, scene.session, 3))
 
 
+async def test_rel_x7_lanes_of_another_queue(stage: Stage) -> None:
+    """Room in one queue is not room in another: a claim under the lock of one takes nothing from the other's lanes."""
+    roomy, full = await stage.scene(1), await stage.scene(3)
+    for scene, limit in ((roomy, 9), (full, 1)):
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=limit)
+    name = LaneName("default", roomy.queue)
+    queue = (await stage.lanes.resolve(stage.db, [name]))[name].id
+    served = await stage.lanes.serving(stage.db, "default", [roomy.queue, full.queue], tasks=None, labels=[])
+
+    got = await limits.claim_limited(stage.db, queue, [lane.id for lane in served], [roomy.session] * 9)
+
+    assert roomy.ids == [lease.id for lease in got]
+
+
 async def test_rel_x6_bare_claims_obey_a_limit(stage: Stage) -> None:
     """A caller without a session gets no more than the limit, and leaves no session that holds nothing."""
     scene = await stage.scene(3)

@@ -80,7 +80,7 @@ CREATE TABLE windlass.session (
     id uuid NOT NULL, worker text NOT NULL, tenant text NOT NULL, state smallint NOT NULL,
     lease_ms integer NOT NULL, expires_at timestamptz NOT NULL, heartbeat_at timestamptz NOT NULL,
     started_at timestamptz NOT NULL, capacity integer NOT NULL, busy integer NOT NULL, bare smallint NOT NULL,
-    draining smallint NOT NULL, host text, pid integer, version text, build text, region text, labels text,
+    draining smallint NOT NULL, ended_at timestamptz, host text, pid integer, version text, build text, region text, labels text,
     tasks text, queues text, skew_ms integer, PRIMARY KEY (id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
 
@@ -328,7 +328,7 @@ CREATE TABLE session (
     id TEXT NOT NULL, worker TEXT NOT NULL, tenant TEXT NOT NULL, state INTEGER NOT NULL,
     lease_ms INTEGER NOT NULL, expires_at INTEGER NOT NULL, heartbeat_at INTEGER NOT NULL,
     started_at INTEGER NOT NULL, capacity INTEGER NOT NULL, busy INTEGER NOT NULL, bare INTEGER NOT NULL,
-    draining INTEGER NOT NULL, host TEXT, pid INTEGER, version TEXT, build TEXT, region TEXT, labels TEXT,
+    draining INTEGER NOT NULL, ended_at INTEGER, host TEXT, pid INTEGER, version TEXT, build TEXT, region TEXT, labels TEXT,
     tasks TEXT, queues TEXT, skew_ms INTEGER, PRIMARY KEY (id)
 ) STRICT, WITHOUT ROWID;
 
