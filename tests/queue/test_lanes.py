@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.queue.steps import ANN, Steps
-from windlass.errors import TooMany
+from windlass.errors import InvalidInput, TooMany
 from windlass.queue.control import pause_queue, pause_tenant
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName, Lanes, configure
+from windlass.queue.limits import claim_limited
 
 MAIL = LaneName("default", "default", "mail")
 
@@ -112,6 +114,60 @@ async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:
 
     own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
     assert (STRICT_PRIORITY_MS, 0, None, 0) == (own.credit_ms, own.fifo, own.max_running, own.limited)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("credit_ms", -1),
+        ("credit_ms", 2**60),
+        ("max_running", -1),
+        ("max_running", 2**40),
+        ("rate_per_s", 0.0),
+        ("rate_per_s", -1.0),
+        ("rate_per_s", 1e-300),
+        ("rate_per_s", 1e300),
+        ("rate_per_s", float("nan")),
+        ("rate_per_s", float("inf")),
+        ("burst", 0),
+        ("burst", 2**40),
+    ],
+)
+async def test_a_setting_that_cannot_be_computed_with_is_refused(steps: Steps, field: str, value: float) -> None:
+    """A setting is bounded when it is made, by name: afterwards it would fail claims and others' submits."""
+    await steps.submit_one()
+    before = await steps.dump()
+    settings: dict[str, Any] = {field: value}
+
+    with pytest.raises(InvalidInput) as refused:
+        await configure(steps.db, MAIL.of_queue, **settings)
+
+    assert field == refused.value.field
+    assert before == await steps.dump()
+
+
+@pytest.mark.parametrize(("field", "name"), [("tenant", LaneName("a\x00b", "q")), ("queue", LaneName("a", "\ud800"))])
+async def test_a_queue_is_configured_by_a_name_it_can_have(steps: Steps, field: str, name: LaneName) -> None:
+    """No queue is made by its settings that a job could not be submitted to."""
+    with pytest.raises(InvalidInput) as refused:
+        await configure(steps.db, name)
+
+    assert field == refused.value.field
+
+
+async def test_the_bounds_of_settings_can_be_claimed_with(steps: Steps) -> None:
+    """What is just accepted works, from submit to claim, at either end."""
+    worker = await steps.worker()
+    for ends in [
+        {"credit_ms": 0, "max_running": 0, "rate_per_s": 1e-6, "burst": 1},
+        {"credit_ms": STRICT_PRIORITY_MS, "max_running": 2**31 - 1, "rate_per_s": 1e6, "burst": 1_000_000},
+    ]:
+        settings: dict[str, Any] = ends
+        await configure(steps.db, MAIL.of_queue, **settings)
+        await steps.submit(steps.job(priority=127), steps.job(priority=-127))
+        lanes = [lane.id for lane in await steps.serving()]
+        leases = await claim_limited(steps.db, await steps.own_row(), lanes, [worker.session] * 4)
+        assert (4 if settings["max_running"] else 0) == len(leases)
 
 
 async def test_configuring_touches_no_other_queue(steps: Steps) -> None:

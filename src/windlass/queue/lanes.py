@@ -14,28 +14,18 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import TooMany
+from windlass.queue.newjob import LaneName as LaneName
+from windlass.queue.newjob import check_name, check_range
 
 SQL = load(__file__)
 
 STRICT_PRIORITY_MS = 2**45
 """What one level of priority is worth in waiting time: 1,100 years, so priority comes first."""
 LANES_PER_TENANT = 10_000
-
-
-class LaneName(msgspec.Struct, frozen=True, order=True):
-    """What a lane is the number of."""
-
-    tenant: str
-    queue: str
-    task: str = ""
-    labels: str = ""
-    """Sorted and joined by commas."""
-    key: str = ""
-
-    @property
-    def of_queue(self) -> LaneName:
-        """The name of the queue itself."""
-        return LaneName(self.tenant, self.queue)
+MAX_RUNNING = 2**31 - 1
+RATES_PER_S = (1e-6, 1e6)
+"""The slowest and the fastest rate: one job in eleven days, a million in a second."""
+MAX_BURST = 1_000_000
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -126,7 +116,14 @@ async def configure(
     """Set how a queue ranks and limits its jobs, making it if need be; ranks given before stay.
 
     The limits are of the queue's own row and hold over all its lanes together (limits.py).
+    InvalidInput names a setting that no claim or rank could be computed with.
     """
+    check_name("tenant", queue.tenant)
+    check_name("queue", queue.queue)
+    check_range("credit_ms", credit_ms, 0, STRICT_PRIORITY_MS)
+    check_range("max_running", max_running, 0, MAX_RUNNING)
+    check_range("rate_per_s", rate_per_s, *RATES_PER_S)
+    check_range("burst", burst, 1, MAX_BURST)
     async with db.transaction() as transaction:
         await make(transaction, queue.tenant, [queue.of_queue], per_tenant=LANES_PER_TENANT)
         await transaction.fetch(
