@@ -170,6 +170,20 @@ async def test_the_bounds_of_settings_can_be_claimed_with(steps: Steps) -> None:
         assert (4 if settings["max_running"] else 0) == len(leases)
 
 
+@pytest.mark.parametrize(("rate_per_s", "claimed"), [(0.001, 0), (10.0, 1), (0.0005, 1)])
+async def test_a_changed_rate_holds_at_once(steps: Steps, rate_per_s: float, claimed: int) -> None:
+    """L15: another rate does not wait until the old one is paid off; the same one set again gives nothing away."""
+    worker = await steps.worker()
+    await steps.submit(*(steps.job() for _ in range(3)))
+    own, lanes = await steps.own_row(), [lane.id for lane in await steps.serving()]
+    await configure(steps.db, MAIL.of_queue, rate_per_s=0.001, burst=1)
+    assert 1 == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
+
+    await configure(steps.db, MAIL.of_queue, rate_per_s=rate_per_s, burst=1, fifo=True)
+
+    assert claimed == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
+
+
 async def test_configuring_touches_no_other_queue(steps: Steps) -> None:
     """N1: the same queue name of another tenant, and other queues, stay as they are."""
     for queue, tenant in [("default", "default"), ("other", "default"), ("default", "acme")]:

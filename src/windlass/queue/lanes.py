@@ -116,6 +116,7 @@ async def configure(
     """Set how a queue ranks and limits its jobs, making it if need be; ranks given before stay.
 
     The limits are of the queue's own row and hold over all its lanes together (limits.py).
+    A changed rate holds at once, with a full burst; the same rate goes on where it was.
     InvalidInput names a setting that no claim or rank could be computed with.
     """
     check_name("tenant", queue.tenant)
