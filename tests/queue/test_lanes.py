@@ -92,6 +92,30 @@ async def test_a_tenant_has_a_cap_of_lanes(steps: Steps) -> None:
     await lanes.resolve(steps.db, [LaneName("acme", "default", "c")])
 
 
+async def test_a_lower_cap_refuses_only_what_is_new(steps: Steps) -> None:
+    """S1: lanes that exist are found by a server whose cap they are past; none is made there."""
+    other = LaneName("default", "default", "b")
+    first = await Lanes(per_tenant=3).resolve(steps.db, [MAIL, other])
+
+    lowered = Lanes(per_tenant=1)
+
+    assert first == await lowered.resolve(steps.db, [MAIL, other])
+    for names in ([LaneName("default", "default", "c")], [LaneName("default", "new")]):
+        with pytest.raises(TooMany):
+            await lowered.resolve(steps.db, names)
+
+
+async def test_a_queue_is_configured_at_the_cap(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: the settings of a queue that exists can be changed past the cap; a new queue is not made by them."""
+    await steps.submit_one()
+    monkeypatch.setattr("windlass.queue.lanes.LANES_PER_TENANT", 1)
+
+    await configure(steps.db, MAIL.of_queue, max_running=1)
+
+    with pytest.raises(TooMany):
+        await configure(steps.db, LaneName("default", "new"), max_running=1)
+
+
 async def test_a_queue_is_configured_as_a_whole(steps: Steps) -> None:
     """S4, L15: how jobs rank holds for all lanes, those made later too; limits stand on the queue's own row."""
     await steps.submit_one("a")

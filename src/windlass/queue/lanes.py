@@ -82,7 +82,10 @@ class Lanes:
 
 
 async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
-    """Make what is missing of `names` in `tenant`, and return the lanes of their queues."""
+    """Make what is missing of `names` in `tenant`, and return the lanes of their queues; TooMany past the cap.
+
+    What exists is found also past the cap, which may be lower than it was or be another server's.
+    """
     names = {name for name in names if name.tenant == tenant}
     queues = sorted({name.queue for name in names})
     async with db.transaction() as transaction:
@@ -90,11 +93,12 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
         # The common row of making and pausing: whoever comes second sees what the first has written.
         await transaction.fetch(SQL.lock_tenant, tenant=tenant)
         # A queue's own row gets the smaller number, so it is locked before its lanes.
+        made = 0
         for batch in (sorted({name.of_queue for name in names}), sorted(names)):
             rows = [(name.tenant, name.queue, name.task, name.labels, name.key) for name in batch]
-            await transaction.fetch(SQL.make_lanes, lanes=rows, credit_ms=STRICT_PRIORITY_MS)
+            made += len(await transaction.fetch(SQL.make_lanes, lanes=rows, credit_ms=STRICT_PRIORITY_MS))
         [count] = await transaction.fetch(SQL.count_lanes, tenant=tenant)
-        if count["lanes"] > per_tenant:
+        if made and count["lanes"] > per_tenant:
             raise TooMany(
                 f"Tenant {tenant} would have {count['lanes']} lanes (queues, tasks and labels in use together), "
                 f"more than {per_tenant}. Use fewer queue names or label sets."

@@ -14,7 +14,7 @@ SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
 SELECT name FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
--- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says.
+-- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says; return those.
 -- postgres
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -24,6 +24,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
 ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+RETURNING id AS number
 -- sqlite
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -34,6 +35,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
  WHERE true
 ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+RETURNING id AS number
 
 -- name: count_lanes
 -- How many lanes a tenant has, its queues' own rows included.
