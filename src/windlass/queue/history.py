@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Query, Row, Statements, load
-from windlass.errors import NotFound
+from windlass.errors import InvalidInput, NotFound
 from windlass.job import FINAL_STATES, Outcome, State
 
 SQL = load(__file__)
@@ -210,11 +210,18 @@ def _conditions(where: Filter, cursor: UUID | None) -> tuple[tuple[str, ...], di
         value = getattr(where, name)
         if value is not None:
             clauses.append(clause)
-            values[name] = msgspec.json.encode(value).decode() if name == "tag" else value
+            values[name] = _quoted(value) if name == "tag" else value
     if cursor is not None:
         clauses.append("id < :cursor")
         values["cursor"] = cursor
     return tuple(clauses), values
+
+
+def _quoted(tag: str) -> str:
+    try:
+        return msgspec.json.encode(tag).decode()
+    except UnicodeEncodeError:
+        raise InvalidInput("tag", "it holds half of a surrogate pair, which is not text.") from None
 
 
 def _compose(query: Query, clauses: tuple[str, ...]) -> Query:
