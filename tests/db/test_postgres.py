@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 
+import asyncpg
 import pytest
 
 from tests.clock import TestClock
@@ -338,3 +339,20 @@ async def test_a_user_who_may_not_make_days_is_told(fresh_postgres_url: str) -> 
                 await open_database(guest, clock=TestClock(datetime.now(UTC) + timedelta(days=30)))
         finally:
             await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+async def test_a_day_that_is_missing_is_named(postgres_db: Database) -> None:
+    """History of a day without a partition cannot be written: not now, and the message says who can mend it."""
+    await postgres_db.run("DROP TABLE windlass.event_20260101")
+
+    with pytest.raises(Unavailable, match=r'"event".*2026-01-01.*windlass migrate'):
+        await postgres_db.run(
+            "INSERT INTO windlass.event (job_id, kind, happened_at) "
+            "VALUES (gen_random_uuid(), 'retried', '2026-01-01 12:00:00+00')"
+        )
+
+
+async def test_a_fault_of_ours_is_not_the_callers(postgres_db: Database) -> None:
+    """A statement that fails whatever it is given is shown as it is."""
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await postgres_db.run("SELECT 1 / 0")

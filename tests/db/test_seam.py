@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.clock import START, TestClock
 from tests.db.queries import SQL, key, names, now, put
 from windlass.db import Database, Statements, open_database
-from windlass.errors import AlreadyExists
+from windlass.errors import AlreadyExists, InvalidInput
 from windlass.job import Place
 
 ID = UUID("019b7680-1234-7abc-8def-0123456789ab")
@@ -45,6 +45,19 @@ async def test_values_come_back_as_they_went(db: Database) -> None:
 
     assert {"id": ID, "happened_at": at, "text": ODD_TEXT, "number": -(2**63)} == found
     assert isinstance(found["id"], UUID)
+
+
+@pytest.mark.parametrize("values", [{"text": "\ud800"}, {"number": 2**63}, {"number": -(2**70)}])
+async def test_a_value_that_cannot_be_taken_is_invalid_input(db: Database, values: dict[str, Any]) -> None:
+    """What no column can hold is refused as the caller's mistake, alone and in a transaction, which can go on."""
+    with pytest.raises(InvalidInput):
+        await echo(db, **values)
+    async with db.transaction() as transaction:
+        with pytest.raises(InvalidInput):
+            await echo(transaction, **values)
+        await put(transaction, "after")
+
+    assert ["after"] == await names(db)
 
 
 async def test_null_is_none(db: Database) -> None:

@@ -259,6 +259,33 @@ def test_a_stored_policy_comes_back(policy: RetryPolicy, by_error: dict[str, Ret
 
 
 def test_an_unknown_field_is_refused() -> None:
-    """A misspelt field of a policy is an error, not the default."""
+    """A misspelt field of a policy that a caller sends is an error, not the default."""
     with pytest.raises(msgspec.ValidationError, match="base_ms"):
-        policy_from_json('{"base_ms": 5}')
+        msgspec.json.decode('{"base_ms": 5}', type=RetryPolicy)
+
+
+def test_a_stored_field_of_another_version_is_passed_over() -> None:
+    """What a newer server has stored is read as far as it is known here, by error type too."""
+    stored = '{"kind": "fixed", "base_s": 5, "new": [1], "by_error": {"E": {"base_s": 7, "newer": {"a": 1}}}}'
+
+    expected = RetryPolicy(kind="fixed", base_s=5.0, by_error={"E": RetryPolicy(base_s=7.0)})
+    assert expected == policy_from_json(stored)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        '{"kind": "fibonacci"}',
+        '{"base_s": "soon"}',
+        '{"by_error": {"E": 1}}',
+        '{"by_error": []}',
+        "[1]",
+        "null",
+        "{",
+        "",
+        "{} {}",
+    ],
+)
+def test_a_stored_policy_that_cannot_be_read_is_the_default(stored: str) -> None:
+    """A job must not be left behind for a policy that only another version can read."""
+    assert policy_from_json(stored) == DEFAULT

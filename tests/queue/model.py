@@ -284,10 +284,10 @@ class Model(Control):
         return queue.max_running is not None or queue.rate_per_s is not None
 
     def configure(self, queue: LaneName, settings: dict[str, Any]) -> None:
-        """How a queue ranks and limits; what is not named is as by default."""
+        """How a queue ranks and limits; what is not named is as by default. Another rate begins anew."""
         self.make_lanes([queue])
         known = self.queues[queue]
-        defaults = type(known)(tat_at=known.tat_at)
+        defaults = type(known)(tat_at=known.tat_at if known.rate_per_s == settings.get("rate_per_s") else None)
         self.queues[queue] = defaults
         for name, value in settings.items():
             setattr(defaults, name, value)

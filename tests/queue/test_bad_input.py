@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import START, TestClock
 from windlass.db import Database
 from windlass.errors import AlreadyExists, InvalidInput, WindlassError
 from windlass.ids import Ids
-from windlass.queue.control import Actor
-from windlass.queue.history import Filter, find
+from windlass.job import State
+from windlass.queue.control import Actor, pause_tenant, resume_tenant
+from windlass.queue.history import Filter, Page, counts, find
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.submit import submit, submit_requests
-from windlass.queue.workers import Beat, Held, NewSession, heartbeat, register
+from windlass.queue.workers import Beat, Held, NewSession, drain, heartbeat, register
 
 ONE = UUID("019b796d-d600-7000-8000-000000000001")
 TWO = UUID("019b796d-d600-7000-8000-000000000002")
@@ -94,3 +97,33 @@ async def test_an_id_twice_is_refused_for_its_request_alone(db: Database, clock:
 
     assert [False, True, True, False] == [isinstance(answer, WindlassError) for answer in answers]
     assert {ONE, fine} == {job.id for job in (await find(db, Filter(tenant="default"))).jobs}
+
+
+Look = Callable[[Database, str], Awaitable[Any]]
+LOOKS: dict[str, Look] = {
+    "find": lambda db, name: find(db, Filter(tenant=name)),
+    "find by task": lambda db, name: find(db, Filter(tenant="default", task=name)),
+    "find by tag": lambda db, name: find(db, Filter(tenant="default", tag=name)),
+    "counts": lambda db, name: counts(db, tenant="default", queue=name, since=START),
+    "serving": lambda db, name: Lanes().serving(db, "default", [name], tasks=None, labels=[]),
+    "drain": lambda db, name: drain(db, tenant="default", worker=name),
+    "resume_tenant": lambda db, name: resume_tenant(db, name),
+    "pause_tenant": lambda db, name: pause_tenant(db, name, actor=Actor("me", None)),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_a_name_that_is_no_text_is_refused_wherever_it_is_asked_for(db: Database, look: str) -> None:
+    """A name that no database takes is the caller's mistake, not a driver's error."""
+    with pytest.raises(InvalidInput):
+        await LOOKS[look](db, "\ud800")
+
+
+@pytest.mark.parametrize("look", [look for look in LOOKS if look not in ("find by tag", "pause_tenant")])
+async def test_a_name_with_nul_is_refused_or_finds_nothing(db: Database, look: str) -> None:
+    """PostgreSQL cannot take it and says so; SQLite can, and has nothing of that name."""
+    if db.dialect == "sqlite":
+        assert await LOOKS[look](db, "a\x00b") in (Page([], None), dict.fromkeys(State, 0), [], 0, False)
+    else:
+        with pytest.raises(InvalidInput):
+            await LOOKS[look](db, "a\x00b")

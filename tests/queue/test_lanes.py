@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from tests.queue.steps import ANN, Steps
-from windlass.errors import TooMany
+from windlass.errors import InvalidInput, TooMany
 from windlass.queue.control import pause_queue, pause_tenant
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName, Lanes, configure
+from windlass.queue.limits import claim_limited
 
 MAIL = LaneName("default", "default", "mail")
 
@@ -90,6 +92,30 @@ async def test_a_tenant_has_a_cap_of_lanes(steps: Steps) -> None:
     await lanes.resolve(steps.db, [LaneName("acme", "default", "c")])
 
 
+async def test_a_lower_cap_refuses_only_what_is_new(steps: Steps) -> None:
+    """S1: lanes that exist are found by a server whose cap they are past; none is made there."""
+    other = LaneName("default", "default", "b")
+    first = await Lanes(per_tenant=3).resolve(steps.db, [MAIL, other])
+
+    lowered = Lanes(per_tenant=1)
+
+    assert first == await lowered.resolve(steps.db, [MAIL, other])
+    for names in ([LaneName("default", "default", "c")], [LaneName("default", "new")]):
+        with pytest.raises(TooMany):
+            await lowered.resolve(steps.db, names)
+
+
+async def test_a_queue_is_configured_at_the_cap(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1: the settings of a queue that exists can be changed past the cap; a new queue is not made by them."""
+    await steps.submit_one()
+    monkeypatch.setattr("windlass.queue.lanes.LANES_PER_TENANT", 1)
+
+    await configure(steps.db, MAIL.of_queue, max_running=1)
+
+    with pytest.raises(TooMany):
+        await configure(steps.db, LaneName("default", "new"), max_running=1)
+
+
 async def test_a_queue_is_configured_as_a_whole(steps: Steps) -> None:
     """S4, L15: how jobs rank holds for all lanes, those made later too; limits stand on the queue's own row."""
     await steps.submit_one("a")
@@ -112,6 +138,74 @@ async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:
 
     own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
     assert (STRICT_PRIORITY_MS, 0, None, 0) == (own.credit_ms, own.fifo, own.max_running, own.limited)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("credit_ms", -1),
+        ("credit_ms", 2**60),
+        ("max_running", -1),
+        ("max_running", 2**40),
+        ("rate_per_s", 0.0),
+        ("rate_per_s", -1.0),
+        ("rate_per_s", 1e-300),
+        ("rate_per_s", 1e300),
+        ("rate_per_s", float("nan")),
+        ("rate_per_s", float("inf")),
+        ("burst", 0),
+        ("burst", 2**40),
+    ],
+)
+async def test_a_setting_that_cannot_be_computed_with_is_refused(steps: Steps, field: str, value: float) -> None:
+    """A setting is bounded when it is made, by name: afterwards it would fail claims and others' submits."""
+    await steps.submit_one()
+    before = await steps.dump()
+    settings: dict[str, Any] = {field: value}
+
+    with pytest.raises(InvalidInput) as refused:
+        await configure(steps.db, MAIL.of_queue, **settings)
+
+    assert field == refused.value.field
+    assert before == await steps.dump()
+
+
+@pytest.mark.parametrize(("field", "name"), [("tenant", LaneName("a\x00b", "q")), ("queue", LaneName("a", "\ud800"))])
+async def test_a_queue_is_configured_by_a_name_it_can_have(steps: Steps, field: str, name: LaneName) -> None:
+    """No queue is made by its settings that a job could not be submitted to."""
+    with pytest.raises(InvalidInput) as refused:
+        await configure(steps.db, name)
+
+    assert field == refused.value.field
+
+
+async def test_the_bounds_of_settings_can_be_claimed_with(steps: Steps) -> None:
+    """What is just accepted works, from submit to claim, at either end."""
+    worker = await steps.worker()
+    for ends in [
+        {"credit_ms": 0, "max_running": 0, "rate_per_s": 1e-6, "burst": 1},
+        {"credit_ms": STRICT_PRIORITY_MS, "max_running": 2**31 - 1, "rate_per_s": 1e6, "burst": 1_000_000},
+    ]:
+        settings: dict[str, Any] = ends
+        await configure(steps.db, MAIL.of_queue, **settings)
+        await steps.submit(steps.job(priority=127), steps.job(priority=-127))
+        lanes = [lane.id for lane in await steps.serving()]
+        leases = await claim_limited(steps.db, await steps.own_row(), lanes, [worker.session] * 4)
+        assert (4 if settings["max_running"] else 0) == len(leases)
+
+
+@pytest.mark.parametrize(("rate_per_s", "claimed"), [(0.001, 0), (10.0, 1), (0.0005, 1)])
+async def test_a_changed_rate_holds_at_once(steps: Steps, rate_per_s: float, claimed: int) -> None:
+    """L15: another rate does not wait until the old one is paid off; the same one set again gives nothing away."""
+    worker = await steps.worker()
+    await steps.submit(*(steps.job() for _ in range(3)))
+    own, lanes = await steps.own_row(), [lane.id for lane in await steps.serving()]
+    await configure(steps.db, MAIL.of_queue, rate_per_s=0.001, burst=1)
+    assert 1 == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
+
+    await configure(steps.db, MAIL.of_queue, rate_per_s=rate_per_s, burst=1, fifo=True)
+
+    assert claimed == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
 
 
 async def test_configuring_touches_no_other_queue(steps: Steps) -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.clock import TestClock
-from tests.queue.steps import ANN, Steps
+from tests.queue.steps import ANN, Steps, job_in
 from windlass.db import open_database
 from windlass.errors import NotFound
 from windlass.job import State
@@ -125,6 +125,22 @@ async def test_a_dead_job_kept_for_long_can_be_retried(steps: Steps) -> None:
     again = await steps.claim_one(await steps.worker("bob"))
     assert (lease.id, 2) == (again.id, again.fence)
     assert State.SUCCEEDED is (await steps.complete(again)).state
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+async def test_a_job_whose_day_is_half_dropped_can_be_retried(steps: Steps, end: str) -> None:
+    """X6: a sweep that was interrupted has dropped a day of attempts and not yet that of the ends; it runs again."""
+    job_id = await (job_in(steps, "expired") if end == "expired" else steps.submit_one())
+    if end == "cancelled":
+        await steps.cancel(job_id)
+    steps.clock.advance(days=1)
+    if steps.db.capabilities.partitions:
+        await steps.db.run("DROP TABLE windlass.attempt_20260101")
+
+    await retry(steps.db, [job_id], tenant="default", actor=ANN)
+
+    assert State.QUEUED is await steps.state_of(job_id)
+    assert 1 == len(await steps.attempts(job_id))
 
 
 async def test_the_old_end_of_a_retried_job_goes_with_its_age(steps: Steps) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.clock import START
 from tests.queue.races.pausing import Pausing
 from tests.queue.steps import ANN, Steps
-from windlass.db import open_database
+from windlass.db import Query, open_database
 from windlass.errors import AlreadyExists, DatabaseLocked, SchemaMismatch
 from windlass.job import State
 from windlass.queue.claim import Group, Want, claim
@@ -147,3 +147,16 @@ async def test_a_link_to_a_served_file_is_refused(tmp_path: Path) -> None:
             await open_database(f"sqlite:///{tmp_path}/b.db")
     finally:
         await db.close()
+
+
+async def test_a_policy_of_another_version_keeps_nobody_from_being_rescued(steps: Steps) -> None:
+    """Servers one version apart: a stored policy with a field not known here is read as far as it is known."""
+    ann = await steps.worker()
+    odd = await steps.lease(ann, retry=PRESETS["immediate"])
+    plain = await steps.lease(ann)
+    text = "UPDATE job SET retry = :retry WHERE retry IS NOT NULL"
+    await steps.db.fetch(Query("newer", "Store it as a newer version would.", text, text), retry='{"new": 1}')
+
+    await steps.lose(plain)
+
+    assert [State.QUEUED] * 2 == [await steps.state_of(lease.id) for lease in (odd, plain)]

@@ -36,6 +36,14 @@ async def make_partitions(db: Database, *, days_ahead: int = DAYS_AHEAD) -> list
     return made
 
 
+async def can_be_written(db: Database, *, days_ahead: int) -> bool:
+    """Say whether every table of history has its partitions from today until `days_ahead` days ahead."""
+    today = (await _now(db)).date()
+    attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
+    days = [today + timedelta(days=offset) for offset in range(days_ahead + 1)]
+    return attached.issuperset(f"{table}_{day:%Y%m%d}" for table in PARTITIONED for day in days)
+
+
 async def make_days(db: Statements, table: str, instants: Iterable[datetime]) -> None:
     """Make the partitions of `table` for days long gone, where one is missing; a later run drops them again."""
     days = {instant.astimezone(UTC).date() for instant in instants}

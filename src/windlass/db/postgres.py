@@ -18,7 +18,15 @@ import asyncpg
 from windlass.clock import Clock
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
-from windlass.errors import AlreadyExists, CommitAborted, CommitUnknown, Contention, SetupError, Unavailable
+from windlass.errors import (
+    AlreadyExists,
+    CommitAborted,
+    CommitUnknown,
+    Contention,
+    InvalidInput,
+    SetupError,
+    Unavailable,
+)
 
 T = TypeVar("T")
 
@@ -72,6 +80,8 @@ _BROKEN = (
     asyncpg.CrashShutdownError,
     OSError,
 )
+# Data errors that no value of a caller's can be blamed for.
+_OUR_FAULT = (asyncpg.DivisionByZeroError, asyncpg.SequenceGeneratorLimitExceededError)
 _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
@@ -354,6 +364,17 @@ async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **opti
             raise AlreadyExists(f"It is stored already: {error.detail}") from error
         # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
+    except asyncpg.CheckViolationError as error:
+        if "no partition of relation" not in str(error):
+            raise
+        raise Unavailable(
+            f"A day of history is missing, so nothing can end then: {' '.join(str(error).split())} "
+            "Run `windlass migrate` or start a server: either makes the days ahead."
+        ) from error
+    except asyncpg.DataError as error:
+        if isinstance(error, _OUR_FAULT):
+            raise
+        raise InvalidInput("value", f"the database cannot take it: {' '.join(str(error).split())}.") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise SetupError(f"The database user may not do this: {error}. Grant it, or use the schema's owner.") from error
     except asyncpg.InsufficientResourcesError as error:

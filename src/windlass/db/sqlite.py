@@ -23,7 +23,7 @@ from windlass.clock import Clock, system_clock, to_us
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.errors import AlreadyExists, Contention, DatabaseLocked, SetupError, Unavailable
+from windlass.errors import AlreadyExists, Contention, DatabaseLocked, InvalidInput, SetupError, Unavailable
 
 T = TypeVar("T")
 
@@ -252,7 +252,11 @@ async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     except sqlite3.IntegrityError as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE):
             raise AlreadyExists(f"It is stored already: {error}.") from error
+        if error.sqlite_errorcode == sqlite3.SQLITE_MISMATCH:
+            raise InvalidInput("value", f"the database cannot take it: {error}.") from error
         raise
+    except (OverflowError, UnicodeEncodeError) as error:  # a number beyond 64 bits, half of a surrogate pair
+        raise InvalidInput("value", f"the database cannot take it: {error}.") from error
 
 
 def _lock_server_role(file: Path) -> IO[str]:

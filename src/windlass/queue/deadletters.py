@@ -43,9 +43,9 @@ async def retry(
     answers: dict[UUID, Retried | Conflict | NotFound] = {}
     async with db.transaction() as transaction:
         found = await transaction.fetch(SQL.lock_dead, ids=sorted(set(ids)), tenant=tenant)
-        # A dead letter may be older than the history that its old end moves to.
-        await make_days(transaction, "attempt", {row["finished_at"] for row in found})
         found += await transaction.fetch(SQL.lock_done, ids=sorted(set(ids)), tenant=tenant)
+        # A dead letter may be older than the history that its old end moves to, and days are dropped table by table.
+        await make_days(transaction, "attempt", {row["finished_at"] for row in found})
         # Of several jobs with the same key only one can live, the first found.
         wanted = {row["unique_key"]: row["id"] for row in reversed(found) if row["unique_key"] is not None}
         keys = [(f"{tenant}/unique", key, wanted[key]) for key in sorted(wanted)]

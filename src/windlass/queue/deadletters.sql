@@ -12,10 +12,10 @@ SELECT d.id, d.unique_key, d.finished_at FROM json_each(:ids) AS i CROSS JOIN de
 -- Lock the jobs of a tenant that lie in done and may run again.
 -- locks: done rows by ascending id.  plan: `lane + 0`, as above.
 -- postgres
-SELECT d.id, d.unique_key FROM done d JOIN lane l ON l.id = d.lane + 0
+SELECT d.id, d.unique_key, d.finished_at FROM done d JOIN lane l ON l.id = d.lane + 0
  WHERE d.id = ANY(CAST(:ids AS uuid[])) AND l.tenant = :tenant AND d.outcome IN (4, 7) ORDER BY d.id FOR UPDATE OF d
 -- sqlite
-SELECT d.id, d.unique_key FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
+SELECT d.id, d.unique_key, d.finished_at FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value CROSS JOIN lane AS l ON l.id = d.lane
  WHERE l.tenant = :tenant AND d.outcome IN (4, 7) ORDER BY d.id
 
 -- name: take_unique

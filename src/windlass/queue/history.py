@@ -7,7 +7,6 @@ and the pages are merged. Filters are clauses from a fixed table; values are alw
 
 from __future__ import annotations
 
-import heapq
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Query, Row, Statements, load
-from windlass.errors import NotFound
+from windlass.errors import InvalidInput, NotFound
 from windlass.job import FINAL_STATES, Outcome, State
 
 SQL = load(__file__)
@@ -139,9 +138,10 @@ _CLAUSES = {
     "created_after": "created_at >= :created_after",
     "created_before": "created_at < :created_before",
 }
+# In the order in which a job goes forward, which is the order of reading.
 _SOURCES = (
-    (SQL.list_queued, frozenset(State) - FINAL_STATES - {State.SCHEDULED, State.SLEEPING}),
     (SQL.list_timed, frozenset({State.SCHEDULED, State.SLEEPING})),
+    (SQL.list_queued, frozenset(State) - FINAL_STATES - {State.SCHEDULED, State.SLEEPING}),
     (SQL.list_done, FINAL_STATES - {State.DEAD}),
     (SQL.list_dead, frozenset({State.DEAD})),
 )
@@ -157,17 +157,22 @@ async def get(db: Statements, job_id: UUID, *, tenant: str) -> Job:
 
 
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
-    """Return up to `limit` jobs that match, newest first, from below `cursor` on."""
+    """Return up to `limit` jobs that match, newest first, from below `cursor` on.
+
+    Each place is read by itself, timers first, ends last: a job that goes forward meanwhile is listed once, as it was
+    read last. One that goes back meanwhile (a retry that waits, a snooze, a later time, another run of a finished job)
+    may be missing from this page, and one that changes between a state asked for and another may be listed or not.
+    """
     limit = max(1, min(limit, MAX_PAGE))
     clauses, values = _conditions(where, cursor)
-    pages: list[list[Row]] = []
+    found: dict[UUID, Row] = {}
     for query, states in _SOURCES:
         if not where.states or where.states & states:
             wanted = sorted(where.states or states)
-            pages.append(await db.fetch(_compose(query, clauses), states=wanted, limit=limit + 1, **values))
-    merged = list(heapq.merge(*pages, key=lambda row: row["id"], reverse=True))
-    jobs = [job_from_row(row) for row in merged[:limit]]
-    return Page(jobs, jobs[-1].id if len(merged) > limit else None)
+            page = await db.fetch(_compose(query, clauses), states=wanted, limit=limit + 1, **values)
+            found.update((row["id"], row) for row in page)
+    jobs = [job_from_row(found[job_id]) for job_id in sorted(found, reverse=True)[:limit]]
+    return Page(jobs, jobs[-1].id if len(found) > limit else None)
 
 
 async def counts(db: Statements, *, tenant: str, queue: str | None = None, since: datetime) -> dict[State, int]:
@@ -210,11 +215,18 @@ def _conditions(where: Filter, cursor: UUID | None) -> tuple[tuple[str, ...], di
         value = getattr(where, name)
         if value is not None:
             clauses.append(clause)
-            values[name] = msgspec.json.encode(value).decode() if name == "tag" else value
+            values[name] = _quoted(value) if name == "tag" else value
     if cursor is not None:
         clauses.append("id < :cursor")
         values["cursor"] = cursor
     return tuple(clauses), values
+
+
+def _quoted(tag: str) -> str:
+    try:
+        return msgspec.json.encode(tag).decode()
+    except UnicodeEncodeError:
+        raise InvalidInput("tag", "it holds half of a surrogate pair, which is not text.") from None
 
 
 def _compose(query: Query, clauses: tuple[str, ...]) -> Query:

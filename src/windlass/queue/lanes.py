@@ -14,28 +14,18 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import TooMany
+from windlass.queue.newjob import LaneName as LaneName
+from windlass.queue.newjob import check_name, check_range
 
 SQL = load(__file__)
 
 STRICT_PRIORITY_MS = 2**45
 """What one level of priority is worth in waiting time: 1,100 years, so priority comes first."""
 LANES_PER_TENANT = 10_000
-
-
-class LaneName(msgspec.Struct, frozen=True, order=True):
-    """What a lane is the number of."""
-
-    tenant: str
-    queue: str
-    task: str = ""
-    labels: str = ""
-    """Sorted and joined by commas."""
-    key: str = ""
-
-    @property
-    def of_queue(self) -> LaneName:
-        """The name of the queue itself."""
-        return LaneName(self.tenant, self.queue)
+MAX_RUNNING = 2**31 - 1
+RATES_PER_S = (1e-6, 1e6)
+"""The slowest and the fastest rate: one job in eleven days, a million in a second."""
+MAX_BURST = 1_000_000
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -92,7 +82,10 @@ class Lanes:
 
 
 async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
-    """Make what is missing of `names` in `tenant`, and return the lanes of their queues."""
+    """Make what is missing of `names` in `tenant`, and return the lanes of their queues; TooMany past the cap.
+
+    What exists is found also past the cap, which may be lower than it was or be another server's.
+    """
     names = {name for name in names if name.tenant == tenant}
     queues = sorted({name.queue for name in names})
     async with db.transaction() as transaction:
@@ -100,11 +93,12 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
         # The common row of making and pausing: whoever comes second sees what the first has written.
         await transaction.fetch(SQL.lock_tenant, tenant=tenant)
         # A queue's own row gets the smaller number, so it is locked before its lanes.
+        made = 0
         for batch in (sorted({name.of_queue for name in names}), sorted(names)):
             rows = [(name.tenant, name.queue, name.task, name.labels, name.key) for name in batch]
-            await transaction.fetch(SQL.make_lanes, lanes=rows, credit_ms=STRICT_PRIORITY_MS)
+            made += len(await transaction.fetch(SQL.make_lanes, lanes=rows, credit_ms=STRICT_PRIORITY_MS))
         [count] = await transaction.fetch(SQL.count_lanes, tenant=tenant)
-        if count["lanes"] > per_tenant:
+        if made and count["lanes"] > per_tenant:
             raise TooMany(
                 f"Tenant {tenant} would have {count['lanes']} lanes (queues, tasks and labels in use together), "
                 f"more than {per_tenant}. Use fewer queue names or label sets."
@@ -126,7 +120,15 @@ async def configure(
     """Set how a queue ranks and limits its jobs, making it if need be; ranks given before stay.
 
     The limits are of the queue's own row and hold over all its lanes together (limits.py).
+    A changed rate holds at once, with a full burst; the same rate goes on where it was.
+    InvalidInput names a setting that no claim or rank could be computed with.
     """
+    check_name("tenant", queue.tenant)
+    check_name("queue", queue.queue)
+    check_range("credit_ms", credit_ms, 0, STRICT_PRIORITY_MS)
+    check_range("max_running", max_running, 0, MAX_RUNNING)
+    check_range("rate_per_s", rate_per_s, *RATES_PER_S)
+    check_range("burst", burst, 1, MAX_BURST)
     async with db.transaction() as transaction:
         await make(transaction, queue.tenant, [queue.of_queue], per_tenant=LANES_PER_TENANT)
         await transaction.fetch(

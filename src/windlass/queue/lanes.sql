@@ -14,7 +14,7 @@ SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
 SELECT name FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
--- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says.
+-- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says; return those.
 -- postgres
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -24,6 +24,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
 ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+RETURNING id AS number
 -- sqlite
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -34,6 +35,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
  WHERE true
 ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+RETURNING id AS number
 
 -- name: count_lanes
 -- How many lanes a tenant has, its queues' own rows included.
@@ -60,9 +62,18 @@ SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_m
 
 -- name: configure_queue
 -- Set how all lanes of a queue rank their jobs and whether they are limited, and on the queue's own row its limits.
--- both
+-- What was spent at another rate is forgotten: else a new rate would begin when the old one is paid off.
+-- postgres
 UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited = :limited,
        max_running = CASE WHEN task = '' THEN :max_running ELSE max_running END,
        rate_per_s = CASE WHEN task = '' THEN :rate_per_s ELSE rate_per_s END,
-       burst = CASE WHEN task = '' THEN :burst ELSE burst END
+       burst = CASE WHEN task = '' THEN :burst ELSE burst END,
+       tat_at = CASE WHEN task = '' AND rate_per_s IS DISTINCT FROM :rate_per_s THEN NULL ELSE tat_at END
+ WHERE tenant = :tenant AND queue = :queue
+-- sqlite
+UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited = :limited,
+       max_running = CASE WHEN task = '' THEN :max_running ELSE max_running END,
+       rate_per_s = CASE WHEN task = '' THEN :rate_per_s ELSE rate_per_s END,
+       burst = CASE WHEN task = '' THEN :burst ELSE burst END,
+       tat_at = CASE WHEN task = '' AND rate_per_s IS NOT :rate_per_s THEN NULL ELSE tat_at END
  WHERE tenant = :tenant AND queue = :queue

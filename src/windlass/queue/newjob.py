@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from windlass.errors import InvalidInput, PayloadTooLarge
-from windlass.queue.lanes import LaneName
 from windlass.queue.retry import RetryPolicy
 
 MAX_BATCH = 1000
@@ -36,6 +35,22 @@ LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 # Slash and comma separate names in our own keys.
 _NAME = re.compile(r"[^\x00-\x1f\x7f/,]+")
+
+
+class LaneName(msgspec.Struct, frozen=True, order=True):
+    """What a lane is the number of."""
+
+    tenant: str
+    queue: str
+    task: str = ""
+    labels: str = ""
+    """Sorted and joined by commas."""
+    key: str = ""
+
+    @property
+    def of_queue(self) -> LaneName:
+        """The name of the queue itself."""
+        return LaneName(self.tenant, self.queue)
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,10 +235,10 @@ def _check_encodable(field: str, text: str) -> bytes:
         raise InvalidInput(field, "it holds half of a surrogate pair, which is not text.") from None
 
 
-def check_range(field: str, value: int | None, least: int, most: int) -> None:
-    """Return if `value` is absent or lies between the two."""
+def check_range(field: str, value: float | None, least: float, most: float) -> None:
+    """Return if `value` is absent or lies between the two; what is not a number does not."""
     if value is not None and not least <= value <= most:
-        shown = value if abs(value) < 10**20 else "A number of more than 20 digits"
+        shown = "A number of more than 20 digits" if abs(value) >= 10**20 else value
         raise InvalidInput(field, f"{shown} is not between {least} and {most}.")
 
 

@@ -6,7 +6,7 @@ A lost lease is decided here too: it always counts as lost, and as an attempt on
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -112,8 +112,27 @@ def wait_s(policy: RetryPolicy, *, attempt: int, chance: float) -> float:
 
 
 def policy_from_json(text: str | None) -> RetryPolicy:
-    """Return the policy stored with a job; none stored is the default."""
-    return DEFAULT if text is None else msgspec.json.decode(text, type=RetryPolicy)
+    """Return the policy stored with a job; none stored is the default.
+
+    It was checked when it was stored, perhaps by a server of another version.
+    So a field that is not known here is passed over, and what still makes no policy is the default:
+    a job must never be left behind for the way its policy is written.
+    """
+    if text is None:
+        return DEFAULT
+    try:
+        return msgspec.convert(_known_fields(msgspec.json.decode(text)), RetryPolicy)
+    except msgspec.DecodeError:
+        return DEFAULT
+
+
+def _known_fields(stored: Any) -> Any:
+    if not isinstance(stored, dict):
+        return stored
+    known = {name: value for name, value in stored.items() if name in RetryPolicy.__struct_fields__}
+    if isinstance(by_error := known.get("by_error"), dict):
+        known["by_error"] = {error_type: _known_fields(inner) for error_type, inner in by_error.items()}
+    return known
 
 
 def policy_to_json(policy: RetryPolicy | None) -> str | None:

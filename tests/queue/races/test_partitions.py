@@ -15,7 +15,8 @@ from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage
 from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database, open_database
 from windlass.db.partitions import PARTITIONED, drop_partitions, make_partitions
-from windlass.errors import WindlassError
+from windlass.db.postgres import HOT_SETTINGS
+from windlass.errors import Contention, WindlassError
 from windlass.job import State
 from windlass.queue import retention
 from windlass.queue.check import check
@@ -109,6 +110,27 @@ async def test_rel_x23_opened_while_a_rival_has_the_lock(postgres_url: str, cloc
 
     try:
         assert [] == await check(db)
+    finally:
+        await db.close()
+
+
+@pytest.mark.parametrize(("days", "starts"), [(1, True), (6, True), (7, False), (8, False)])
+async def test_rel_x23_opened_while_a_lock_is_held(
+    postgres_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch, days: int, starts: bool
+) -> None:
+    """A lock on history that stays keeps a server from starting only if today or tomorrow cannot be written."""
+    monkeypatch.setitem(HOT_SETTINGS, "lock_timeout", "10ms")
+    clock.advance(days=days)
+    async with connected(postgres_url) as rival, rival.transaction():
+        await rival.execute("LOCK TABLE windlass.done IN SHARE UPDATE EXCLUSIVE MODE")
+        if not starts:
+            with pytest.raises(Contention):
+                await open_database(postgres_url, clock=clock)
+            return
+        db = await open_database(postgres_url, clock=clock)
+
+    try:
+        assert days * 3 == len(await make_partitions(db))
     finally:
         await db.close()
 

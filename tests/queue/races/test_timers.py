@@ -6,6 +6,8 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, Scene, Stage
@@ -13,9 +15,10 @@ from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database
 from windlass.errors import Conflict, JobFinished, NotFound, WindlassError
 from windlass.job import State
-from windlass.queue import control, deadletters, timers
+from windlass.queue import control, deadletters, history, timers
 from windlass.queue.control import Actor, Cancelled
 from windlass.queue.deadletters import Retried
+from windlass.queue.history import Filter
 from windlass.queue.timers import Promoted
 
 Found = Cancelled | JobFinished | NotFound
@@ -109,6 +112,43 @@ async def test_rel_x16_promotion_beside_pause(stage: Stage) -> None:
         assert 1 == len(await stage.claim(stage.db, scene.queue, scene.session))
 
     await Race(lambda: due_scene(stage), promote, pause, judge).in_every_order(stage)
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> None:
+    """A list read place by place shows a job once, wherever between its statements the job is promoted and ends."""
+    scene = await due_scene(stage, 2)
+    reader = Pausing(stage.servers[0])
+    point = reader.hold_at(number)
+    listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
+    if number < 4:
+        await point.reached.wait()
+    else:
+        await listing
+
+    await timers.promote(stage.servers[-1])
+    await control.cancel(stage.servers[-1], scene.ids[:1], tenant="default", actor=Actor())
+    point.release()
+
+    assert [job.id for job in (await listing).jobs] == sorted(scene.ids, reverse=True)
+
+
+@pytest.mark.parametrize("number", range(1, 4))
+async def test_rel_x16_listed_as_read_last(stage: Stage, number: int) -> None:
+    """A job found in two places is shown where it was found last, and fills one line of the page."""
+    scene = await due_scene(stage, 3)
+    reader = Pausing(stage.servers[0])
+    point = reader.hold_at(number)
+    listing = asyncio.create_task(history.find(reader, Filter(tenant="default"), limit=3))
+    await point.reached.wait()
+
+    await timers.promote(stage.servers[-1])
+    point.release()
+
+    page = await listing
+    state = State.QUEUED if number == 1 else State.SCHEDULED
+    assert ([state] * 3, None) == ([job.state for job in page.jobs], page.next_cursor)
+    assert 3 == len({job.id for job in page.jobs} & set(scene.ids))
 
 
 async def test_rel_k2_two_cancels(stage: Stage) -> None:
