@@ -180,7 +180,8 @@ MUTANTS = (
     ),
     Mutant(
         "timeout-before-its-time",
-        both("deadlines", "overdue", "deadline_at < :now", "deadline_at IS NOT NULL"),
+        both("deadlines", "overdue", "deadline_at < :now", "deadline_at IS NOT NULL")
+        + both("deadlines", "still_overdue", "q.deadline_at < :now", "q.deadline_at IS NOT NULL"),
         races("guards::overdue_only_past_its_deadline"),
         "a lease is revoked past its deadline, not before",
     ),
