@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from tests.clock import START
-from windlass.db import open_database
+from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
 
 # All relations of the schema, and those of them that are emptied: partitions are, through their parents.
@@ -77,6 +77,16 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         yield connection
     finally:
         await connection.close()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Database]:
+    """Open a database for a block, as in service: on its own clock."""
+    db = await open_database(url)
+    try:
+        yield db
+    finally:
+        await db.close()
 
 
 async def migrated(url: str) -> None:

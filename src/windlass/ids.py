@@ -12,7 +12,6 @@ from secrets import randbits
 from uuid import UUID
 
 from windlass.clock import Clock, system_clock, to_us
-from windlass.errors import InvalidInput
 
 _MS_BITS = 48
 _COUNTER_BITS = 30
@@ -41,17 +40,6 @@ class Ids:
                 self._last_ms += 1
                 self._counter = 0
         return _uuid7(self._last_ms, self._counter, self._random_bits(_TAIL_BITS))
-
-    def after(self, floor: UUID) -> UUID:
-        """Return a new id greater than `floor`, which another server's faster clock may have made.
-
-        InvalidInput where there is none: an id of the last millisecond that a UUIDv7 can tell, in the year 10889.
-        """
-        after_ms = (floor.int >> 80) + 1
-        if after_ms >> _MS_BITS:
-            raise InvalidInput("id", f"no UUIDv7 comes after {floor}; use ids with the time in their first 48 bits.")
-        self._last_ms = max(self._last_ms, after_ms)
-        return self.new()
 
 
 def _uuid7(ms: int, counter: int, tail: int) -> UUID:

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,7 +13,7 @@ import asyncpg
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import connected
+from tests.databases import connected, opened
 from tests.db.queries import SQL, names, now, put
 from tests.pooler import TransactionPooler
 from tests.proxy import CuttingProxy
@@ -40,16 +39,6 @@ def at_port(url: str, port: int) -> str:
     """Return `url` with another port."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{port}")).geturl()
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Database]:
-    """Open a database for a block."""
-    db = await open_database(url)
-    try:
-        yield db
-    finally:
-        await db.close()
 
 
 async def until(url: str, query: str, wanted: int) -> None:

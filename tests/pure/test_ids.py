@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import RFC_4122, UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clock import START, TestClock
 from windlass.clock import to_us
-from windlass.errors import InvalidInput
 from windlass.ids import Ids
 
 LARGEST_COUNTER = 2**30 - 1
@@ -72,39 +70,6 @@ def test_the_counter_keeps_half_of_its_room(clock: TestClock) -> None:
     ids.new()
 
     assert 2**29 <= LARGEST_COUNTER - ids._counter
-
-
-@given(st.integers(-3_600_000, 3_600_000))
-def test_after_a_floor_of_another_clock(ahead_ms: int) -> None:
-    """An id made after another is greater than it, also when that one comes from a server whose clock is ahead."""
-    here = Ids(TestClock())
-    floor = Ids(TestClock(START + timedelta(milliseconds=ahead_ms))).new()
-    before = here.new()
-
-    child = here.after(floor)
-
-    assert floor < child
-    assert before < child < here.new()
-
-
-def test_after_the_last_id_of_a_millisecond(clock: TestClock) -> None:
-    """A floor with all bits of its tail set is passed too."""
-    floor = UUID(int=Ids(clock).new().int | ((1 << 62) - 1) | (0xFFF << 64))
-
-    assert floor < Ids(clock).after(floor)
-
-
-@pytest.mark.parametrize("tail", [0, (1 << 80) - 1])
-def test_after_the_last_millisecond_there_is_none(clock: TestClock, tail: int) -> None:
-    """A floor that no id can pass is refused by name, and the maker goes on as before."""
-    ids = Ids(clock)
-    last = UUID(int=(0xFFFF_FFFF_FFFF << 80) | tail)
-
-    with pytest.raises(InvalidInput, match=f"no UUIDv7 comes after {last}"):
-        ids.after(last)
-
-    assert to_us(START) // 1000 == ms_of(ids.new())
-    assert 0xFFFF_FFFF_FFFF == ms_of(ids.after(UUID(int=0xFFFF_FFFF_FFFE << 80)))
 
 
 def test_a_clock_before_1970_still_makes_ids() -> None:

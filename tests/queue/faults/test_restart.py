@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,14 +11,14 @@ from asyncpg import Pool
 
 from tests import cluster
 from tests.cluster import Cluster
-from tests.databases import connected
+from tests.databases import connected, opened
 from tests.db.test_postgres import WAITING, until
 from tests.queue.faults.traffic import WORKERS, Traffic
 from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import Stage, no_jitter
 from tests.queue.races.test_reports import ALL_SAYINGS, Say, say_it
 from tests.queue.races.test_submits import proxied
-from windlass.db import Database, open_database
+from windlass.db import Database
 from windlass.db.migrate import migrate
 from windlass.errors import CommitAborted, CommitUnknown, Unavailable
 from windlass.ids import Ids
@@ -56,16 +55,6 @@ async def prepared(url: str) -> None:
     """Migrate the database at `url`, for the present day."""
     async with opened(url) as db:
         await migrate(db)
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Database]:
-    """Open a database for a block, as in service: on its own clock."""
-    db = await open_database(url)
-    try:
-        yield db
-    finally:
-        await db.close()
 
 
 async def test_rel_x25_restart_under_load(own_cluster: Cluster) -> None:
