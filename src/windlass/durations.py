@@ -55,7 +55,7 @@ def _seconds(value: object, field: str) -> Decimal | float:
     return value
 
 
-def _is_endless(value: float) -> bool:
+def _is_endless(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
