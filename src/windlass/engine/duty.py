@@ -111,9 +111,13 @@ def _rescuing(wake: Waking, chance: Chance) -> Run:
         left_s = await rescue.lapse_in_s(db)
         if left_s > 0:
             return Ran(0, left_s)
-        rescued = await rescue.rescue(db, chance=chance, limit=most)
-        _tell(wake, rescued.moved)
-        return Ran(len(rescued.moved), 0.0 if len(rescued.moved) >= most else None)
+        count = 0
+        while True:
+            rescued = await rescue.rescue(db, chance=chance, limit=most)
+            _tell(wake, rescued.moved)
+            count += len(rescued.moved)
+            if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
+                return Ran(count)
 
     return run
 

@@ -53,5 +53,5 @@ DELETE FROM queue WHERE id IN (SELECT id FROM temp.expire_pick) RETURNING id
 -- index: queue_leased, queue_start_by.
 -- both
 SELECT (SELECT min(q.deadline_at) FROM queue AS q WHERE q.place = 1) AS overdue_at,
-       (SELECT min(q.start_by) FROM queue AS q WHERE q.place <> 1 AND q.start_by IS NOT NULL) AS expires_at,
+       (SELECT q.start_by FROM queue AS q WHERE q.place <> 1 AND q.start_by IS NOT NULL ORDER BY q.start_by LIMIT 1) AS expires_at,
        (SELECT min(p.resume_at) FROM pause AS p) AS resume_at, :now AS now_at
