@@ -16,6 +16,7 @@
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
     │   ├── CommitUnknown       503, exit 5
     │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
+    ├── DutyLost                –,   exit 1   this server may no longer act for a duty
     └── SetupError              –,   exit 1   this installation cannot run as it is
         ├── DatabaseLocked      –,   exit 4   another process has the server's role on this SQLite file
         └── SchemaMismatch      –,   exit 1   the schema is newer, older or altered
@@ -130,6 +131,10 @@ class CommitUnknown(Unavailable):
 
 class CommitAborted(Unavailable):
     """The connection broke and the transaction was surely not committed; running it again is safe."""
+
+
+class DutyLost(WindlassError):
+    """The lease of a duty is over, or was taken away: whoever did its work stops at once."""
 
 
 class SetupError(WindlassError):
