@@ -10,6 +10,7 @@ import click
 from windlass import __version__
 from windlass.cli.bench import bench
 from windlass.cli.check import check
+from windlass.cli.config import config
 from windlass.cli.migrate import migrate
 from windlass.errors import WindlassError
 
@@ -33,7 +34,7 @@ def cli() -> None:
     """
 
 
-for command in (migrate, check, bench):
+for command in (migrate, check, config, bench):
     cli.add_command(command)
 
 

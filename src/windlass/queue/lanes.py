@@ -48,7 +48,18 @@ class Lanes:
 
     def __init__(self, *, per_tenant: int = LANES_PER_TENANT) -> None:
         self._known: dict[LaneName, Lane] = {}
+        self._by_number: dict[int, Lane] = {}
         self._per_tenant = per_tenant
+
+    def get(self, number: int) -> Lane | None:
+        """Return a lane by its number, if this server has met it."""
+        return self._by_number.get(number)
+
+    async def learn(self, db: Statements, numbers: Iterable[int]) -> None:
+        """Read lanes that others have made."""
+        unknown = sorted(set(numbers) - self._by_number.keys())
+        if unknown:
+            self.remember(lane_from_row(row) for row in await db.fetch(SQL.lanes_by_number, numbers=unknown))
 
     async def resolve(self, db: Statements, names: Iterable[LaneName]) -> dict[LaneName, Lane]:
         """Return the lanes of `names`, making those that do not exist; TooMany past the tenant's cap."""
@@ -58,7 +69,7 @@ class Lanes:
                 "Lanes are made in a transaction of their own: what a rollback undid must not be remembered."
             )
         for tenant in sorted({name.tenant for name in wanted - self._known.keys()}):
-            self._remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
+            self.remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
         return {name: self._known[name] for name in wanted}
 
     async def serving(
@@ -69,7 +80,7 @@ class Lanes:
         has = frozenset(labels)
         rows = await db.fetch(SQL.lanes_of_queues, tenant=tenant, queues=sorted(queues))
         lanes = [lane_from_row(row) for row in rows]
-        self._remember(lanes)
+        self.remember(lanes)
         return [
             lane
             for lane in lanes
@@ -77,8 +88,10 @@ class Lanes:
             and has.issuperset(filter(None, lane.name.labels.split(",")))
         ]
 
-    def _remember(self, lanes: Iterable[Lane]) -> None:
-        self._known.update((lane.name, lane) for lane in lanes)
+    def remember(self, lanes: Iterable[Lane]) -> None:
+        """Keep lanes as they were just read."""
+        for lane in lanes:
+            self._known[lane.name] = self._by_number[lane.id] = lane
 
 
 async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
