@@ -129,7 +129,13 @@ class Door:
         call.query, others = ready.decode_query.decode(query)
         if ready.decode_body is not None:
             call.body = await self._body(route, ready.decode_body, call=call, others=others)
-        answer = await route.handler(call)
+        try:
+            answer = await route.handler(call)
+        except ClientGone:
+            # Who has gone while waiting for the end of an act has acted all the same.
+            if route.audit is not None:
+                await self._audit(route.audit, call)
+            raise
         if not isinstance(answer, Reply):
             answer = Reply(route.status, answer)
         if route.audit is not None and answer.status < 400:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -148,11 +148,12 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
     aliases: Mapping[str, str] = getattr(struct, "aliases", {})
     extras: str | None = getattr(struct, "extras", None)
     inner = _structs_inside(struct)
+    own_names = {*struct.__struct_fields__, struct.__struct_config__.tag_field}
     fields: dict[str, Any] = {}
     spare: dict[str, msgspec.Raw] = {}
     for name, raw in given.items():
-        known = name if name in struct.__struct_fields__ else aliases.get(snake_case(name), snake_case(name))
-        if known not in struct.__struct_fields__:
+        known = name if name in own_names else aliases.get(snake_case(name), snake_case(name))
+        if known not in own_names:
             (spare if extras else fields)[name] = raw
         elif known in fields:
             raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
@@ -164,18 +165,27 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
     return msgspec.json.encode(fields)
 
 
-def _inside(raw: msgspec.Raw, struct: type[msgspec.Struct]) -> Any:
+def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:
     text = bytes(raw).lstrip()
     if text.startswith(b"["):
-        return [msgspec.Raw(_renamed(part, struct)) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
-    return msgspec.Raw(_renamed(text, struct)) if text.startswith(b"{") else raw
+        return [_inside(part, structs) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    if not text.startswith(b"{"):
+        return raw
+    struct = structs[0]
+    if (field := struct.__struct_config__.tag_field) is not None:
+        tag = msgspec.json.decode(text, type=dict[str, Any]).get(field)
+        struct = next((kind for kind in structs if kind.__struct_config__.tag == tag), struct)
+    return msgspec.Raw(_renamed(text, struct))
 
 
-def _structs_inside(struct: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
-    """Return the fields that hold a body of their own, or a list of them."""
-    found: dict[str, type[msgspec.Struct]] = {}
+def _structs_inside(struct: type[msgspec.Struct]) -> dict[str, list[type[msgspec.Struct]]]:
+    """Return the fields that hold a body of their own, or a list of them, and what it can be."""
+    found: dict[str, list[type[msgspec.Struct]]] = {}
     for name, hint in get_type_hints(struct).items():
-        for part in (hint, *get_args(hint), *(a for inner in get_args(hint) for a in get_args(inner))):
+        open_hints = [hint]
+        while open_hints:
+            part = open_hints.pop(0)
+            open_hints += get_args(part)
             if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
-                found[name] = part
+                found.setdefault(name, []).append(part)
     return found

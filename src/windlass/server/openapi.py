@@ -5,6 +5,7 @@ Types come from the structs of wire/, statuses from the route and from what ever
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from windlass import __version__
 from windlass.server.route import Route, documented_path
 from windlass.wire.base import Name, Problem
 
+_WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
 _REASONS = {
     200: "Done.",
@@ -72,7 +74,7 @@ def _types(routes: Sequence[Route]) -> list[Any]:
 
 def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": route.name,
+        "operationId": _WORD.sub("_", f"{route.method} {route.path}").strip("_").lower(),
         "summary": route.summary,
         "tags": [documented_path(route).removeprefix("/api/v1").split("/")[1]],
         "parameters": _parameters(route, by_type, components),
@@ -81,7 +83,7 @@ def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]
     if route.scopes:
         operation["security"] = [{"bearer": []}, {"header": []}]
         needed = " or ".join(f"`{scope}`" for scope in route.scopes)
-        operation["description"] = f"Needs scope {needed}."
+        operation["description"] = f"Needs scope {needed}. {route.notes}".strip()
     else:
         operation["security"] = []
     if route.body is not None:

@@ -51,6 +51,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The list in the body that the index of a refused item counts."""
     body_bytes: int = MIB
     media_type: str = "application/json"
+    notes: str = ""
     tenanted: bool = True
     """Whether the answer depends on a tenant, so that one may be named."""
 
@@ -68,8 +69,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """A name for programs: the handler's module and its own."""
-        return f"{self.handler.__module__.rsplit('.', 1)[-1]}_{self.handler.__name__}"
+        """What it is called in figures and logs."""
+        return f"{self.method} {self.path}"
 
 
 class Ready(msgspec.Struct, frozen=True):

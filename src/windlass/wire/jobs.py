@@ -187,8 +187,6 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     """A page of jobs, newest first."""
 
     jobs: list[Job]
-    total: int
-    total_is_estimate: bool
     page: int
     next_cursor: str | None
 
@@ -289,7 +287,7 @@ class JobsQuery(Pages, frozen=True, kw_only=True):
     flow_id: UUID | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
-    page: Annotated[int, Meta(ge=1, le=100)] = 1
+    page: Annotated[int, Meta(ge=1, le=20)] = 1
 
 
 class CancelRequest(Because, frozen=True, kw_only=True):
