@@ -47,18 +47,6 @@ class WindlassError(Exception):
     """What programs know it by, where that is not the name of the class in snake_case."""
 
 
-class Unauthorized(WindlassError):
-    """The caller has no key, or not a good one."""
-
-    status = 401
-
-
-class Forbidden(WindlassError):
-    """The caller's key is good and does not allow this."""
-
-    status = 403
-
-
 class InvalidInput(WindlassError):
     """A value of the caller's cannot be accepted; `field` names it, `index` its job in a batch."""
 
