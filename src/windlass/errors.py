@@ -1,8 +1,6 @@
 """What can go wrong, one class per condition.
 
     WindlassError
-    ├── Unauthorized            401, exit 1   no key, or not a good one
-    ├── Forbidden               403, exit 1   the key does not allow this
     ├── InvalidInput            422, exit 2   a value of the caller's cannot be accepted
     │   ├── PayloadTooLarge     413, exit 2
     │   └── KeyReused           422, exit 4   same idempotency key, other content

@@ -18,6 +18,7 @@ import msgspec
 from windlass import __version__
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine import journal
 from windlass.engine.acts import Acts
 from windlass.engine.batch import Batcher
 from windlass.engine.dispatch import Dispatch
@@ -187,7 +188,9 @@ class Engine:
         room = 1.0 - max(self._submits.fullness, self._reports.fullness)
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
-        return await self._dispatch.claim(ask)
+        handout = await self._dispatch.claim(ask)
+        journal.claimed(ask, handout.jobs)
+        return handout
 
     @property
     def waiting_count(self) -> int:
@@ -205,6 +208,7 @@ class Engine:
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
         await workers.register(self.db, session)
+        journal.registered(session)
 
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
@@ -236,6 +240,7 @@ class Engine:
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)
+        journal.submitted(requests, answers)
         ranks: dict[int, int] = {}
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, WindlassError):
@@ -252,6 +257,7 @@ class Engine:
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
+        journal.reported(reports, answers)
         for item, answer in zip(reports, answers, strict=True):
             self._reported(item, answer)
         given = iter(answers)
