@@ -10,7 +10,12 @@
     ├── Conflict                409, exit 4   the job is not in a state that allows it
     │   ├── JobFinished         409, exit 4
     │   ├── UniqueTaken         409, exit 4   another live job holds the unique key
-    │   └── AlreadyExists       409, exit 4   this id is taken
+    │   ├── AlreadyExists       409, exit 4   this id is taken
+    │   └── StaleFence          409, exit 4   the lease is over or another's: the worker must stop
+    ├── WrongMethod             405, exit 2   the path is known, the method is not
+    ├── SlowBody                408, exit 5   the body of a request did not come in time
+    ├── BodyTooLarge            413, exit 2   the body of a request is over the limit in bytes
+    ├── WrongMedia              415, exit 2   the body is not JSON, or is compressed
     ├── TooMany                 429, exit 5   a cap is reached; try later
     ├── Unavailable             503, exit 5   the database did not answer, or the commit's fate is unknown
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
@@ -27,12 +32,17 @@ the same text goes to the terminal, to HTTP and to the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 
 class WindlassError(Exception):
     """The root: everything Windlass raises on purpose."""
 
     status = 500
     exit_code = 1
+    code: ClassVar[str | None] = None
+    """What programs know it by, where that is not the name of the class in snake_case."""
 
 
 class InvalidInput(WindlassError):
@@ -96,6 +106,8 @@ class Conflict(WindlassError):
 class JobFinished(Conflict):
     """The job has ended already."""
 
+    code = "job_already_finished"
+
 
 class UniqueTaken(Conflict):
     """Another live job holds this job's unique key."""
@@ -103,6 +115,42 @@ class UniqueTaken(Conflict):
 
 class AlreadyExists(Conflict):
     """Something with this id is stored already; nothing was written."""
+
+
+class StaleFence(Conflict):
+    """The lease that a worker speaks of is over, or another's; it must stop that attempt."""
+
+
+class WrongMethod(WindlassError):
+    """The path is known and does not take this method; `allow` has those that it takes."""
+
+    status = 405
+    exit_code = 2
+
+    def __init__(self, message: str, allow: Sequence[str]) -> None:
+        super().__init__(message)
+        self.allow = allow
+
+
+class SlowBody(WindlassError):
+    """The body of a request did not come in time."""
+
+    status = 408
+    exit_code = 5
+
+
+class BodyTooLarge(WindlassError):
+    """The body of a request is over the limit in bytes."""
+
+    status = 413
+    exit_code = 2
+
+
+class WrongMedia(WindlassError):
+    """The body of a request is not JSON, or is compressed."""
+
+    status = 415
+    exit_code = 2
 
 
 class TooMany(WindlassError):

@@ -35,6 +35,8 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "job.lost": (WARNING, "A lease lapsed: its worker, and the worker's last heartbeat."),
         "job.retrying": (INFO, "A job runs again: which attempt, and after which delay."),
         "job.dead": (ERROR, "A job is out of attempts or not retryable: the reason."),
+        "job.released": (INFO, "A worker gave a job back: why."),
+        "report.stale": (WARNING, "A report was refused because the lease is another's: its fence."),
         "job.waiting": (DEBUG, "A job waits for others: for how many."),
         "history.cleaned": (INFO, "Old history was removed: how much."),
         "queue.health": (INFO, "How many jobs wait, run and failed."),
