@@ -76,6 +76,7 @@ async def test_rel_k4_a_holder_that_was_stopped_stops_when_it_goes_on(world: Wor
     """K4, U5: stolen while its holder was stopped, a duty stays with the thief; the old holder does not run it."""
     runs: list[float] = []
     one = world.server(counting("promote", runs, world))
+    await world.settle()
     two = world.server(counting("promote", [], world))
     await world.pass_s(3)
     assert [{"promote"}, set()] == world.held()
@@ -320,6 +321,20 @@ async def test_nobody_keeps_more_than_its_share(world: World, servers: int, most
     assert all(0 <= before - after <= 1 for before, after in zip([7, *counts], counts, strict=False))
 
 
+async def test_a_notice_gives_up_no_more_than_a_heartbeat_does(world: World) -> None:
+    """U2: rounds between heartbeats, however many, give nothing more up."""
+    one = world.server(*several(world))
+    await world.pass_s(1)
+    world.server(*several(world), start=False)
+    await beat_server(world.db, uuid4(), name="new", version="1", address=None, lease_ms=60_000)
+
+    for _ in range(5):
+        one.loops.notice()
+        await world.settle()
+
+    assert 6 == len(one.loops.held)
+
+
 async def test_the_share_grows_when_a_server_is_gone(world: World) -> None:
     """U2: whoever is left takes what the dead one had, when its leases are over."""
     one = world.server(*several(world))
@@ -351,6 +366,7 @@ async def test_a_duty_that_nobody_else_wants_is_kept_beyond_the_share(world: Wor
 async def test_duties_rotate(world: World) -> None:
     """U7: with rotation a duty is passed on after so many seconds, others go first, and nobody waits for it."""
     one = world.server(counting("promote", [], world), rotate_seconds=60)
+    await world.settle()
     two = world.server(counting("promote", [], world), rotate_seconds=60)
     holders = []
 
@@ -438,6 +454,7 @@ async def test_a_taking_whose_answer_was_lost_is_made_anew(world: World) -> None
 async def test_an_idle_server_asks_little(world: World) -> None:
     """U8: at most two queries a second for each server, whether it has duties or stands by."""
     one = world.server(counting("promote", [], world))
+    await world.settle()
     two = world.server(counting("promote", [], world))
     await world.pass_s(10)
     one.line.asked.clear()
@@ -487,8 +504,7 @@ async def test_all_servers_at_once_do_no_harm(world: World, mode: str) -> None:
         servers.append(world.server(*table, mode=mode))
 
     await world.pass_s(3)
-    table = [duty for duty in await list_duties(world.db) if duty.held_by]
 
-    assert [] == table
+    assert [] == await list_duties(world.db)
     assert {State.QUEUED} == {await steps.state_of(job_id) for job_id in jobs}
     assert all(server.line.asked.count("promote") >= 1 for server in servers)
