@@ -26,7 +26,7 @@ MUTANTS = (
     Mutant(
         "duty-taken-from-the-living",
         both("duties", "take", "WHERE d.expires_at <= :now OR", "WHERE true OR"),
-        on_both(f"{QUEUE}a_free_duty_is_taken_once", f"{LOOPS}rel_k5_three_servers_of_one_name"),
+        on_both(f"{QUEUE}a_free_duty_is_taken_once"),
         "U3: a duty is taken only when its lease is over",
     ),
     Mutant(
@@ -56,7 +56,7 @@ MUTANTS = (
         ),
         on_both(
             f"{QUEUE}rel_k4_a_renewal_of_a_lost_duty_finds_no_row",
-            f"{LOOPS}rel_k4_a_holder_that_was_stopped_stops_when_it_goes_on",
+            f"{LOOPS}a_released_duty_goes_to_another_server",
         ),
         "K4, M4: renewing goes by holder and term",
     ),
@@ -115,7 +115,7 @@ MUTANTS = (
                 "duties", "renew", "ORDER BY d.name FOR UPDATE OF d", "ORDER BY d.name DESC FOR UPDATE OF d", "postgres"
             ),
         ),
-        (f"{RACES}several_duties_are_locked_in_one_order[postgres]",),
+        (f"{RACES}a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other[postgres]",),
         "rule 6: duties are locked in the order of their names",
         only="postgres",
     ),

@@ -163,6 +163,30 @@ async def test_several_duties_are_locked_in_one_order(stage: Stage) -> None:
     ).in_every_order(stage)
 
 
+async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other(stage: Stage) -> None:
+    """Rule 6: both lock the duties by name, so whoever waits for one holds none that the other has passed."""
+    if not stage.many:
+        return  # a SQLite file has one writer
+    names = [f"{letter}-{next(_numbers)}" for letter in "abc"]
+    await take(stage.db, *names, holder=A)
+    stage.clock.advance(DUTY_LEASE_MS / 1000)
+    third = Pausing(stage.servers[0])
+    point = third.hold_before(COMMIT)
+    middle = asyncio.ensure_future(renew(third, names[1]))
+    async with asyncio.timeout(PATIENCE_S):
+        await point.reached.wait()
+        taking = asyncio.ensure_future(take(stage.servers[1], *names, holder=B))
+        await stage.until_waiting(1)
+        renewal = asyncio.ensure_future(renew(stage.servers[0], *names))
+        await stage.until_waiting(2)
+
+        point.release()
+        kept, won = await renewal, await taking
+
+    assert {names[1]} == await middle == kept
+    assert {names[0], names[2]} == won.keys()
+
+
 async def test_rel_b4_taking_waits_for_nobody_long(stage: Stage) -> None:
     """U3, B4: a server that was stopped with a row locked keeps nobody waiting: that duty is not to be had now."""
     if not stage.many:
