@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.clock import TestClock
-from tests.engine.loops_world import Pace, World, counting
+from tests.engine.loops_world import Pace, Wake, World, counting
 from tests.queue.steps import Steps
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran, queue_duties
@@ -467,6 +467,19 @@ async def test_an_idle_server_asks_little(world: World) -> None:
     await world.pass_s(60)
 
     assert [90, 60] == [len(one.line.asked), len(two.line.asked)]
+
+
+async def test_idle_duties_ask_little(world: World) -> None:
+    """U8: with nothing to do the duties of the queue ask about eight small queries a second in all."""
+    one = world.server(*queue_duties(Wake(), lambda: 0.0, periods=Pace(), days=30, dead_days=0))
+    await world.pass_s(10)
+    one.line.asked.clear()
+
+    await world.pass_s(60)
+
+    led = sum(one.line.asked.count(name) for name in ("beat_server", "renew", "duties"))
+    assert 90 == led
+    assert len(one.line.asked) - led < 8 * 60
 
 
 async def test_starting_and_stopping_twice_is_the_same_as_once(world: World) -> None:

@@ -115,16 +115,14 @@ MUTANTS = (
                 "duties", "renew", "ORDER BY d.name FOR UPDATE OF d", "ORDER BY d.name DESC FOR UPDATE OF d", "postgres"
             ),
         ),
-        (f"{RACES}a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other[postgres]",),
+        (f"{RACES}a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other",),
         "rule 6: duties are locked in the order of their names",
-        only="postgres",
     ),
     Mutant(
         "taking-waits",
         (Edit("queue/duties.py", "    except Contention:", "    except NotFound:"),),
-        (f"{RACES}rel_b4_taking_waits_for_nobody_long[postgres]",),
+        (f"{RACES}rel_b4_taking_waits_for_nobody_long",),
         "U3: a duty whose row is locked is not to be had now",
-        only="postgres",
     ),
     Mutant(
         "duty-of-the-future-waited-for",

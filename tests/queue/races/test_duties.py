@@ -163,10 +163,9 @@ async def test_several_duties_are_locked_in_one_order(stage: Stage) -> None:
     ).in_every_order(stage)
 
 
-async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other(stage: Stage) -> None:
+async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_other(postgres_stage: Stage) -> None:
     """Rule 6: both lock the duties by name, so whoever waits for one holds none that the other has passed."""
-    if not stage.many:
-        return  # a SQLite file has one writer
+    stage = postgres_stage
     names = [f"{letter}-{next(_numbers)}" for letter in "abc"]
     await take(stage.db, *names, holder=A)
     stage.clock.advance(DUTY_LEASE_MS / 1000)
@@ -187,10 +186,9 @@ async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_ot
     assert {names[0], names[2]} == won.keys()
 
 
-async def test_rel_b4_taking_waits_for_nobody_long(stage: Stage) -> None:
+async def test_rel_b4_taking_waits_for_nobody_long(postgres_stage: Stage) -> None:
     """U3, B4: a server that was stopped with a row locked keeps nobody waiting: that duty is not to be had now."""
-    if not stage.many:
-        return  # a SQLite file has one writer, and one process that is a server
+    stage = postgres_stage
     name = await held_by_a(stage, over=True)
     stopped = Pausing(stage.servers[0])
     point = stopped.hold_before(COMMIT)
