@@ -1,11 +1,11 @@
 """What can go wrong, one class per condition.
 
     WindlassError
-    ├── Unauthorized            401, exit 1   no key, or not a good one
-    ├── Forbidden               403, exit 1   the key does not allow this
     ├── InvalidInput            422, exit 2   a value of the caller's cannot be accepted
     │   ├── PayloadTooLarge     413, exit 2
     │   └── KeyReused           422, exit 4   same idempotency key, other content
+    ├── Unauthorized            401, exit 1   no key, or one that is not good
+    ├── Forbidden               403, exit 1   the key is good and does not allow this
     ├── NotFound                404, exit 3   unknown, foreign, or past retention
     ├── Conflict                409, exit 4   the job is not in a state that allows it
     │   ├── JobFinished         409, exit 4
@@ -21,6 +21,7 @@
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
     │   ├── CommitUnknown       503, exit 5
     │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
+    ├── DutyLost                –,   exit 1   this server may no longer act for a duty
     └── SetupError              –,   exit 1   this installation cannot run as it is
         ├── DatabaseLocked      –,   exit 4   another process has the server's role on this SQLite file
         └── SchemaMismatch      –,   exit 1   the schema is newer, older or altered
@@ -42,18 +43,6 @@ class WindlassError(Exception):
     exit_code = 1
     code: ClassVar[str | None] = None
     """What programs know it by, where that is not the name of the class in snake_case."""
-
-
-class Unauthorized(WindlassError):
-    """The caller has no key, or not a good one."""
-
-    status = 401
-
-
-class Forbidden(WindlassError):
-    """The caller's key is good and does not allow this."""
-
-    status = 403
 
 
 class InvalidInput(WindlassError):
@@ -84,6 +73,20 @@ class KeyReused(InvalidInput):
     """The idempotency key was used before with other content."""
 
     exit_code = 4
+
+
+class Unauthorized(WindlassError):
+    """No key was sent, or one that is not good; which of these is not told."""
+
+    status = 401
+    challenge = "Bearer"
+    """What the answer's WWW-Authenticate asks for."""
+
+
+class Forbidden(WindlassError):
+    """The key is good, and what it allows does not include this."""
+
+    status = 403
 
 
 class NotFound(WindlassError):
@@ -151,7 +154,7 @@ class WrongMedia(WindlassError):
 
 
 class TooMany(WindlassError):
-    """A cap is reached; the caller may try again later."""
+    """A cap is reached; the caller may try again after `retry_after_s`."""
 
     status = 429
     exit_code = 5
@@ -159,7 +162,7 @@ class TooMany(WindlassError):
 
 
 class Unavailable(WindlassError):
-    """The database did not answer; nothing is known to be lost, try again."""
+    """The database did not answer; nothing is known to be lost, try again after `retry_after_s`."""
 
     status = 503
     exit_code = 5
@@ -176,6 +179,10 @@ class CommitUnknown(Unavailable):
 
 class CommitAborted(Unavailable):
     """The connection broke and the transaction was surely not committed; running it again is safe."""
+
+
+class DutyLost(WindlassError):
+    """The lease of a duty is over, or was taken away: whoever did its work stops at once."""
 
 
 class SetupError(WindlassError):

@@ -11,6 +11,7 @@ from windlass import __version__
 from windlass.cli.bench import bench
 from windlass.cli.check import check
 from windlass.cli.config import config
+from windlass.cli.keys import keys
 from windlass.cli.migrate import migrate
 from windlass.errors import WindlassError
 
@@ -34,7 +35,7 @@ def cli() -> None:
     """
 
 
-for command in (migrate, check, config, bench):
+for command in (migrate, check, config, keys, bench):
     cli.add_command(command)
 
 

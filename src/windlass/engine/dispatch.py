@@ -147,7 +147,7 @@ class Dispatch:
                 await self._look_if_due()
                 while await self._free_round():
                     pass
-                self._line.served_free(lambda group: not self._has_limited(group))
+                self._line.served_free(lambda group: not self._has(group, limited=1))
             except WindlassError as error:
                 self._line.refuse(error)
             except Exception as error:
@@ -218,7 +218,7 @@ class Dispatch:
             lanes = [lane for lane in free if lane.id not in taken and group.serves(lane)]
             if not lanes:
                 continue
-            slots = group.slots(self._ids.new, share=0.5 if self._has_limited(group) else 1.0)
+            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=1) else 1.0)
             if slots:
                 lanes.sort(key=lambda lane: self._hot.hint(lane.id))
                 numbers = [lane.id for lane in lanes[:MOST_LANES]]
@@ -226,9 +226,10 @@ class Dispatch:
                 wanted.append((group, numbers, slots))
         return wanted
 
-    def _has_limited(self, group: Line.Group) -> bool:
+    def _has(self, group: Line.Group, *, limited: int) -> bool:
+        """Say whether there are limited, or free, lanes with work for a group."""
         lanes = map(self._lanes.get, self._hot)
-        return any(lane is not None and bool(lane.limited) and group.serves(lane) for lane in lanes)
+        return any(lane is not None and lane.limited == limited and group.serves(lane) for lane in lanes)
 
     async def _serve_limited(self) -> None:
         while True:
@@ -245,6 +246,8 @@ class Dispatch:
             except Exception:
                 logger.exception("A claim from limited queues failed.")
             self._line.served_limited(content)
+            if content:
+                self._bells[0].set()
 
     def _limited_queues(self) -> list[list[Lane]]:
         """Return the lanes of each limited queue that is believed to have ready jobs."""
@@ -260,7 +263,7 @@ class Dispatch:
         own = (await self._lanes.resolve(self._db, [name]))[name]
         for group in self._line.groups(self._round_count):
             numbers = [lane.id for lane in lanes if group.serves(lane) and lane.id in self._hot]
-            slots = group.slots(self._ids.new, share=1.0) if numbers else []
+            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=0) else 1.0) if numbers else []
             if not slots:
                 continue
             stamps = self._hot.stamps(numbers)

@@ -105,7 +105,7 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
-        self.meters.long_polls.set_function(lambda: self._dispatch.waiting_count)
+        self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
@@ -150,6 +150,11 @@ class Engine:
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
         return await self._dispatch.claim(ask)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many claims wait at this server."""
+        return self._dispatch.waiting_count
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Record how attempts ended; answered item by item, after the commit."""

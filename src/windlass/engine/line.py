@@ -82,12 +82,14 @@ class Waiter:
         self.ask = ask
         self.capability = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
         self.jobs: list[Handed] = []
+        self.stops: list[UUID] = []
+        """Jobs its session is to stop."""
         self.reserved = 0
         """Slots that a statement under way may fill."""
         self.content = False
         """Whether a look at the lanes was made since it came, or lately enough."""
         self.last = False
-        """Its time is over: it goes when nothing is reserved for it."""
+        """It goes with what it has as soon as nothing is being claimed for it."""
         self.hasty = False
         """It does not wait: it is answered as soon as the lanes were looked at and both loops have served it."""
         self.free_done = False
@@ -107,7 +109,7 @@ class Waiter:
     def finish(self) -> None:
         """Answer with the jobs it has."""
         if not self.answer.done():
-            self.answer.set_result(Handout(self.jobs))
+            self.answer.set_result(Handout(self.jobs, self.stops))
 
     def refuse(self, error: WindlassError) -> None:
         """Answer with an error; with its jobs, if it has some already."""
@@ -222,8 +224,10 @@ class Line:
     def served_free(self, alone: Callable[[Group], bool]) -> None:
         """Answer those who do not wait, after a pass over the free lanes; `alone`: no others are for them."""
         for waiter in self.hasty_and_content():
+            if waiter.reserved:  # all of it by the other loop: this one had no chance yet
+                continue
             waiter.free_done = True
-            if not waiter.reserved and (waiter.limited_done or alone(self._groups[waiter.capability])):
+            if waiter.limited_done or alone(self._groups[waiter.capability]):
                 waiter.finish()
 
     def served_limited(self, waiters: Iterable[Waiter]) -> None:
@@ -245,8 +249,10 @@ class Line:
     def stop(self, session: UUID, job_id: UUID) -> None:
         """Tell a session that waits to stop one of its jobs."""
         for waiter in self._by_session.get(session, ()):
-            if not waiter.answer.done() and not waiter.reserved:
-                waiter.answer.set_result(Handout(waiter.jobs, [job_id]))
+            waiter.stops.append(job_id)
+            waiter.last = True
+            if not waiter.reserved:
+                waiter.finish()
 
 
 def _part(room: int, share: float) -> int:

@@ -88,6 +88,11 @@ class Lanes:
             and has.issuperset(filter(None, lane.name.labels.split(",")))
         ]
 
+    def forget(self, tenant: str) -> None:
+        """Look the lanes of a tenant up again when they are next used: it was deleted, and first use makes it again."""
+        self._known = {name: lane for name, lane in self._known.items() if name.tenant != tenant}
+        self._by_number = {lane.id: lane for lane in self._known.values()}
+
     def remember(self, lanes: Iterable[Lane]) -> None:
         """Keep lanes as they were just read."""
         for lane in lanes:
@@ -102,9 +107,10 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
     names = {name for name in names if name.tenant == tenant}
     queues = sorted({name.queue for name in names})
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.make_tenant, tenant=tenant)
-        # The common row of making and pausing: whoever comes second sees what the first has written.
-        await transaction.fetch(SQL.lock_tenant, tenant=tenant)
+        # The common row of making, pausing and deleting: whoever comes second sees what the first has written.
+        # Once more when somebody deleted the tenant while its row was waited for.
+        while not await transaction.fetch(SQL.lock_tenant, tenant=tenant):
+            await transaction.fetch(SQL.make_tenant, tenant=tenant)
         # A queue's own row gets the smaller number, so it is locked before its lanes.
         made = 0
         for batch in (sorted({name.of_queue for name in names}), sorted(names)):
