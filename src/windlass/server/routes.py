@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.server import admin, dead_letters, jobs, work, workers
+from windlass.server import admin, audit, dead_letters, duties, jobs, keys, tenants, work, workers
 from windlass.server.route import MIB, Handler, Route, Scope
 from windlass.wire import admin as w
 from windlass.wire import jobs as j
@@ -90,10 +90,33 @@ ROUTES: tuple[Route, ...] = (
           {200: k.Registered}, body=k.RegisterRequest, query_is_body=True, errors=(409,)),
     _line("POST", "/workers/heartbeat", workers.heartbeat, "work", "Say that a worker lives, and what it holds",
           {200: k.Beat}, body=k.BeatRequest, errors=(409,)),
+    # duties
+    _line("GET", "/duties", duties.find, "read", "Which server does which chore", {200: p.DutyList}, tenanted=False),
+    _line("POST", "/duties/{name}/release", duties.release, "admin", "Take a duty from the server that has it",
+          {200: p.Duty}, body=Because, body_optional=True, tenanted=False, audit="duty.release"),
+    # tenants, keys, audit
+    _line("GET", "/tenants", tenants.find, "admin", "List tenants by name",
+          {200: p.TenantList}, query=p.Pages, tenanted=False),
+    _line("POST", "/tenants", tenants.create, "admin", "Make a tenant",
+          {201: p.Tenant}, body=p.TenantRequest, tenanted=False, errors=(409,), audit="tenant.create"),
+    _line("GET", "/tenants/{name}", tenants.get, "read", "Look at a tenant", {200: p.Tenant}, tenanted=False),
+    _line("DELETE", "/tenants/{name}", tenants.delete, "admin", "Remove a tenant that has nothing left",
+          {204: None}, tenanted=False, errors=(409,), audit="tenant.delete"),
+    _line("POST", "/tenants/{name}/pause", tenants.pause, "operate", "Hand out nothing of a tenant",
+          {200: p.Tenant}, body=PauseRequest, body_optional=True, tenanted=False, audit="tenant.pause"),
+    _line("POST", "/tenants/{name}/resume", tenants.resume, "operate", "Hand out a tenant's jobs again",
+          {200: p.Tenant}, body=Because, body_optional=True, tenanted=False, audit="tenant.resume"),
+    _line("GET", "/keys", keys.find, "admin", "List keys by id", {200: p.KeyList}, query=p.Pages),
+    _line("POST", "/keys", keys.create, "admin", "Make a key; its token is shown this once",
+          {201: p.NewKey}, body=p.KeyRequest, tenanted=False, errors=(404, 409), audit="key.create"),
+    _line("DELETE", "/keys/{key}", keys.revoke, "admin", "End a key, everywhere within five seconds",
+          {200: p.Key}, audit="key.revoke"),
+    _line("GET", "/audit", audit.find, "admin", "What people did by hand, newest first",
+          {200: p.AuditList}, query=p.AuditQuery),
     # open to everybody
-    _line("GET", "/health", admin.health, None, "Whether this server can do its work", {200: w.Health, 503: w.Health}),
-    _line("GET", "/healthz", admin.health, None, "The same as /health", {200: w.Health, 503: w.Health}),
-    _line("GET", "/readyz", admin.health, None, "The same as /health", {200: w.Health, 503: w.Health}),
+    _line("GET", "/health", admin.ready, None, "Whether this server can do its work", {200: w.Health, 503: w.Health}),
+    _line("GET", "/readyz", admin.ready, None, "The same as /health", {200: w.Health, 503: w.Health}),
+    _line("GET", "/healthz", admin.alive, None, "Whether this process lives", {200: w.Health}),
     _line("GET", "/version", admin.version, None, "What runs here", {200: w.Version}),
     _line("GET", "/openapi.json", admin.document, None, "This document", {200: dict[str, Any]}),
     _line("GET", "/docs", admin.docs, None, "The reference page", {200: None}, media_type="text/html"),
