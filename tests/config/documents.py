@@ -1,4 +1,4 @@
-"""The shipped file and the tables of docs/configuration.md, as they follow from the settings.
+"""The shipped file and the tables of docs/configuration.md, as they follow from the settings and the log's events.
 
 `python -m tests.config.documents` writes both; the tests only compare.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-import re
+import logging
 from pathlib import Path
 
 from tests.rules.source import REPOSITORY, tree_of
@@ -15,10 +15,11 @@ from windlass.config.check import DERIVED
 from windlass.config.keys import KEYS, Key, expected
 from windlass.config.load import DEFAULT_FILE
 from windlass.config.settings import Settings
+from windlass.log import EVENTS
 
 SETTINGS_FILE = REPOSITORY / "src" / "windlass" / "config" / "settings.py"
 DOCUMENT = REPOSITORY / "docs" / "configuration.md"
-BEGIN, END = "<!-- settings: python -m tests.config.documents -->\n", "<!-- end of settings -->\n"
+WRITTEN_BY = "written by python -m tests.config.documents"
 
 HEAD = """\
 # Every setting of Windlass, with its default and who changes it, and why.
@@ -94,10 +95,21 @@ def tables() -> str:
     return "".join(parts)
 
 
+def events() -> str:
+    """Return the table of what is logged."""
+    rows = [
+        f"| `{name}` | {logging.getLevelName(level).lower()} | {text} |\n" for name, (level, text) in EVENTS.items()
+    ]
+    return "".join(["| event | level | what happened, and what the line tells |\n|---|---|---|\n", *rows, "\n"])
+
+
 def document(text: str) -> str:
-    """Return the document with its tables as they follow from the settings."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{tables()}{END}", text)
+    """Return the document with its tables as they follow from the source."""
+    for name, table in (("settings", tables()), ("events", events())):
+        begin, end = f"<!-- {name}: {WRITTEN_BY} -->\n", f"<!-- end of {name} -->\n"
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n{table}{end}{rest.partition(end)[2]}"
+    return text
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from tests.config.documents import DOCUMENT, document, sentence, shipped, tables
+from tests.config.documents import DOCUMENT, document, events, sentence, shipped, tables
 from tests.rules.source import REPOSITORY
 from windlass.config.keys import KEYS, OLD_VARIABLES, SAME, SHORT_VARIABLES
 from windlass.config.load import DEFAULT_FILE
@@ -25,12 +25,13 @@ def test_the_shipped_file_has_every_setting() -> None:
     assert tomllib.loads(shipped())
 
 
-def test_the_document_has_every_setting() -> None:
-    """The tables of docs/configuration.md follow from the settings, and every other name is there."""
+def test_the_document_has_every_setting_and_event() -> None:
+    """The tables of docs/configuration.md follow from settings and events, and every other name is there."""
     text = DOCUMENT.read_text(encoding="utf-8")
 
-    assert tables() in text
     assert document(text) == text
+    assert tables() in text
+    assert events() in text
     assert [] == [name for name in (*OLD_VARIABLES, *SAME, *SHORT_VARIABLES) if f"`{name}`" not in text]
 
 

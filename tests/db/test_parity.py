@@ -126,7 +126,7 @@ async def test_heartbeats_change_no_indexed_column(pair: Pair) -> None:
     for db in pair:
         indexed = {column for index in (await indexes(db, "session")).values() for column in index.columns.split(", ")}
 
-        assert set() == indexed & {"expires_at", "heartbeat_at", "busy", "skew_ms"}
+        assert set() == indexed & {"expires_at", "heartbeat_at", "busy", "skew_ms", "completed", "failed"}
 
 
 async def test_the_same_columns_of_views(pair: Pair) -> None:

@@ -327,3 +327,13 @@ async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
     assert None is gone
     assert None is await found(db, token)
     assert [] == (await list_keys(db)).keys
+
+
+async def test_a_key_whose_tenant_is_not_there_is_not_found(db: Database) -> None:
+    """N1: should a key outlive its tenant, by hand or by a restored table, it lets nobody in."""
+    await tenants.create(db, "acme")
+    _, token = await made(db, tenant="acme")
+
+    await db.fetch(tenants.SQL.drop_tenant, tenant="acme")
+
+    assert None is await found(db, token)

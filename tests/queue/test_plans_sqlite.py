@@ -143,7 +143,11 @@ CASES: list[Case] = [
     (moves.SQL.lock_leases, {"leases": leases(None, None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.held, {"named": leases(made(SESSION, 3))}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.start, {"begun": leases(made(SESSION, 3)), "grace_ms": 1}, "SEARCH queue USING PRIMARY KEY (id=?)"),
-    (workers.SQL.renew, {"beats": [(made(SESSION, 3), "default", 1, None)]}, "SEARCH session USING PRIMARY KEY (id=?)"),
+    (
+        workers.SQL.renew,
+        {"beats": [(made(SESSION, 3), "default", 1, None, 0, 0)]},
+        "SEARCH session USING PRIMARY KEY (id=?)",
+    ),
     (history.SQL.get, {"id": made(TIMED, 5), "tenant": "default"}, "SEARCH t USING PRIMARY KEY (id=?)"),
     (deadlines.SQL.expire, {"limit": 50}, "queue_start_by (start_by>? AND start_by<?)"),
 ]

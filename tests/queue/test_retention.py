@@ -16,6 +16,7 @@ from windlass.queue.check import check
 from windlass.queue.control import pause_job
 from windlass.queue.deadletters import retry
 from windlass.queue.retention import sweep
+from windlass.queue.stats import roll_up
 
 
 async def days_pass(steps: Steps, count: int, **settings: int) -> None:
@@ -224,6 +225,27 @@ async def test_pauses_of_ended_jobs_are_swept(steps: Steps) -> None:
 
     assert 1 == swept.rows["forget_pauses"]
     assert (await steps.get(held)).paused
+
+
+async def test_statistics_and_the_record_of_acts_go_with_their_days(steps: Steps) -> None:
+    """M27: minutes rolled up and what people did are kept for as long as the history they are of, then go in chunks."""
+    schema = "windlass." if steps.db.dialect == "postgres" else ""
+    await steps.complete(await steps.lease(await steps.worker(), queue="a"))
+    for _ in range(5):
+        steps.clock.advance(minutes=1)
+        await steps.complete(await steps.lease(await steps.worker(), queue="b"))
+        at = steps.clock.now()
+        stored = f"'{at.isoformat()}'" if schema else str(int(at.timestamp() * 1_000_000))
+        values = f"'{steps.ids.new()}', {stored}, 'default', 'pause', 'b'"
+        await steps.db.run(f"INSERT INTO {schema}audit (id, happened_at, tenant, action, subject) VALUES ({values});\n")
+    steps.clock.advance(minutes=1)
+    await roll_up(steps.db)
+    steps.clock.advance(days=2, minutes=-3)
+
+    swept = await sweep(steps.db, days=2, chunk=2)
+
+    assert (3, 2) == (swept.rows["forget_stats"], swept.rows["forget_audit"])
+    assert [3, 3] == [len(rows) for rows in (await steps.dump(["stat", "audit"])).values()]
 
 
 async def test_a_sweep_in_small_chunks_removes_all(steps: Steps) -> None:

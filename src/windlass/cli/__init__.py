@@ -13,6 +13,7 @@ from windlass.cli.check import check
 from windlass.cli.config import config
 from windlass.cli.keys import keys
 from windlass.cli.migrate import migrate
+from windlass.cli.server import server
 from windlass.errors import WindlassError
 
 
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (migrate, check, config, keys, bench):
+for command in (server, migrate, check, config, keys, bench):
     cli.add_command(command)
 
 

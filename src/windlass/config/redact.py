@@ -12,6 +12,8 @@ from typing import Any
 
 HIDDEN = "***"
 MAX_DEPTH = 64
+MAX_KNOWN = 1000
+"""Names whose verdict is kept: those of our own fields, and not all that callers can think of."""
 
 SECRET_NAMES = (
     "password",
@@ -35,6 +37,8 @@ SECRET_NAMES = (
 # Greedy, so that an unescaped @ or / in a password is hidden too; bounded, so that no text takes long.
 _URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,256}:)\S{0,2048}(?=@)")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}")
+# An id, a number or a word: most of what is logged, and nothing in it to hide.
+_HARMLESS = re.compile(r"(?!wl_)[\w.-]{0,64}")
 # The key's id, before the second underscore, is public.
 _OWN_KEY = re.compile(r"\b(wl_[a-zA-Z0-9]+_)[\w-]+")
 
@@ -48,6 +52,7 @@ class Redactor:
 
     def __init__(self, patterns: Iterable[str] = SECRET_NAMES) -> None:
         self._patterns = tuple(filter(None, map(_plain, patterns)))
+        self._known: dict[str, bool] = {}
         # Each letter may be followed by a separator in the text: api_key, API-Key, apikey.
         names = "|".join("[-_]?".join(map(re.escape, pattern)) for pattern in self._patterns)
         self._pair = re.compile(
@@ -56,11 +61,18 @@ class Redactor:
 
     def hides(self, name: str) -> bool:
         """Say whether what stands under this name is hidden."""
-        plain = _plain(name)
-        return any(pattern in plain for pattern in self._patterns)
+        known = self._known.get(name)
+        if known is None:
+            plain = _plain(name)
+            known = any(pattern in plain for pattern in self._patterns)
+            if len(self._known) < MAX_KNOWN:
+                self._known[name] = known
+        return known
 
     def text(self, text: str) -> str:
         """Return the text without the secrets that can be told: in URLs, after names, bearer tokens, our keys."""
+        if _HARMLESS.fullmatch(text):
+            return text
         text = _BEARER.sub(rf"\1 {HIDDEN}", url(text))
         text = _OWN_KEY.sub(rf"\1{HIDDEN}", text)
         return self._pair.sub(rf"\1{HIDDEN}", text) if self._patterns else text

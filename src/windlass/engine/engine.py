@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from windlass import __version__
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine import journal
 from windlass.engine.acts import Acts
 from windlass.engine.batch import Batcher
 from windlass.engine.dispatch import Dispatch
+from windlass.engine.duty import Duty, queue_duties
 from windlass.engine.line import Ask, Handed, Handout, Waiter
+from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.sessions import Sessions
@@ -59,7 +63,9 @@ class JobBeat(msgspec.Struct, frozen=True):
 class Engine:
     """One server's engine."""
 
-    def __init__(self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside) -> None:
+    def __init__(
+        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+    ) -> None:
         self.db = db
         self.settings = settings
         self.name = name
@@ -104,13 +110,33 @@ class Engine:
         self._sessions = Sessions(
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
+        self.loops = Loops(
+            db,
+            self.wake,
+            self._duties(),
+            holder=self.id,
+            server=name,
+            settings=settings.duties,
+            version=__version__,
+            address=address,
+            monotonic=outside.monotonic,
+            chance=outside.chance,
+            sleep=outside.pause,
+        )
+        self.wake.on_duties.append(self.loops.notice)
+        self.wake.others = lambda: self.loops.live_count > 1
         self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
         """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
-        parts = {"wake": self.wake.run, "dispatch": self._dispatch.run, "waits": self.waits.run}
+        parts = {
+            "wake": self.wake.run,
+            "dispatch": self._dispatch.run,
+            "waits": self.waits.run,
+            "duties": self.loops.run,
+        }
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
             yield self
@@ -125,8 +151,21 @@ class Engine:
         self.draining = True
         self.waits.answer_all()
         await self._dispatch.stop()
+        await self.loops.stop()
         for line in (self._submits, self._reports, self._beats):
             await line.idle()
+        with suppress(WindlassError):  # others look by themselves in a while
+            await self.wake.flush()
+
+    def _duties(self) -> list[Duty]:
+        settings = self.settings
+        return queue_duties(
+            self.wake,
+            self.outside.chance,
+            periods=settings.duties,
+            days=settings.retention.days,
+            dead_days=settings.retention.dead_days,
+        )
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store the jobs of one request, all or none; answered after the commit."""
@@ -149,7 +188,9 @@ class Engine:
         room = 1.0 - max(self._submits.fullness, self._reports.fullness)
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
-        return await self._dispatch.claim(ask)
+        handout = await self._dispatch.claim(ask)
+        journal.claimed(ask, handout.jobs)
+        return handout
 
     @property
     def waiting_count(self) -> int:
@@ -167,6 +208,7 @@ class Engine:
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
         await workers.register(self.db, session)
+        journal.registered(session)
 
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
@@ -198,6 +240,7 @@ class Engine:
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)
+        journal.submitted(requests, answers)
         ranks: dict[int, int] = {}
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, WindlassError):
@@ -214,6 +257,7 @@ class Engine:
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
+        journal.reported(reports, answers)
         for item, answer in zip(reports, answers, strict=True):
             self._reported(item, answer)
         given = iter(answers)

@@ -110,6 +110,11 @@ class Loops:
         """The terms of the duties this server does now, by name."""
         return {name: held.term for name, held in self._held.items()}
 
+    @property
+    def live_count(self) -> int:
+        """How many servers lived at the last heartbeat, this one included."""
+        return self._live_count
+
     def notice(self) -> None:
         """Look at once whether there is a duty to take: another server has given one up."""
         self._noticed.set()

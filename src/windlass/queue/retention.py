@@ -2,8 +2,9 @@
 
 On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
 gives the pages they took back to the disk.
-Live jobs are never touched; dead ones only where a number of days is set for them. Keys whose time is over and pauses
-of jobs that are gone are swept here too.
+Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute and the
+record of what people did go with the history they are of. Keys whose time is over and pauses of jobs that are gone are
+swept here too.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
+        for name in ("forget_stats", "forget_audit"):
+            rows[name] = await _in_chunks(db, name, chunk, age_ms=days * DAY_MS)
     if dead_days > 0:
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)

@@ -68,3 +68,28 @@ SELECT count(*) AS removed FROM gone
 -- sqlite
 DELETE FROM pause WHERE (kind, tenant, name) IN (SELECT kind, tenant, name FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = pause.name) LIMIT :limit);
 SELECT changes() AS removed
+
+-- name: forget_stats
+-- Remove the statistics of minutes older than the age.
+-- postgres
+WITH old AS MATERIALIZED (SELECT ctid AS place FROM stat WHERE minute_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
+gone AS (DELETE FROM stat WHERE stat.ctid = ANY(ARRAY(SELECT old.place FROM old)) AND stat.minute_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM stat WHERE (minute_at, tenant, queue) IN (
+    SELECT minute_at, tenant, queue FROM stat WHERE minute_at < :now - :age_ms * 1000 LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: forget_audit
+-- Remove what people did longer ago than the age. Ids ascend with time, so the oldest stand first and at most :limit are read.
+-- postgres
+WITH old AS MATERIALIZED (
+    SELECT x.id FROM (SELECT id, happened_at FROM audit ORDER BY id LIMIT :limit) x
+     WHERE x.happened_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
+),
+gone AS (DELETE FROM audit WHERE audit.id = ANY(ARRAY(SELECT old.id FROM old)) RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM audit WHERE id IN (
+    SELECT id FROM (SELECT id, happened_at FROM audit ORDER BY id LIMIT :limit) WHERE happened_at < :now - :age_ms * 1000);
+SELECT changes() AS removed

@@ -31,6 +31,8 @@ TIMEOUT_GRACE_MS = 30_000
 """How long after its time-out a job's worker may still report it, before the server ends the attempt."""
 MAX_LEASE_MS = 86_400_000
 MAX_INT = 2**31 - 1
+MAX_COUNTED = 1_000_000
+"""How many jobs one beat may add to the counts of its session."""
 
 Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
 """Claims for the sessions given, free or under limits."""
@@ -104,6 +106,9 @@ class Beat(msgspec.Struct, frozen=True):
     skew_ms: int | None = None
     tenant: str = "default"
     whole: bool = True
+    completed: int = 0
+    """Jobs completed since the beat before; added to the session's count."""
+    failed: int = 0
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -129,11 +134,12 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     for beat in beats:
         check_range("busy", beat.busy, 0, MAX_INT)
         check_range("skew_ms", beat.skew_ms, -MAX_INT, MAX_INT)
+        check_range("completed", beat.completed, 0, MAX_COUNTED)
+        check_range("failed", beat.failed, 0, MAX_COUNTED)
         for held in beat.held or ():
             check_range("fence", held.fence, 1, MAX_INT)
     async with db.transaction() as transaction:
-        rows = {(b.session, b.tenant): (b.session, b.tenant, b.busy, b.skew_ms) for b in beats}
-        renewed = await transaction.fetch(SQL.renew, beats=[rows[name] for name in sorted(rows)])
+        renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): bool(row["draining"]) for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
@@ -245,6 +251,16 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
         total += removed
         if removed < limit:
             return total
+
+
+def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
+    """Return one row for each session, in one order; of several beats the last counts, and all counts are added."""
+    last = {(beat.session, beat.tenant): beat for beat in beats}
+    counts = dict.fromkeys(last, (0, 0))
+    for beat in beats:
+        completed, failed = counts[beat.session, beat.tenant]
+        counts[beat.session, beat.tenant] = (completed + beat.completed, failed + beat.failed)
+    return [(*name, last[name].busy, last[name].skew_ms, *counts[name]) for name in sorted(last)]
 
 
 def _answer(

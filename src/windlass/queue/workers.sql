@@ -45,14 +45,16 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 -- plan: `state + 0` keeps out session_live, which would be read whole for a hash join.
 -- postgres
 UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
-       busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms)
-  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int) AS i
+       busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms),
+       completed = least(CAST(s.completed AS bigint) + i.completed, 2147483647), failed = least(CAST(s.failed AS bigint) + i.failed, 2147483647)
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int) AS i
  WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0
 RETURNING s.id, s.tenant, s.draining
 -- sqlite
 UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
-       busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms)
-  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int) AS i
+       busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms),
+       completed = min(session.completed + i.completed, 2147483647), failed = min(session.failed + i.failed, 2147483647)
+  FROM rows(:beats) AS i
  WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0
 RETURNING id, tenant, draining
 

@@ -45,11 +45,8 @@ class Starting:
         alive = scope["path"] == "/healthz"
         body = b'{"status":"starting"}' if alive else _NOT_YET
         kind = b"application/json" if alive else b"application/problem+json"
-        headers = [
-            (b"content-type", kind),
-            (b"content-length", str(len(body)).encode()),
-            (b"cache-control", b"no-store"),
-        ]
+        length = str(len(body)).encode()
+        headers = [(b"content-type", kind), (b"content-length", length), (b"cache-control", b"no-store")]
         if not alive:
             headers.append((b"retry-after", b"1"))
         await send({"type": "http.response.start", "status": 200 if alive else 503, "headers": headers})

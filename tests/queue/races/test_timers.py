@@ -114,14 +114,14 @@ async def test_rel_x16_promotion_beside_pause(stage: Stage) -> None:
     await Race(lambda: due_scene(stage), promote, pause, judge).in_every_order(stage)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(8))
 async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> None:
     """A list read place by place shows a job once, wherever between its statements the job is promoted and ends."""
     scene = await due_scene(stage, 2)
     reader = Pausing(stage.servers[0])
     point = reader.hold_at(number)
     listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
-    if number < 4:
+    if number < 7:
         await point.reached.wait()
     else:
         await listing

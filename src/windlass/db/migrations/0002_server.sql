@@ -32,6 +32,12 @@ CREATE TABLE windlass.stat (
 );
 
 CREATE INDEX audit_tenant ON windlass.audit (tenant, id);
+-- Attempts that ended in a span of time, as of done and dead: statistics by the minute, lists of attempts.
+CREATE INDEX attempt_finished ON windlass.attempt (lane, finished_at);
+-- What people did lately, for those who follow along.
+CREATE INDEX event_happened ON windlass.event (happened_at);
+-- Lists of workers; heartbeats change no column of it, and sessions of bare callers are not in it.
+CREATE INDEX session_worker ON windlass.session (tenant, worker, started_at) WHERE bare = 0;
 
 ALTER TABLE windlass.session ADD COLUMN completed integer NOT NULL DEFAULT 0, ADD COLUMN failed integer NOT NULL DEFAULT 0;
 
@@ -81,6 +87,9 @@ CREATE TABLE stat (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX audit_tenant ON audit (tenant, id);
+CREATE INDEX attempt_finished ON attempt (lane, finished_at);
+CREATE INDEX event_happened ON event (happened_at);
+CREATE INDEX session_worker ON session (tenant, worker, started_at) WHERE bare = 0;
 
 ALTER TABLE session ADD COLUMN completed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;

@@ -1,0 +1,147 @@
+"""Fleet: the workers as people see them: who they are, whether they live, what they hold.
+
+A worker is known by its name and shown as its newest session is; sessions live and end in workers.py.
+Bare callers, which have a session for each job, are not in these lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.errors import NotFound
+
+SQL = load(__file__)
+
+MAX_PAGE = 500
+MAX_JOBS_SHOWN = 100
+"""How many of the jobs that a worker holds are listed."""
+
+
+class Status(StrEnum):
+    """How a worker is."""
+
+    STARTING = "starting"
+    """Registered, and not heard since."""
+    IDLE = "idle"
+    ACTIVE = "active"
+    BUSY = "busy"
+    DRAINING = "draining"
+    DEAD = "dead"
+    STOPPED = "stopped"
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as its newest session is."""
+
+    worker: str
+    session: UUID
+    status: Status
+    heartbeat_at: datetime
+    expires_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    lease_ms: int
+    total_threads: int
+    busy_threads: int
+    current_jobs: list[UUID]
+    completed: int
+    failed: int
+    host: str | None
+    pid: int | None
+    version: str | None
+    build: str | None
+    region: str | None
+    labels: str | None
+    tasks: str | None
+    queues: str | None
+    skew_ms: int | None
+
+    @property
+    def available_threads(self) -> int:
+        """How many jobs more it could run."""
+        return max(0, self.total_threads - self.busy_threads)
+
+
+class WorkerPage(msgspec.Struct, frozen=True):
+    """A page of workers by name, and the name after which the next one begins; None on the last."""
+
+    workers: list[Worker]
+    next_cursor: str | None
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a session is, how long its leases are, and whether it may go on."""
+
+    worker: str
+    tenant: str
+    lease_ms: int
+    alive: bool
+    draining: bool
+    bare: bool
+
+
+async def list_workers(
+    db: Statements, tenant: str, *, status: Status | None = None, limit: int = 100, cursor: str | None = None
+) -> WorkerPage:
+    """Return up to `limit` workers of a tenant by name, those after `cursor`; of one status or of any."""
+    limit = max(1, min(limit, MAX_PAGE))
+    rows = await db.fetch(
+        SQL.list_workers,
+        tenant=tenant,
+        worker=None,
+        status=status and status.value,
+        cursor=cursor or "",
+        limit=limit + 1,
+    )
+    workers = await _with_jobs(db, rows[:limit])
+    return WorkerPage(workers, workers[-1].worker if len(rows) > limit else None)
+
+
+async def get_worker(db: Statements, tenant: str, worker: str) -> Worker:
+    """Return the worker of this name; NotFound if none has registered, or it ended long ago."""
+    rows = await db.fetch(SQL.list_workers, tenant=tenant, worker=worker, status=None, cursor="", limit=1)
+    if not rows:
+        raise NotFound(f"There is no worker {worker}.")
+    [found] = await _with_jobs(db, rows)
+    return found
+
+
+async def find_session(db: Statements, session: UUID) -> Session | None:
+    """Return whose a session is, dead or alive; None if it is unknown."""
+    rows = await db.fetch(SQL.find_session, session=session)
+    if not rows:
+        return None
+    [row] = rows
+    return Session(
+        worker=row["worker"],
+        tenant=row["tenant"],
+        lease_ms=row["lease_ms"],
+        alive=row["state"] == 0,
+        draining=bool(row["draining"]),
+        bare=bool(row["bare"]),
+    )
+
+
+async def live_session(db: Statements, tenant: str, worker: str) -> UUID | None:
+    """Return the newest live session that a worker of this name registered; None if there is none."""
+    rows = await db.fetch(SQL.live_session, tenant=tenant, worker=worker)
+    return rows[0]["id"] if rows else None
+
+
+async def _with_jobs(db: Statements, rows: Sequence[Row]) -> list[Worker]:
+    held: dict[UUID, list[UUID]] = {row["session"]: [] for row in rows}
+    if held:
+        for row in await db.fetch(SQL.held_jobs, sessions=list(held), most=MAX_JOBS_SHOWN):
+            held[row["session"]].append(row["id"])
+    return [_worker(dict(row), held[row["session"]]) for row in rows]
+
+
+def _worker(columns: dict[str, Any], current_jobs: list[UUID]) -> Worker:
+    return Worker(**columns | {"status": Status(columns["status"]), "current_jobs": current_jobs})

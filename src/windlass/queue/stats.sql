@@ -1,0 +1,170 @@
+-- name: rolled
+-- The present instant, and until when minutes are rolled up.
+-- both
+SELECT :now AS now_at, (SELECT beat_at FROM pulse WHERE name = 'stats') AS rolled_at
+
+-- name: ended
+-- What ended from :since until :until, by minute, tenant and queue, of one tenant or of all. Also what has been retried by hand since.
+-- wait_ms: from the time an attempt was due, by its job or by the attempt before it, to its claim. run_ms: from its start to its end.
+-- index: done_finished, dead_finished, attempt_finished, lane by lane; attempts before by attempt_job.
+-- postgres
+SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
+       count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
+       count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
+       CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.due_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms,
+       CAST(coalesce(extract(epoch FROM sum(x.finished_at - x.started_at)) * 1000, 0) AS bigint) AS run_ms
+  FROM (
+    SELECT date_trunc('minute', e.finished_at, 'UTC') AS minute_at, l.tenant, l.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
+           CASE WHEN e.claimed_at IS NULL THEN NULL
+                WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
+                ELSE coalesce(e.due_at, (SELECT greatest(j.created_at, j.run_at) FROM job j WHERE j.id = e.id),
+                              (SELECT max(greatest(o.created_at, o.run_at)) FROM done o WHERE o.id = e.id),
+                              (SELECT greatest(o.created_at, o.run_at) FROM dead o WHERE o.id = e.id)) END AS due_at
+      FROM lane l CROSS JOIN LATERAL (
+           SELECT d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, greatest(d.created_at, d.run_at) AS due_at
+             FROM done d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+            UNION ALL
+           SELECT d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, greatest(d.created_at, d.run_at)
+             FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+            UNION ALL
+           SELECT a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
+                  a.claimed_at, a.started_at, a.finished_at, NULL
+             FROM attempt a WHERE a.lane = l.id AND a.finished_at >= :since AND a.finished_at < :until) e
+     WHERE CAST(:tenant AS text) IS NULL OR l.tenant = :tenant
+  ) x GROUP BY x.minute_at, x.tenant, x.queue
+-- sqlite
+SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
+       count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
+       count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
+       coalesce(sum(max(x.claimed_at - x.due_at, 0)), 0) / 1000 AS wait_ms, coalesce(sum(x.finished_at - x.started_at), 0) / 1000 AS run_ms
+  FROM (
+    SELECT e.finished_at / 60000000 * 60000000 AS minute_at, e.tenant, e.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
+           CASE WHEN e.claimed_at IS NULL THEN NULL
+                WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
+                ELSE coalesce(e.due_at, (SELECT max(j.created_at, j.run_at) FROM job AS j WHERE j.id = e.id),
+                              (SELECT max(o.created_at, o.run_at) FROM done AS o WHERE o.id = e.id),
+                              (SELECT max(o.created_at, o.run_at) FROM dead AS o WHERE o.id = e.id)) END AS due_at
+      FROM (
+           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, max(d.created_at, d.run_at) AS due_at
+             FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+            UNION ALL
+           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, max(d.created_at, d.run_at)
+             FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+            UNION ALL
+           SELECT l.tenant, l.queue, a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
+                  a.claimed_at, a.started_at, a.finished_at, NULL
+             FROM lane AS l CROSS JOIN attempt AS a INDEXED BY attempt_finished ON a.lane = l.id AND a.finished_at >= :since AND a.finished_at < :until) AS e
+     WHERE :tenant IS NULL OR e.tenant = :tenant
+  ) AS x GROUP BY x.minute_at, x.tenant, x.queue
+
+-- name: keep
+-- Keep the counts of minutes. They only grow, so that of two servers, or of two looks, the one that saw more is right.
+-- locks: stat rows by minute, tenant and queue.
+-- postgres
+INSERT INTO stat AS s (minute_at, tenant, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms)
+SELECT i.* FROM rows(:minutes, minute_at timestamptz, tenant text, queue text, succeeded int, failed int, lost int, dead int,
+                     cancelled int, expired int, claimed int, wait_ms bigint, run_ms bigint) AS i
+ ORDER BY i.minute_at, i.tenant, i.queue
+ON CONFLICT (minute_at, tenant, queue) DO UPDATE SET
+   succeeded = greatest(s.succeeded, excluded.succeeded), failed = greatest(s.failed, excluded.failed), lost = greatest(s.lost, excluded.lost),
+   dead = greatest(s.dead, excluded.dead), cancelled = greatest(s.cancelled, excluded.cancelled), expired = greatest(s.expired, excluded.expired),
+   claimed = greatest(s.claimed, excluded.claimed), wait_ms = greatest(s.wait_ms, excluded.wait_ms), run_ms = greatest(s.run_ms, excluded.run_ms)
+-- sqlite
+INSERT INTO stat AS s (minute_at, tenant, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms)
+SELECT i.* FROM rows(:minutes) AS i WHERE true
+ON CONFLICT (minute_at, tenant, queue) DO UPDATE SET
+   succeeded = max(s.succeeded, excluded.succeeded), failed = max(s.failed, excluded.failed), lost = max(s.lost, excluded.lost),
+   dead = max(s.dead, excluded.dead), cancelled = max(s.cancelled, excluded.cancelled), expired = max(s.expired, excluded.expired),
+   claimed = max(s.claimed, excluded.claimed), wait_ms = max(s.wait_ms, excluded.wait_ms), run_ms = max(s.run_ms, excluded.run_ms)
+
+-- name: mark_rolled
+-- Note until when minutes are rolled up; never back.
+-- postgres
+INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('stats', :until, :until)
+ON CONFLICT (name) DO UPDATE SET beat_at = greatest(p.beat_at, excluded.beat_at)
+-- sqlite
+INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('stats', :until, :until)
+ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at)
+
+-- name: sum_minutes
+-- What was counted in the minutes from :since until :until, of one tenant or of all.
+-- postgres
+SELECT CAST(coalesce(sum(succeeded), 0) AS bigint) AS succeeded, CAST(coalesce(sum(dead), 0) AS bigint) AS dead,
+       CAST(coalesce(sum(claimed), 0) AS bigint) AS claimed, CAST(coalesce(sum(wait_ms), 0) AS bigint) AS wait_ms
+  FROM stat WHERE minute_at >= :since AND minute_at < :until AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)
+-- sqlite
+SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(dead), 0) AS dead, coalesce(sum(claimed), 0) AS claimed,
+       coalesce(sum(wait_ms), 0) AS wait_ms
+  FROM stat WHERE minute_at >= :since AND minute_at < :until AND (:tenant IS NULL OR tenant = :tenant)
+
+-- name: series
+-- The minutes from :since until :until of one queue of a tenant or of all its queues, oldest first.
+-- postgres
+SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms
+  FROM stat WHERE minute_at >= :since AND minute_at < :until AND tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+ ORDER BY minute_at, queue LIMIT :limit
+-- sqlite
+SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms
+  FROM stat WHERE minute_at >= :since AND minute_at < :until AND tenant = :tenant AND (:queue IS NULL OR queue = :queue)
+ ORDER BY minute_at, queue LIMIT :limit
+
+-- name: leased_waits
+-- How many of the leases were claimed since an instant, and how long their jobs had been due; up to :most are looked at.
+-- index: queue_running.
+-- postgres
+SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.due_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
+  FROM (
+    SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
+                              ELSE (SELECT greatest(j.created_at, j.run_at) FROM job j WHERE j.id = q.id) END AS due_at
+      FROM lane l CROSS JOIN LATERAL (
+           SELECT r.id, r.fence, r.claimed_at FROM queue r WHERE r.place = 1 AND r.lane > 0 AND r.lane = l.id AND r.claimed_at >= :since LIMIT :most) q
+     WHERE CAST(:tenant AS text) IS NULL OR l.tenant = :tenant
+     LIMIT :most) x
+-- sqlite
+SELECT count(*) AS claimed, coalesce(sum(max(x.claimed_at - x.due_at, 0)), 0) / 1000 AS wait_ms
+  FROM (
+    SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
+                              ELSE (SELECT max(j.created_at, j.run_at) FROM job AS j WHERE j.id = q.id) END AS due_at
+      FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.claimed_at >= :since
+     WHERE :tenant IS NULL OR l.tenant = :tenant
+     LIMIT :most) AS x
+
+-- name: active_workers
+-- How many workers are registered, do not drain and were heard within :heard_ms.
+-- index: session_live.
+-- postgres
+SELECT count(*) AS workers FROM (
+    SELECT DISTINCT tenant, worker FROM session
+     WHERE state = 0 AND bare = 0 AND draining = 0 AND heartbeat_at > :now - CAST(:heard_ms AS bigint) * interval '1 millisecond' AND expires_at > :now
+       AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)) w
+-- sqlite
+SELECT count(*) AS workers FROM (
+    SELECT DISTINCT tenant, worker FROM session
+     WHERE state = 0 AND bare = 0 AND draining = 0 AND heartbeat_at > :now - :heard_ms * 1000 AND expires_at > :now
+       AND (:tenant IS NULL OR tenant = :tenant)) AS w
+
+-- name: dead_rows
+-- Row versions that a vacuum has yet to remove, of the tables that change most; SQLite has none.
+-- postgres
+SELECT relname AS name, n_dead_tup AS dead_rows FROM pg_catalog.pg_stat_user_tables
+ WHERE schemaname = 'windlass' AND relname IN ('queue', 'timer', 'job', 'session', 'lane', 'dedup') ORDER BY relname
+-- sqlite
+SELECT name, 0 AS dead_rows FROM sqlite_master WHERE false
+
+-- name: oldest_snapshot
+-- Who keeps vacuum from removing the most: the oldest snapshot that any other connection of this database holds.
+-- postgres
+SELECT a.pid, a.application_name, a.state, CAST(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.query_start)) AS double precision) AS age_s,
+       a.query_start AS query_started_at
+  FROM pg_catalog.pg_stat_activity a
+ WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.datname = current_database()
+ ORDER BY age(a.backend_xmin) DESC, a.xact_start LIMIT 1
+-- sqlite
+SELECT 0 AS pid, '' AS application_name, '' AS state, 0.0 AS age_s, 0 AS query_started_at WHERE false
+
+-- name: file
+-- The path of the SQLite file; PostgreSQL has many.
+-- postgres
+SELECT '' AS file WHERE false
+-- sqlite
+SELECT file FROM pragma_database_list WHERE name = 'main'

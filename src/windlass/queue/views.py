@@ -1,0 +1,111 @@
+"""Views: a job, an attempt and an event as people see them, wherever their rows lie.
+
+States are derived by the views of the database; history.py reads them, recent.py and waits.py tell more from the same.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row
+from windlass.job import Outcome, State
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it can be looked up, live or finished."""
+
+    id: UUID
+    tenant: str
+    queue: str
+    task: str
+    labels: str
+    concurrency_key: str
+    state: State
+    paused: bool
+    payload: str
+    headers: str | None
+    tags: list[str]
+    priority: int
+    attempt: int
+    max_attempts: int
+    max_lost: int
+    timeout_s: int | None
+    retry: str | None
+    fence: int
+    lost: int
+    releases: int
+    run: int
+    idempotency_key: str | None
+    unique_key: str | None
+    flow_id: UUID | None
+    parent_id: UUID | None
+    schedule_id: UUID | None
+    slot_at: datetime | None
+    created_at: datetime
+    scheduled_at: datetime
+    next_run_at: datetime | None
+    start_by: datetime | None
+    worker: str | None
+    session: UUID | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+    deadline_at: datetime | None
+    result: str | None
+    metrics: str | None
+    error_type: str | None
+    error: str | None
+    reason: str | None
+    held: bool
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended attempt of a job."""
+
+    job_id: UUID
+    run: int
+    attempt: int
+    fence: int
+    outcome: Outcome
+    result: str | None
+    metrics: str | None
+    error_type: str | None
+    error: str | None
+    traceback: str | None
+    reason: str | None
+    worker: str | None
+    session: UUID | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime
+    next_run_at: datetime | None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One thing that happened to a job."""
+
+    happened_at: datetime
+    kind: str
+    worker: str | None
+    detail: str | None
+
+
+def job_from_row(row: Row) -> Job:
+    """Return the job in `row`, one of the `jobs` view."""
+    columns = dict(row)
+    columns["state"] = State(row["state"])
+    columns["paused"] = bool(row["paused"])
+    columns["held"] = bool(row["held"])
+    columns["tags"] = msgspec.json.decode(row["tags"], type=list[str]) if row["tags"] else []
+    return Job(**columns)
+
+
+def attempt_from_row(row: Row) -> Attempt:
+    """Return the attempt in `row`, one of the `attempts` view; columns that are no field of it are left out."""
+    columns = {name: row[name] for name in Attempt.__struct_fields__}
+    return Attempt(**columns | {"outcome": Outcome(row["outcome"])})

@@ -1,0 +1,196 @@
+"""Fleet: workers as people see them, their statuses, and sessions by key."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.queue.steps import Steps, Worker
+from windlass.errors import InvalidInput, NotFound
+from windlass.queue.claim import Group, Want, claim
+from windlass.queue.fleet import Status, find_session, get_worker, list_workers, live_session
+from windlass.queue.workers import Beat, claim_bare, close, drain, heartbeat
+
+
+async def beat(steps: Steps, worker: Worker, **fields: Any) -> None:
+    """Send a beat of a worker, a moment after what it did before."""
+    steps.clock.advance(1)
+    await heartbeat(steps.db, [Beat(worker.session, tenant=worker.tenant, **fields)])
+
+
+async def status_of(steps: Steps, name: str) -> Status:
+    """Return how a worker is."""
+    return (await get_worker(steps.db, "default", name)).status
+
+
+async def test_a_worker_is_shown_with_all_it_said(steps: Steps) -> None:
+    """H1: name, session, threads, jobs, counts, start, host, process, version, build, labels, tasks, region, skew."""
+    worker = await steps.worker(
+        "ann",
+        capacity=4,
+        host="box",
+        pid=7,
+        version="1.2",
+        build="abc",
+        region="eu",
+        labels="gpu",
+        tasks="mail",
+        queues="default",
+    )
+    started_at = steps.clock.now()
+    leases = [await steps.lease(worker), await steps.lease(worker)]
+    await beat(steps, worker, busy=2, skew_ms=-12, completed=3, failed=1)
+    await beat(steps, worker, completed=2)
+
+    seen = await get_worker(steps.db, "default", "ann")
+
+    assert ("ann", worker.session, Status.ACTIVE) == (seen.worker, seen.session, seen.status)
+    assert (4, 2, 2) == (seen.total_threads, seen.busy_threads, seen.available_threads)
+    assert sorted(lease.id for lease in leases) == seen.current_jobs
+    assert (5, 1, -12) == (seen.completed, seen.failed, seen.skew_ms)
+    assert (started_at, steps.clock.now()) == (seen.started_at, seen.heartbeat_at)
+    assert ("box", 7, "1.2", "abc", "eu") == (seen.host, seen.pid, seen.version, seen.build, seen.region)
+    assert ("gpu", "mail", "default") == (seen.labels, seen.tasks, seen.queues)
+
+
+async def test_every_status(steps: Steps) -> None:
+    """H2: starting until the first beat, then by its threads; draining, dead and stopped by what became of it."""
+    worker = await steps.worker("ann", capacity=2, lease_s=30)
+    told = [await status_of(steps, "ann")]
+    for busy in (0, 1, 2):
+        await beat(steps, worker, busy=busy)
+        told.append(await status_of(steps, "ann"))
+    await drain(steps.db, tenant="default", worker="ann")
+    told.append(await status_of(steps, "ann"))
+    steps.clock.advance(30)
+    told.append(await status_of(steps, "ann"))
+    await close(steps.db, worker.session, tenant="default", reason="bye")
+    told.append(await status_of(steps, "ann"))
+
+    assert list(Status) == told
+
+
+async def test_a_lapsed_worker_is_dead_also_after_rescue(steps: Steps) -> None:
+    """H2: dead by the database's clock, before and after a server has noticed; it holds nothing then."""
+    lease = await steps.running(await steps.worker("ann"))
+    await steps.lose(lease)
+
+    seen = await get_worker(steps.db, "default", "ann")
+
+    assert (Status.DEAD, []) == (seen.status, seen.current_jobs)
+    assert seen.ended_at is not None
+
+
+async def test_a_worker_is_its_newest_session(steps: Steps) -> None:
+    """A worker that was started again is listed once, as it is now; an older session's end changes nothing."""
+    old = await steps.worker("ann")
+    steps.clock.advance(5)
+    new = await steps.worker("ann")
+    await close(steps.db, old.session, tenant="default", reason="bye")
+
+    page = await list_workers(steps.db, "default")
+
+    assert [(new.session, Status.STARTING)] == [(w.session, w.status) for w in page.workers]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_workers_are_paged_by_name(steps: Steps, limit: int) -> None:
+    """P34: pages without gap or repeat, None after the last."""
+    for name in ("c", "a", "e", "b", "d", "b"):
+        await steps.worker(name)
+        steps.clock.advance(1)
+
+    pages = [await list_workers(steps.db, "default", limit=limit)]
+    while (cursor := pages[-1].next_cursor) is not None:
+        pages.append(await list_workers(steps.db, "default", limit=limit, cursor=cursor))
+
+    assert list("abcde") == [worker.worker for page in pages for worker in page.workers]
+    assert -(-5 // limit) == len(pages)
+
+
+async def test_workers_of_one_status(steps: Steps) -> None:
+    """P34: the filter is of the status as it is shown."""
+    busy, idle = await steps.worker("busy"), await steps.worker("idle")
+    await steps.worker("new")
+    await beat(steps, busy, busy=1)
+    await beat(steps, idle, busy=0)
+
+    found = {s: [w.worker for w in (await list_workers(steps.db, "default", status=s)).workers] for s in Status}
+
+    expected = {Status.BUSY: ["busy"], Status.IDLE: ["idle"], Status.STARTING: ["new"]}
+    assert {key: [] for key in Status} | expected == found
+
+
+async def test_bare_callers_and_strangers_are_in_no_list(steps: Steps) -> None:
+    """N1: another tenant's worker is unknown; who keeps no session is no registered worker."""
+    await steps.worker("eve", tenant="acme")
+    await steps.submit_one()
+    lanes = await steps.serving()
+    await claim_bare(
+        steps.db,
+        steps.ids,
+        lambda db, sessions: claim(db, [Group([Want(lane.id) for lane in lanes], list(sessions))]),
+        count=1,
+        worker="bare",
+        tenant="default",
+        lease_ms=30_000,
+    )
+
+    assert [] == (await list_workers(steps.db, "default")).workers
+    for name in ("eve", "bare", "none"):
+        with pytest.raises(NotFound):
+            await get_worker(steps.db, "default", name)
+
+
+async def test_a_session_is_found_by_its_key(steps: Steps) -> None:
+    """Whose it is, how long its leases are, and whether it may go on; also when it has ended."""
+    worker = await steps.worker("ann", lease_s=45, tenant="acme")
+    live = await find_session(steps.db, worker.session)
+    await drain(steps.db, tenant="acme", worker="ann")
+    draining = await find_session(steps.db, worker.session)
+    await close(steps.db, worker.session, tenant="acme", reason="bye")
+    ended = await find_session(steps.db, worker.session)
+
+    assert live is not None
+    assert draining is not None
+    assert ended is not None
+    assert ("ann", "acme", 45_000, False) == (live.worker, live.tenant, live.lease_ms, live.bare)
+    assert [(True, False), (True, True), (False, True)] == [(s.alive, s.draining) for s in (live, draining, ended)]
+    assert None is await find_session(steps.db, uuid4())
+
+
+async def test_the_newest_live_session_of_a_name(steps: Steps) -> None:
+    """A caller known by its name alone is its newest session that lives."""
+    first = await steps.worker("ann")
+    steps.clock.advance(1)
+    second = await steps.worker("ann")
+    steps.clock.advance(1)
+    third = await steps.worker("ann")
+    await close(steps.db, third.session, tenant="default", reason="bye")
+
+    assert second.session == await live_session(steps.db, "default", "ann")
+    assert None is await live_session(steps.db, "acme", "ann")
+    assert first.session != second.session
+
+
+async def test_the_counts_of_several_beats_are_added(steps: Steps) -> None:
+    """H1: beats that one flush carries, of one session or of several, lose no count."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+    beats = [Beat(ann.session, completed=1), Beat(bob.session, failed=5), Beat(ann.session, completed=2, failed=1)]
+
+    await heartbeat(steps.db, beats)
+
+    seen = [await get_worker(steps.db, "default", name) for name in ("ann", "bob")]
+    assert [(3, 1), (0, 5)] == [(worker.completed, worker.failed) for worker in seen]
+
+
+@pytest.mark.parametrize("field", ["completed", "failed"])
+@pytest.mark.parametrize("count", [-1, 10**7])
+async def test_a_count_that_cannot_be_is_refused(steps: Steps, field: str, count: int) -> None:
+    """A beat adds to the counts, within reason, and never takes away."""
+    worker = await steps.worker()
+
+    with pytest.raises(InvalidInput, match=field):
+        await beat(steps, worker, **{field: count})
