@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.errors import InvalidInput
 from windlass.queue import keys as step
 from windlass.server.call import Call
 from windlass.wire import people as wire
+from windlass.wire.base import NamePages
 
 
 async def create(call: Call) -> wire.NewKey:
     """Make a key; its token is shown this once."""
     asked: wire.KeyRequest = call.body
-    if (asked.scopes is None) == (asked.role is None):
-        raise InvalidInput("scopes", "give scopes or a role, one of them.")
-    scopes = step.ROLES[asked.role] if asked.role is not None else frozenset(asked.scopes or ())
+    role = asked.role or ("reader" if asked.scopes is None else None)
+    scopes = frozenset[str](asked.scopes or ()) | (step.ROLES[role] if role else frozenset())
     own = call.principal.tenant
     key, token = await step.create(
         call.engine.db,
         step.NewKey(
             name=asked.name,
-            scopes=frozenset[str](scopes),
+            scopes=scopes,
             tenant=own if asked.tenant is None else call.name_tenant(asked.tenant),
             queues=None if asked.queues is None else frozenset(asked.queues),
             expires_at=asked.expires_at,
@@ -34,7 +33,7 @@ async def create(call: Call) -> wire.NewKey:
 
 async def find(call: Call) -> wire.KeyList:
     """Answer a page of keys by id."""
-    asked: wire.Pages = call.query
+    asked: NamePages = call.query
     page = await step.list_keys(call.engine.db, call.named_tenant, limit=asked.limit, cursor=asked.cursor)
     return wire.KeyList(keys=[_shown(key) for key in page.keys], next_cursor=page.next_cursor)
 

@@ -14,7 +14,7 @@ from windlass.errors import InvalidInput
 from windlass.server.bodies import named_problem, snake_case
 
 _INT = re.compile(r"-?[0-9]{1,18}")
-_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,30})?(e-[0-9]{1,3})?")
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 MAX_NAMES = 50
 _TOO_MANY = "\0"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.queue import tenants as step
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire
-from windlass.wire.base import PauseRequest
+from windlass.wire.base import NamePages, PauseRequest
 
 
 async def create(call: Call) -> wire.Tenant:
@@ -18,7 +18,7 @@ async def create(call: Call) -> wire.Tenant:
 
 async def find(call: Call) -> wire.TenantList:
     """Answer a page of tenants by name."""
-    asked: wire.Pages = call.query
+    asked: NamePages = call.query
     call.require_no_tenant()
     page = await step.list_tenants(call.engine.db, limit=asked.limit, cursor=asked.cursor)
     return wire.TenantList(tenants=[_shown(tenant) for tenant in page.tenants], next_cursor=page.next_cursor)

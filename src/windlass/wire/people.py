@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_PAGE, Because, Instant, Name, Query
-from windlass.wire.base import Pages as PagesOfStates
+from windlass.wire.base import MAX_INT, MAX_PAGE, Because, Instant, Name, NamePages, Pages, Query
 
 ScopeName = Literal["submit", "work", "read", "operate", "admin"]
 RoleName = Literal["admin", "producer", "reader", "worker"]
 Ids = Annotated[tuple[UUID, ...], Meta(min_length=1, max_length=1000)]
 
 
-class DeadQuery(PagesOfStates, frozen=True, kw_only=True):
+class DeadQuery(Pages, frozen=True, kw_only=True):
     """Which dead letters to list."""
 
     queue: Name | None = None
@@ -26,6 +25,8 @@ class DeadQuery(PagesOfStates, frozen=True, kw_only=True):
 
 class DeadRequest(Because, frozen=True, kw_only=True):
     """Which dead letters: these, or the newest of a queue or task, a thousand at most."""
+
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("ids", "queue"), ("ids", "task"))
 
     ids: Ids | None = None
     queue: Name | None = None
@@ -54,14 +55,6 @@ class DeadAnswers(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[DeadAnswer]
 
 
-class Pages(Query, frozen=True, kw_only=True):
-    """The query of a list by name."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    cursor: Annotated[str, Meta(min_length=1, max_length=300, pattern="^[^\\u0000]+$")] | None = None
-    """`next_cursor` of the page before."""
-
-
 class TenantRequest(Because, frozen=True, kw_only=True):
     """A tenant to make."""
 
@@ -83,7 +76,7 @@ class TenantList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyRequest(Because, frozen=True, kw_only=True):
-    """A key to make: scopes, or a role that stands for some."""
+    """A key to make: with these scopes and those of the role; a reader's where neither is given."""
 
     name: Annotated[Name, Meta(examples=["mailer"])]
     scopes: Annotated[tuple[ScopeName, ...], Meta(min_length=1, max_length=5)] | None = None
@@ -184,3 +177,145 @@ class DutyList(msgspec.Struct, frozen=True, kw_only=True):
 
     duties: list[Duty]
     servers: list[Server]
+
+
+class WorkersQuery(NamePages, frozen=True, kw_only=True):
+    """Which workers to list."""
+
+    status: Literal["starting", "idle", "active", "busy", "draining", "dead", "stopped"] | None = None
+
+
+class Worker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, as its newest session is."""
+
+    id: str
+    worker_id: str
+    status: str
+    last_heartbeat_at: datetime
+    expires_at: datetime
+    started_at: datetime
+    ended_at: datetime | None
+    lease_seconds: float
+    total_threads: int
+    busy_threads: int
+    available_threads: int
+    current_jobs: list[UUID]
+    jobs_completed: int
+    jobs_failed: int
+    host: str | None
+    pid: int | None
+    version: str | None
+    build: str | None
+    region: str | None
+    labels: list[str]
+    tasks: list[str]
+    queues: list[str]
+    skew_ms: int | None
+
+
+class WorkerList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of workers by name."""
+
+    workers: list[Worker]
+    next_cursor: str | None
+
+
+class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How a worker is, in the words of item workers."""
+
+    id: str
+    status: str
+    last_heartbeat: datetime
+    current_page: UUID | None
+    pages_completed: int
+    pages_failed: int
+
+
+class WorkerStatuses(msgspec.Struct, frozen=True, kw_only=True):
+    """How the workers are."""
+
+    workers: list[WorkerStatus]
+
+
+class Draining(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that was told to finish and claim no more."""
+
+    worker_id: str
+    status: Literal["draining"] = "draining"
+    sessions: int
+
+
+class CloseQuery(Query, frozen=True, kw_only=True):
+    """Which session of a worker to end."""
+
+    session: UUID | None = None
+    """Required of a key that has only the scope `work`."""
+
+
+class QueueRequest(Because, frozen=True, kw_only=True):
+    """The settings of a queue; what is left out is the default, not what it was."""
+
+    order: Literal["priority", "fifo"] = "priority"
+    max_running: Annotated[int, Meta(ge=0, le=MAX_INT)] | None = None
+    rate_per_second: Annotated[float, Meta(ge=1e-6, le=1e6)] | None = None
+    burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    priority_credit_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+    """What one level of priority is worth in waiting time; null: priority comes first, always."""
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing is handed out."""
+
+    of: Literal["queue", "tenant"]
+    reason: str | None
+    actor: str | None
+    paused_at: datetime
+    until: datetime | None
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue: its settings, and how much waits and runs in it."""
+
+    name: str
+    paused: bool
+    pause: Pause | None
+    order: str
+    max_running: int | None
+    rate_per_second: float | None
+    burst: int | None
+    priority_credit_seconds: float | None
+    pending: int
+    held: int
+    in_progress: int
+    scheduled: int
+    blocked: int
+    sleeping: int
+    dead: int
+    counts_are_exact: bool
+    oldest_queued_seconds: float | None
+
+
+class QueueList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of queues by name."""
+
+    queues: list[Queue]
+    next_cursor: str | None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits, runs and ended, and how many workers there are."""
+
+    pending: int
+    """Due and claimable now."""
+    in_progress: int
+    completed_24h: int
+    failed_24h: int
+    """Jobs gone dead."""
+    active_workers: int
+    average_wait_seconds: float
+    scheduled: int
+    blocked: int
+    sleeping: int
+    dead_letter_jobs: int
+    pending_is_estimate: bool
+    others_are_estimates: bool
