@@ -9,17 +9,20 @@ from typing import Any, cast
 
 import httpx2
 
+from windlass.engine.meters import Meters
+from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
+from windlass.queue.keys import SCOPES as ALL_SCOPES
 from windlass.server.app import Door, create_app
 from windlass.server.auth import Principal
 from windlass.server.route import Route
 
-SCOPES = {
+SCOPES: dict[str, frozenset[str]] = {
     "reader": frozenset({"read"}),
     "producer": frozenset({"submit", "read"}),
     "worker": frozenset({"work"}),
     "operator": frozenset({"operate", "read"}),
-    "admin": frozenset({"admin"}),
+    "admin": ALL_SCOPES,
 }
 
 
@@ -31,10 +34,21 @@ class KeyRing:
         token = headers.get("authorization", "").removeprefix("Bearer ")
         role, _, tenant = token.partition(".")
         if token == "root":
-            return Principal("root", "root", None, frozenset({"admin"}), None)
+            return Principal("root", "root", None, ALL_SCOPES, None)
         if role not in SCOPES or not tenant or {"key", "api_key", "token"} & set(query_names):
             raise Unauthorized("A key is needed. Send it as Authorization: Bearer.")
         return Principal(token, token, tenant, SCOPES[role], None)
+
+
+class _Idle:
+    """What the frame itself needs of an engine."""
+
+    draining = False
+    name = "scheduler_test_1"
+
+    def __init__(self) -> None:
+        self.outside = Outside()
+        self.meters = Meters()
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -46,7 +60,7 @@ def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: floa
     """Return an application of these routes alone, with the keys of KeyRing."""
     settings = SimpleNamespace(server=SimpleNamespace(vocabulary="canonical"))
     return create_app(
-        cast(Any, engine or SimpleNamespace(draining=False, name="scheduler_test_1")),
+        cast(Any, engine or _Idle()),
         cast(Any, settings),
         cast(Any, KeyRing()),
         routes=routes,

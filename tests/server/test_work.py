@@ -236,7 +236,7 @@ async def test_a_failure_says_when_again(client: httpx2.AsyncClient) -> None:
 
 
 async def test_reports_by_the_list_are_answered_one_by_one(client: httpx2.AsyncClient) -> None:
-    """Applied, already, stale and unknown, in order; the worker may stand beside the list."""
+    """Applied, already, stale and unknown, in order; without a fence it is 422, naming the entry."""
     ids = [await submit(client) for _ in range(3)]
     jobs = {job["id"]: job for job in await claim(client)}
     done = {"kind": "complete", "job_id": ids[0], "fence": 1, "result": {"a": 1}}
@@ -248,13 +248,14 @@ async def test_reports_by_the_list_are_answered_one_by_one(client: httpx2.AsyncC
     ]
 
     answer = await client.post("/jobs/report", json={"worker_id": WORKER, "reports": reports})
-    again = await client.post("/jobs/report", json={"reports": [{**done, "worker_id": WORKER}]})
-    nobody = await client.post("/jobs/report", json={"reports": [{**done, "worker_id": WORKER}, done]})
+    again = await client.post("/jobs/report", json={"worker_id": WORKER, "reports": [done]})
+    del done["fence"]
+    nobody = await client.post("/jobs/report", json={"worker_id": WORKER, "reports": [reports[1], done]})
     odd = await client.post("/jobs/report", json={"worker_id": WORKER, "reports": [{**done, "error": "x"}]})
 
     assert ["applied", "applied", "stale", "unknown"] == [a["status"] for a in answer.json()["answers"]]
     assert ["already"] == [a["status"] for a in again.json()["answers"]]
-    assert "reports[1].worker_id" == nobody.json()["errors"][0]["field"]
+    assert "reports[1].fence" == nobody.json()["errors"][0]["field"]
     assert 422 == odd.status_code
 
 

@@ -15,15 +15,17 @@ from collections.abc import MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from prometheus_client import Counter, Histogram
 
 from windlass.errors import Forbidden, InvalidInput, NotFound, WindlassError
+from windlass.queue.audit import Entry, record
 from windlass.queue.newjob import check_name
-from windlass.server import openapi, reference
+from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
 from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
-from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Documents, Receive, Reply, Send
+from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Receive, Reply, Send
 from windlass.server.problems import problem_of, unexpected
-from windlass.server.queries import parse_query
+from windlass.server.queries import names_once, parse_query
 from windlass.server.route import Ready, Route, Router
 from windlass.server.routes import ROUTES
 
@@ -49,9 +51,8 @@ def create_app(
     body_seconds: float = BODY_SECONDS,
 ) -> Door:
     """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones."""
-    described = openapi.document(routes)
-    documents = Documents(msgspec.json.encode(described), reference.page(described).encode())
-    return Door(engine, settings, gate, router=Router(routes), documents=documents, body_seconds=body_seconds)
+    lobby = Lobby(engine, routes)
+    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds)
 
 
 class Door:
@@ -64,7 +65,7 @@ class Door:
         gate: Gate,
         *,
         router: Router,
-        documents: Documents,
+        lobby: Lobby,
         body_seconds: float,
     ) -> None:
         self._engine = engine
@@ -74,7 +75,9 @@ class Door:
         self._body_seconds = body_seconds
         self._start = secrets.token_hex(6)
         self._numbers = itertools.count(1)
-        self._documents = documents
+        self._lobby = lobby
+        self._counters: dict[tuple[str, int], Counter] = {}
+        self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -90,6 +93,7 @@ class Door:
         if not _SANE_ID.fullmatch(request_id):
             request_id = f"{self._start}-{next(self._numbers)}"
         route: Route | None = None
+        started = self._engine.outside.monotonic()
         try:
             ready, value = self._router.find(scope["method"], scope["path"], _raw_path(scope))
             route = ready.route
@@ -103,11 +107,12 @@ class Door:
             logger.exception("A request met a fault: %s %s, request %s", scope["method"], _shown(route), request_id)
             reply = unexpected(request_id)
         await self._send(reply, request_id, send)
+        self._count(route, reply.status, self._engine.outside.monotonic() - started)
 
     def _call(
         self, scope: MutableMapping[str, Any], headers: dict[str, str], *, receive: Receive, request_id: str
     ) -> Call:
-        call = Call(self._engine, self._settings, receive=receive, documents=self._documents)
+        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby)
         client = scope.get("client")
         call.address = client[0] if client else ""
         call.request_id, call.headers = request_id, headers
@@ -116,14 +121,13 @@ class Door:
     async def _answer(self, ready: Ready, value: str, *, scope: MutableMapping[str, Any], call: Call) -> Reply:
         route = ready.route
         raw_query = scope["query_string"]
-        query = parse_query(raw_query) if raw_query else {}
+        pairs = parse_query(raw_query) if raw_query else []
         if route.scopes:
-            call.principal = await self._gate.admit(call.headers, query, call.address)
+            call.principal = await self._gate.admit(call.headers, [name for name, _ in pairs], call.address)
             _permit(call.principal, route)
-            call.tenant = call.principal.tenant or DEFAULT_TENANT
-            if "tenant" in query and route.tenanted:
-                call.tenant = call.name_tenant(query.pop("tenant"))
-                check_name("tenant", call.tenant)
+        query = names_once(pairs)
+        if route.scopes:
+            _choose_tenant(call, route, query)
         if ready.index is not None:
             call.path = _parameter(route, value)
         call.query, others = ready.decode_query.decode(query)
@@ -153,16 +157,32 @@ class Door:
 
     async def _audit(self, action: str, call: Call) -> None:
         """Keep who did what; a deed that is done is not undone because its entry could not be written, but said."""
-        entry = {
-            "tenant": call.tenant,
-            "actor": call.principal.name,
-            "address": call.address or None,
-            "request_id": call.request_id,
-            "action": action,
-            "subject": call.subject or call.path or call.tenant,
-            "reason": getattr(call.body, "reason", None),
-        }
-        logger.info("audit %s", entry)
+        entry = Entry(
+            action=action,
+            subject=call.subject or call.path or call.tenant,
+            tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
+            actor=call.principal.name,
+            address=call.address or None,
+            request_id=call.request_id,
+            reason=getattr(call.body, "reason", None) or getattr(call.query, "reason", None),
+        )
+        try:
+            await record(self._engine.db, self._engine.ids, entry)
+        except WindlassError as error:
+            logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
+
+    def _count(self, route: Route | None, status: int, seconds: float) -> None:
+        name = route.name if route else "none"
+        counter = self._counters.get((name, status))
+        if counter is None:
+            counter = self._counters[name, status] = self._engine.meters.requests.labels(name, str(status))
+        counter.inc()
+        if route is None or route.may_wait:
+            return
+        timer = self._timers.get(name)
+        if timer is None:
+            timer = self._timers[name] = self._engine.meters.request_seconds.labels(name)
+        timer.observe(seconds)
 
     async def _send(self, reply: Reply, request_id: str, send: Send) -> None:
         content = reply.content
@@ -206,6 +226,14 @@ def _permit(principal: Principal, route: Route) -> None:
         if len(route.scopes) == 1:
             raise
         raise Forbidden(f"This key lacks the scopes {' and '.join(route.scopes)}; one of them is needed.") from None
+
+
+def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:
+    call.named_tenant = call.principal.tenant
+    if "tenant" in query and route.tenanted:
+        call.named_tenant = call.name_tenant(query.pop("tenant"))
+        check_name("tenant", call.named_tenant)
+    call.tenant = call.named_tenant or DEFAULT_TENANT
 
 
 def _parameter(route: Route, value: str) -> str:

@@ -23,6 +23,7 @@ BODY_SECONDS = 10.0
 _PATH = re.compile(r" - at `\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _MISSING = re.compile(r"missing required field `(.*?)`")
+_WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
@@ -92,7 +93,8 @@ class BodyDecoder:
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            if "unknown field" not in str(error):
+            # A whole number may be written as 1.0.
+            if "unknown field" not in str(error) and "got `float`" not in str(error):
                 raise named_problem(error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _malformed(error) from None
@@ -158,11 +160,16 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
         elif known in fields:
             raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
         else:
-            fields[known] = _inside(raw, inner[known]) if known in inner else raw
+            fields[known] = _inside(raw, inner[known]) if known in inner else _whole(raw)
     if extras and spare:
         own = msgspec.json.decode(fields.get(extras, b"{}"), type=dict[str, msgspec.Raw])
         fields[extras] = {**own, **spare}
     return msgspec.json.encode(fields)
+
+
+def _whole(raw: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(raw)
+    return msgspec.Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw
 
 
 def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from windlass.errors import Forbidden, InvalidInput
+from windlass.errors import Forbidden, InvalidInput, NotFound
 from windlass.queue.control import Actor
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
@@ -47,11 +47,15 @@ class Reply(msgspec.Struct, frozen=True):
     media_type: bytes = b"application/json"
 
 
-class Documents(msgspec.Struct, frozen=True):
-    """What describes this API: the OpenAPI document and the page made of it."""
+class Lobby(Protocol):
+    """What is open to everybody: the description of this API, and whether the server is ready."""
 
     json: bytes
     html: bytes
+
+    async def reasons(self) -> list[str]:
+        """Return why this server cannot do its work; an empty list when it can."""
+        ...
 
 
 class Call:
@@ -59,10 +63,12 @@ class Call:
 
     __slots__ = (
         "address",
+        "audit_tenant",
         "body",
-        "documents",
         "engine",
         "headers",
+        "lobby",
+        "named_tenant",
         "path",
         "principal",
         "query",
@@ -73,11 +79,13 @@ class Call:
         "tenant",
     )
 
-    def __init__(self, engine: Engine, settings: Settings, *, receive: Receive, documents: Documents) -> None:
+    def __init__(self, engine: Engine, settings: Settings, *, receive: Receive, lobby: Lobby) -> None:
         self.engine = engine
         self.settings = settings
         self.principal = NOBODY
         self.tenant = DEFAULT_TENANT
+        self.named_tenant: str | None = None
+        """The tenant of the key or of the query; None: the caller is above tenants and has named none."""
         self.path = ""
         """What stands in the path for its one parameter."""
         self.query: Any = None
@@ -85,9 +93,11 @@ class Call:
         self.headers: dict[str, str] = {}
         self.request_id = ""
         self.address = ""
+        self.audit_tenant: str | None = None
+        """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
         self.subject: str | None = None
         """What the audit says was acted on, if not the parameter of the path."""
-        self.documents = documents
+        self.lobby = lobby
         self.receive = receive
 
     @property
@@ -116,6 +126,17 @@ class Call:
                 "tenant",
                 "it comes from the key; only a key of scope admin without a tenant may name one. Leave it out.",
             )
+        return name
+
+    def require_no_tenant(self) -> None:
+        """Return if the caller's key is above tenants; Forbidden otherwise."""
+        if self.principal.tenant is not None:
+            raise Forbidden("This is above tenants, and the key is of one. Use a key without a tenant.")
+
+    def own_tenant(self, name: str) -> str:
+        """Return the name of a tenant that the caller may see; another's is like one that never was."""
+        if self.principal.tenant not in (None, name):
+            raise NotFound(f"There is no tenant {name}.")
         return name
 
     def allow_queue(self, queue: str) -> str:

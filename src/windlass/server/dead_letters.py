@@ -12,9 +12,8 @@ from windlass.job import State
 from windlass.queue import history
 from windlass.queue.deadletters import Retried
 from windlass.server.call import Call, Reply
-from windlass.server.jobs import cursor_of
+from windlass.server.jobs import list_jobs
 from windlass.server.newjobs import raw_text
-from windlass.server.shown import shown_job
 from windlass.wire import people as wire
 from windlass.wire.jobs import JobList
 
@@ -26,12 +25,7 @@ async def find(call: Call) -> JobList:
     """Answer a page of dead letters, newest first."""
     asked: wire.DeadQuery = call.query
     where = _filter(call, asked.queue, asked.task)
-    page = await history.find(call.engine.db, where, limit=asked.limit, cursor=cursor_of(asked.cursor))
-    return JobList(
-        jobs=[shown_job(call, job) for job in page.jobs],
-        page=1,
-        next_cursor=None if page.next_cursor is None else str(page.next_cursor),
-    )
+    return await list_jobs(call, where, asked)
 
 
 async def retry_many(call: Call) -> wire.DeadAnswers:

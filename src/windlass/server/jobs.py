@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from uuid import UUID
-
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
 from windlass.queue import history
 from windlass.queue import submit as step
 from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
+from windlass.queue.views import Event
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, raw_text
 from windlass.server.shown import shown_attempt, shown_job
 from windlass.wire import jobs as wire
-from windlass.wire.base import Because, PauseRequest
+from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
 
 
@@ -68,30 +67,43 @@ async def find(call: Call) -> wire.JobList:
     """Answer a page of jobs, newest first."""
     asked: wire.JobsQuery = call.query
     where = _filter(call, asked)
-    cursor = cursor_of(asked.cursor)
-    for _ in range(asked.page - 1):
-        passed = await history.find(call.engine.db, where, limit=asked.limit, cursor=cursor)
-        if passed.next_cursor is None:
-            return wire.JobList(jobs=[], page=asked.page, next_cursor=None)
-        cursor = passed.next_cursor
-    page = await history.find(call.engine.db, where, limit=asked.limit, cursor=cursor)
+    if where is None:
+        return wire.JobList(jobs=[], total=0, total_is_estimate=False, page=asked.page, next_cursor=None)
+    return await list_jobs(call, where, asked, page=asked.page)
+
+
+async def list_jobs(call: Call, where: history.Filter, asked: Pages, *, page: int = 1) -> wire.JobList:
+    """Return a page of jobs; its number counts from the cursor on."""
+    total = await history.count(call.engine.db, where)
+    found = await history.find(call.engine.db, where, limit=asked.limit, cursor=asked.cursor)
+    for _ in range(page - 1):
+        if found.next_cursor is None:
+            found = history.Page([], None)
+            break
+        found = await history.find(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
     return wire.JobList(
-        jobs=[shown_job(call, job) for job in page.jobs],
-        page=asked.page,
-        next_cursor=None if page.next_cursor is None else str(page.next_cursor),
+        jobs=[shown_job(call, job) for job in found.jobs],
+        total=total.jobs,
+        total_is_estimate=not total.exact,
+        page=page,
+        next_cursor=found.next_cursor,
     )
 
 
-def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter:
-    if asked.status is not None and asked.state is not None:
-        raise InvalidInput("state", "status is given too, which is the same. Give one of them.")
-    if asked.task is not None and asked.name not in (None, asked.task):
-        raise InvalidInput("name", "task is given too, which is the same. Give one of them.")
-    named = asked.status or asked.state
-    states = frozenset[State]() if named is None else states_named(named, call.vocabulary)[0]
+def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
+    """Return which jobs are asked for; None: conditions that no job can meet together."""
+    states = frozenset(State)
+    stale = False
+    for names in filter(None, (asked.status, asked.state)):
+        named, lost = states_named(names, call.vocabulary)
+        stale = stale or lost
+        states &= named or states
+    if not states or (asked.task and asked.name and asked.task != asked.name):
+        return None
     return history.Filter(
         tenant=call.tenant,
-        states=states,
+        states=frozenset() if states == frozenset(State) else states,
+        stale=stale,
         queue=asked.queue,
         task=asked.task or asked.name,
         worker=asked.worker_id,
@@ -102,14 +114,6 @@ def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter:
         created_after=asked.created_after,
         created_before=asked.created_before,
     )
-
-
-def cursor_of(text: str | None) -> UUID | None:
-    """Return where a page begins; InvalidInput if the text is no cursor of ours."""
-    try:
-        return None if text is None else UUID(text)
-    except ValueError:
-        raise InvalidInput("cursor", f"{text!r} is none. Use next_cursor of the page before.") from None
 
 
 async def cancel(call: Call) -> Reply:
@@ -193,12 +197,26 @@ async def attempts(call: Call) -> wire.AttemptList:
 async def events(call: Call) -> wire.EventList:
     """Answer what happened to a job, in order."""
     found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
-    return wire.EventList(
-        events=[
-            wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=event.detail)
-            for event in found
-        ]
+    return wire.EventList(events=[_event(event) for event in found])
+
+
+async def report(call: Call) -> wire.JobReport:
+    """Answer everything about a job: its end, its story, what it waited for."""
+    found = await history.report(call.engine.db, call.job_id, tenant=call.tenant)
+    return wire.JobReport(
+        id=found.job.id,
+        status=call.word(found.job.state),
+        state=found.job.state,
+        outcome=found.outcome,
+        waits=wire.Waits(**msgspec.structs.asdict(found.waits)),
+        timeline=[_event(event) for event in found.timeline],
+        attempts=[shown_attempt(attempt) for attempt in found.attempts],
+        metrics=None if found.metrics is None else Raw(found.metrics),
     )
+
+
+def _event(event: Event) -> wire.Event:
+    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=event.detail)
 
 
 async def _job(call: Call) -> wire.Job:

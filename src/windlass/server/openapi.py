@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from windlass import __version__
 from windlass.server.route import Route, documented_path
-from windlass.wire.base import Name, Problem
+from windlass.wire.base import Body, Name, Problem
 
 _WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
@@ -45,6 +45,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     shown = [route for route in routes if route.media_type == "application/json"]
     types = _types(shown)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    for kind in types:
+        _refine(kind, components)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
@@ -70,6 +72,36 @@ def _types(routes: Sequence[Route]) -> list[Any]:
         found = [route.body, route.query, *route.answers.values()]
         types += [kind for kind in found if kind is not None and not any(kind is known for known in types)]
     return types
+
+
+def _refine(kind: Any, components: dict[str, Any]) -> None:
+    """Add to the schemas of requests what their structs say beyond the types of their fields, here and inside."""
+    for struct in _structs(kind):
+        schema = components[struct.__name__]
+        if struct.expected:
+            schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
+        if struct.exclusive:
+            pairs = [_both(schema, pair) for pair in struct.exclusive]
+            schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+        if struct.extras is not None:
+            schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
+
+
+def _structs(kind: Any) -> list[type[Body]]:
+    found: list[type[Body]] = []
+    waiting = [kind]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
+            found.append(part)
+            waiting += get_type_hints(part).values()
+        waiting += get_args(part)
+    return found
+
+
+def _both(schema: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
+    given = {name: {"not": {"type": "null"}} for name in names}
+    return {"required": list(names), "properties": given}
 
 
 def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:

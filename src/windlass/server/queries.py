@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,22 +14,32 @@ from windlass.errors import InvalidInput
 from windlass.server.bodies import named_problem, snake_case
 
 _INT = re.compile(r"-?[0-9]{1,18}")
-_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,9})?")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,30})?(e-[0-9]{1,3})?")
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}
 MAX_NAMES = 50
+_TOO_MANY = "\0"
 
 
-def parse_query(raw: bytes) -> dict[str, str]:
-    """Return names and values; InvalidInput if a name stands twice or the text is not UTF-8."""
+def parse_query(raw: bytes) -> list[tuple[str, str]]:
+    """Return names and values, as they stand; what is not UTF-8 is shown by a mark that no value may hold."""
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_NAMES)
-    except (UnicodeDecodeError, ValueError):
-        raise InvalidInput("query", "it is not text in percent-encoded UTF-8, or too long.") from None
+        return parse_qsl(raw.decode("ascii", "replace"), keep_blank_values=True, max_num_fields=MAX_NAMES)
+    except ValueError:
+        return [(_TOO_MANY, "")]
+
+
+def names_once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return names and values; InvalidInput if a name stands twice or the text is not UTF-8."""
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(twice[:100], "it stands twice in the query. Give it once.")
+    for name, text in pairs:
+        if name == _TOO_MANY:
+            raise InvalidInput("query", f"it has more than {MAX_NAMES} names.")
+        if "\N{REPLACEMENT CHARACTER}" in name + text:
+            raise InvalidInput(name[:100], "it is not text in percent-encoded UTF-8.")
     return found
 
 

@@ -68,6 +68,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return first
 
     @property
+    def may_wait(self) -> bool:
+        """Whether a caller may ask it to wait, so that its time says nothing."""
+        return any("wait" in struct.__struct_fields__ for struct in (self.body, self.query) if struct is not None)
+
+    @property
     def name(self) -> str:
         """What it is called in figures and logs."""
         return f"{self.method} {self.path}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.server import admin, dead_letters, jobs, work, workers
+from windlass.server import admin, audit, dead_letters, duties, jobs, keys, queues, tenants, whole, work, workers
 from windlass.server.route import MIB, Handler, Route, Scope
 from windlass.wire import admin as w
 from windlass.wire import jobs as j
 from windlass.wire import people as p
 from windlass.wire import work as k
-from windlass.wire.base import Because, PauseRequest, Words
+from windlass.wire.base import Because, NamePages, PauseRequest, Words
 
 
 def _line(
@@ -58,6 +58,8 @@ ROUTES: tuple[Route, ...] = (
     _line("POST", "/jobs/{id}/replay", jobs.replay, "operate", "Submit a finished job once more, as a new one",
           {201: j.Submitted}, body=j.RetryRequest, body_optional=True, query=Words, errors=(409,), audit="job.replay"),
     _line("GET", "/jobs/{id}/attempts", jobs.attempts, "read", "The ended attempts of a job", {200: j.AttemptList}),
+    _line("GET", "/jobs/{id}/report", jobs.report, "read", "Everything about a job",
+          {200: j.JobReport}, query=Words),
     _line("GET", "/jobs/{id}/events", jobs.events, "read", "What happened to a job", {200: j.EventList}),
     # jobs, for workers
     _line("POST", "/jobs/claim", work.claim, "work", "Claim jobs, waiting for them up to 20 s",
@@ -90,10 +92,57 @@ ROUTES: tuple[Route, ...] = (
           {200: k.Registered}, body=k.RegisterRequest, query_is_body=True, errors=(409,)),
     _line("POST", "/workers/heartbeat", workers.heartbeat, "work", "Say that a worker lives, and what it holds",
           {200: k.Beat}, body=k.BeatRequest, errors=(409,)),
+    _line("GET", "/workers", workers.find, "read", "List workers by name", {200: p.WorkerList}, query=p.WorkersQuery),
+    _line("GET", "/workers/status", workers.statuses, "read", "How the workers are, in the words of item workers",
+          {200: p.WorkerStatuses}, query=Words),
+    _line("GET", "/workers/{worker}", workers.get, "read", "Look at a worker", {200: p.Worker}),
+    _line("POST", "/workers/{worker}/drain", workers.drain, "operate", "Tell a worker to finish and claim no more",
+          {202: p.Draining}, body=Because, body_optional=True, audit="worker.drain"),
+    _line("DELETE", "/workers/{worker}", workers.close, ("work", "operate"), "End a worker's session",
+          {204: None}, query=p.CloseQuery, audit="worker.close"),
+    # queues
+    _line("GET", "/queues", queues.find, "read", "List queues by name", {200: p.QueueList}, query=NamePages),
+    _line("GET", "/queues/{name}", queues.get, "read", "Look at a queue", {200: p.Queue}),
+    _line("PUT", "/queues/{name}", queues.put, "operate", "Set limits and order of a queue",
+          {200: p.Queue}, body=p.QueueRequest, audit="queue.set"),
+    _line("POST", "/queues/{name}/pause", queues.pause, "operate", "Hand out nothing from a queue",
+          {200: p.Queue}, body=PauseRequest, body_optional=True, audit="queue.pause"),
+    _line("POST", "/queues/{name}/resume", queues.resume, "operate", "Hand out from a queue again",
+          {200: p.Queue}, body=Because, body_optional=True, audit="queue.resume"),
+    # the whole
+    _line("GET", "/admin/queue/status", whole.status, "read", "What waits, runs and ended", {200: p.Overview}),
+    _line("GET", "/attempts", whole.attempts, "read", "List ended attempts, newest first",
+          {200: j.AttemptPage}, query=j.AttemptsQuery),
+    _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),
+    _line("GET", "/metrics", whole.metrics, "read", "Figures for Prometheus",
+          {200: None}, media_type="text/plain", tenanted=False),
+    # duties
+    _line("GET", "/duties", duties.find, "read", "Which server does which chore", {200: p.DutyList}, tenanted=False),
+    _line("POST", "/duties/{name}/release", duties.release, "admin", "Take a duty from the server that has it",
+          {200: p.Duty}, body=Because, body_optional=True, tenanted=False, audit="duty.release"),
+    # tenants, keys, audit
+    _line("GET", "/tenants", tenants.find, "admin", "List tenants by name",
+          {200: p.TenantList}, query=NamePages, tenanted=False),
+    _line("POST", "/tenants", tenants.create, "admin", "Make a tenant",
+          {201: p.Tenant}, body=p.TenantRequest, tenanted=False, errors=(409,), audit="tenant.create"),
+    _line("GET", "/tenants/{name}", tenants.get, "read", "Look at a tenant", {200: p.Tenant}, tenanted=False),
+    _line("DELETE", "/tenants/{name}", tenants.delete, "admin", "Remove a tenant that has nothing left",
+          {204: None}, tenanted=False, errors=(409,), audit="tenant.delete"),
+    _line("POST", "/tenants/{name}/pause", tenants.pause, "operate", "Hand out nothing of a tenant",
+          {200: p.Tenant}, body=PauseRequest, body_optional=True, tenanted=False, audit="tenant.pause"),
+    _line("POST", "/tenants/{name}/resume", tenants.resume, "operate", "Hand out a tenant's jobs again",
+          {200: p.Tenant}, body=Because, body_optional=True, tenanted=False, audit="tenant.resume"),
+    _line("GET", "/keys", keys.find, "admin", "List keys by id", {200: p.KeyList}, query=NamePages),
+    _line("POST", "/keys", keys.create, "admin", "Make a key; its token is shown this once",
+          {201: p.NewKey}, body=p.KeyRequest, tenanted=False, errors=(404, 409), audit="key.create"),
+    _line("DELETE", "/keys/{key}", keys.revoke, "admin", "End a key, everywhere within five seconds",
+          {200: p.Key}, audit="key.revoke"),
+    _line("GET", "/audit", audit.find, "admin", "What people did by hand, newest first",
+          {200: p.AuditList}, query=p.AuditQuery),
     # open to everybody
-    _line("GET", "/health", admin.health, None, "Whether this server can do its work", {200: w.Health, 503: w.Health}),
-    _line("GET", "/healthz", admin.health, None, "The same as /health", {200: w.Health, 503: w.Health}),
-    _line("GET", "/readyz", admin.health, None, "The same as /health", {200: w.Health, 503: w.Health}),
+    _line("GET", "/health", admin.ready, None, "Whether this server can do its work", {200: w.Health, 503: w.Health}),
+    _line("GET", "/readyz", admin.ready, None, "The same as /health", {200: w.Health, 503: w.Health}),
+    _line("GET", "/healthz", admin.alive, None, "Whether this process lives", {200: w.Health}),
     _line("GET", "/version", admin.version, None, "What runs here", {200: w.Version}),
     _line("GET", "/openapi.json", admin.document, None, "This document", {200: dict[str, Any]}),
     _line("GET", "/docs", admin.docs, None, "The reference page", {200: None}, media_type="text/html"),

@@ -175,11 +175,8 @@ async def report(call: Call) -> wire.Answers:
     asked: wire.ReportRequest = call.body
     reports = []
     for index, entry in enumerate(asked.reports):
+        named = wire.LeaseBody(worker_id=asked.worker_id, fence=entry.fence, session=entry.session or asked.session)
         try:
-            worker = entry.worker_id or asked.worker_id
-            if worker is None:
-                raise InvalidInput("worker_id", "it is required, here or beside the list.")
-            named = wire.LeaseBody(worker_id=worker, fence=entry.fence, session=entry.session or asked.session)
             reports.append(await _report(call, entry, named))
         except InvalidInput as problem:
             raise problem.at(index) from None
@@ -207,9 +204,7 @@ async def _report_one(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> s
 
 
 async def _report(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> Report:
-    fence = named.fence
-    if fence is None:
-        fence = await _current_fence(call, entry, named)
+    fence = await _current_fence(call, entry, named) if named.fence is UNSET else named.fence
     lease: dict[str, Any] = {
         "job_id": entry.job_id,
         "fence": fence,

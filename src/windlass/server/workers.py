@@ -6,9 +6,11 @@ from uuid import UUID
 
 from windlass.clock import system_clock
 from windlass.errors import Conflict, Forbidden, NotFound
+from windlass.queue import fleet
 from windlass.queue import workers as step
 from windlass.queue.workers import MAX_INT, Held, NewSession
-from windlass.server.call import Call
+from windlass.server.call import Call, Reply
+from windlass.wire import people as wire_people
 from windlass.wire import work as wire
 
 
@@ -53,6 +55,8 @@ async def heartbeat(call: Call) -> wire.Beat:
         busy=asked.busy_threads,
         skew_ms=_skew_ms(asked),
         tenant=call.tenant,
+        completed=asked.completed,
+        failed=asked.failed,
     )
     answer = await call.engine.heartbeat(beat)
     if not answer.alive:
@@ -101,7 +105,85 @@ def _joined(names: tuple[str, ...]) -> str | None:
     return ",".join(names) or None
 
 
-def check_may_close(call: Call, session: UUID | None) -> None:
-    """Return if the caller may end this session: an operator any, a worker one whose id it knows."""
-    if session is None and not {"operate", "admin"} & call.principal.scopes:
+async def find(call: Call) -> wire_people.WorkerList:
+    """Answer a page of workers by name."""
+    asked: wire_people.WorkersQuery = call.query
+    status = None if asked.status is None else fleet.Status(asked.status)
+    page = await fleet.list_workers(call.engine.db, call.tenant, status=status, limit=asked.limit, cursor=asked.cursor)
+    return wire_people.WorkerList(workers=[_shown(worker) for worker in page.workers], next_cursor=page.next_cursor)
+
+
+async def statuses(call: Call) -> wire_people.WorkerStatuses:
+    """Answer how the workers are, in the words of item workers."""
+    page = await fleet.list_workers(call.engine.db, call.tenant, limit=fleet.MAX_PAGE)
+    return wire_people.WorkerStatuses(
+        workers=[
+            wire_people.WorkerStatus(
+                id=worker.worker,
+                status="active" if call.vocabulary == "d" and worker.status == "idle" else worker.status.value,
+                last_heartbeat=worker.heartbeat_at,
+                current_page=worker.current_jobs[0] if worker.current_jobs else None,
+                pages_completed=worker.completed,
+                pages_failed=worker.failed,
+            )
+            for worker in page.workers
+        ]
+    )
+
+
+async def get(call: Call) -> wire_people.Worker:
+    """Answer a worker."""
+    return _shown(await fleet.get_worker(call.engine.db, call.tenant, call.path))
+
+
+async def drain(call: Call) -> wire_people.Draining:
+    """Tell a worker to finish what it has and claim no more."""
+    worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
+    sessions = await call.engine.acts.drain(tenant=call.tenant, worker=worker.worker)
+    return wire_people.Draining(worker_id=worker.worker, sessions=sessions)
+
+
+async def close(call: Call) -> Reply:
+    """End a worker's session; what it holds goes back to the queue."""
+    asked: wire_people.CloseQuery = call.query
+    if asked.session is None and "operate" not in call.principal.scopes:
         raise Forbidden("A key of scope work ends a session only by its id. Send ?session=, or use a key of operate.")
+    worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
+    session = asked.session or worker.session
+    found = await fleet.find_session(call.engine.db, session)
+    if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
+        raise NotFound(f"There is no session {session} of worker {worker.worker}.")
+    await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")
+    return Reply(204)
+
+
+def _shown(worker: fleet.Worker) -> wire_people.Worker:
+    return wire_people.Worker(
+        id=worker.worker,
+        worker_id=worker.worker,
+        status=worker.status.value,
+        last_heartbeat_at=worker.heartbeat_at,
+        expires_at=worker.expires_at,
+        started_at=worker.started_at,
+        ended_at=worker.ended_at,
+        lease_seconds=worker.lease_ms / 1000,
+        total_threads=worker.total_threads,
+        busy_threads=worker.busy_threads,
+        available_threads=worker.available_threads,
+        current_jobs=worker.current_jobs,
+        jobs_completed=worker.completed,
+        jobs_failed=worker.failed,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        build=worker.build,
+        region=worker.region,
+        labels=_split(worker.labels),
+        tasks=_split(worker.tasks),
+        queues=_split(worker.queues),
+        skew_ms=worker.skew_ms,
+    )
+
+
+def _split(names: str | None) -> list[str]:
+    return names.split(",") if names else []

@@ -26,7 +26,12 @@ Text = Annotated[str, Meta(max_length=65_536)]
 Reason = Annotated[str, Meta(min_length=1, max_length=2000, pattern="^[^\\u0000]+$")]
 Instant = Annotated[
     datetime,
-    Meta(tz=True, examples=["2026-01-31T12:00:00Z"], description="RFC 3339 with a zone, from 1970 up to 9999."),
+    Meta(
+        tz=True,
+        examples=["2026-01-31T12:00:00Z"],
+        description="RFC 3339 with a zone, from 1970 up to 9999.",
+        extra_json_schema={"pattern": "^(19[7-9][0-9]|[2-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9])-"},
+    ),
 ]
 _PARTS = "".join(
     f"([0-9]{{1,{digits}}}(\\.[0-9]{{1,3}})?{unit})?"
@@ -49,6 +54,10 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Older names of its fields."""
     extras: ClassVar[str | None] = None
     """The field that takes what is not named here; None: it is refused."""
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Fields of which only one may be given."""
+    expected: ClassVar[tuple[str, ...]] = ()
+    """Fields that the document calls required, though a setting may allow to leave them out."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,10 +72,18 @@ class Words(Query, frozen=True, kw_only=True):
 
 
 class Pages(Words, frozen=True, kw_only=True):
-    """The query of a list."""
+    """The query of a list of jobs."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    cursor: Annotated[str, Meta(min_length=1, max_length=300)] | None = None
+    cursor: UUID | None = None
+    """`next_cursor` of the page before."""
+
+
+class NamePages(Query, frozen=True, kw_only=True):
+    """The query of a list by name."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    cursor: Annotated[str, Meta(min_length=1, max_length=300, pattern="^[^\\u0000]+$")] | None = None
     """`next_cursor` of the page before."""
 
 
@@ -98,15 +115,3 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     code: str
     errors: list[FieldProblem] = []
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """It was done."""
-
-    status: Literal["ok"] = "ok"
-
-
-class ItsId(msgspec.Struct, frozen=True, kw_only=True):
-    """What this was about."""
-
-    id: UUID

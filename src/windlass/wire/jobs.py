@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from windlass.job import State
 from windlass.wire.base import (
     MAX_CANCEL_WAIT_S,
+    MAX_PAGE,
     MAX_WAIT_S,
     Because,
     Body,
@@ -23,14 +24,26 @@ from windlass.wire.base import (
     Key,
     Name,
     Pages,
+    Query,
     Span,
     Words,
 )
+from windlass.wire.vocabulary import FILTER_NAMES
 
+_ATTEMPT_CURSOR = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z_[0-9a-f-]{36}_[0-9]{1,10}$"
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Priority = Annotated[int, Meta(ge=-127, le=127)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=32)]
 Json = Annotated[Raw, Meta(description="Any JSON, kept byte for byte.", examples=[{"to": "ann@example.org"}])]
+StateNames = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        description="Names of states in any vocabulary and any case, separated by commas; `stale` for lost ones.",
+        extra_json_schema={"enum": list(FILTER_NAMES)},
+    ),
+]
 Timeout = Annotated[float, Meta(ge=1, le=315_360_000)]
 
 
@@ -66,6 +79,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     """A job to submit."""
 
     aliases: ClassVar[Mapping[str, str]] = {"name": "task", "work_kind": "task", "scheduled_at": "run_at"}
+
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("run_at", "delay"), ("max_attempts", "max_retries"))
 
     task: Annotated[Name, Meta(examples=["send_mail"])]
     payload: Json | UnsetType = UNSET
@@ -187,8 +202,11 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     """A page of jobs, newest first."""
 
     jobs: list[Job]
+    total: int
+    total_is_estimate: bool
+    """There are at least so many."""
     page: int
-    next_cursor: str | None
+    next_cursor: UUID | None
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,6 +260,48 @@ class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
     attempts: list[Attempt]
 
 
+class AttemptsQuery(Query, frozen=True, kw_only=True):
+    """Which attempts to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    cursor: Annotated[str, Meta(max_length=100, pattern=_ATTEMPT_CURSOR)] | None = None
+    """`next_cursor` of the page before."""
+    schedule_id: UUID | None = None
+    task: Name | None = None
+    worker_id: Name | None = None
+    outcome: Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released", "snoozed", "stale"] | None = (
+        None
+    )
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class ListedAttempt(Attempt, frozen=True, kw_only=True):
+    """One ended attempt of any job."""
+
+    queue: str
+    task: str
+
+
+class AttemptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of ended attempts, newest first."""
+
+    attempts: list[ListedAttempt]
+    next_cursor: str | None
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds by cause."""
+
+    scheduled_ms: int
+    queued_ms: int
+    assigned_ms: int
+    running_ms: int
+    backoff_ms: int
+    snoozed_ms: int
+    ended_ms: int
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened to a job."""
 
@@ -255,6 +315,20 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a job, in order."""
 
     events: list[Event]
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a job: its end, its story, what it waited for."""
+
+    id: UUID
+    status: str
+    state: State
+    outcome: State | None
+    """Null while it has not ended."""
+    waits: Waits
+    timeline: list[Event]
+    attempts: list[Attempt]
+    metrics: Raw | None
 
 
 class JobQuery(Words, frozen=True, kw_only=True):
@@ -275,8 +349,8 @@ class CancelQuery(Words, frozen=True, kw_only=True):
 class JobsQuery(Pages, frozen=True, kw_only=True):
     """Which jobs to list."""
 
-    status: Annotated[str, Meta(min_length=1, max_length=200, examples=["queued", "failed,dead"])] | None = None
-    state: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    status: StateNames | None = None
+    state: StateNames | None = None
     queue: Name | None = None
     task: Name | None = None
     name: Name | None = None

@@ -65,6 +65,8 @@ def _filters() -> dict[str, frozenset[State]]:
 
 
 _FILTERS = _filters()
+FILTER_NAMES = (*_FILTERS, STALE)
+"""Every name that a filter takes, in lower case."""
 
 
 def word(state: State, vocabulary: str) -> str:

@@ -85,17 +85,22 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseBody(Body, frozen=True, kw_only=True):
-    """What every word about a lease names."""
+    """What every report about a lease names."""
+
+    expected: ClassVar[tuple[str, ...]] = ("fence",)
 
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
-    fence: Annotated[Fence, Meta(examples=[1])] | None = None
+    fence: Fence | UnsetType = UNSET
     """Required, unless the server is told to do without (`api.allow_unfenced`)."""
     session: UUID | None = None
 
 
-class JobBeatRequest(LeaseBody, frozen=True, kw_only=True):
+class JobBeatRequest(Body, frozen=True, kw_only=True):
     """A worker is alive and has this job."""
 
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    fence: Fence | None = None
+    session: UUID | None = None
     started: bool = False
 
 
@@ -166,11 +171,12 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(Body, frozen=True, kw_only=True, tag_field="kind"):
-    """One report of a list; what it does not name of the worker comes from the list."""
+    """One report of a list; its session is that of the list where it names none."""
+
+    expected: ClassVar[tuple[str, ...]] = ("fence",)
 
     job_id: UUID
-    fence: Fence | None = None
-    worker_id: Name | None = None
+    fence: Fence | UnsetType = UNSET
     session: UUID | None = None
 
 
@@ -219,8 +225,8 @@ Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
 class ReportRequest(Body, frozen=True, kw_only=True):
     """How attempts ended, one entry each."""
 
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     reports: Annotated[tuple[Entry, ...], Meta(min_length=1, max_length=1000)]
-    worker_id: Name | None = None
     session: UUID | None = None
 
 
