@@ -196,7 +196,7 @@ async def test_two_lines_flush_beside_each_other() -> None:
 
     assert [["a"], ["b"]] == flush.batches
     flush.gate.set()
-    assert ["A", "B"] == await asyncio.gather(first, second)
+    assert ("A", "B") == (await first, await second)
 
 
 async def test_a_fault_of_ours_fails_one_request() -> None:

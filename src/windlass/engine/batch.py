@@ -23,6 +23,8 @@ Flush = Callable[[Sequence[Request]], Awaitable[Sequence[Answer | WindlassError]
 Weigh = Callable[[Request], tuple[int, int]]
 """How many rows a request has, and how many bytes."""
 
+SURELY_ABORTED: tuple[type[Unavailable], ...] = (Contention, CommitAborted)
+"""After these nothing was written: the same batch may go again."""
 MOST_ROWS = 1000
 MOST_BYTES = 8 * 1024 * 1024
 TRIES = 5
@@ -55,7 +57,7 @@ class Batcher(Generic[Request, Answer]):
         outside: Outside,
         lines: int = 1,
         room: int = 20 * MOST_ROWS,
-        again: tuple[type[Unavailable], ...] = (Contention, CommitAborted),
+        again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
         observe: Callable[[str, int, float], None] | None = None,
     ) -> None:
         self._name = name

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from windlass.engine.line import Handed
 from windlass.job import Outcome, State
 from windlass.queue.lanes import Lane
+from windlass.queue.moves import Move
 from windlass.queue.report import Answer, Complete, Fail, Report, Status
 
 MOST_NAMES = 200
@@ -109,4 +110,14 @@ class Meters:
         elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
             self.failed.labels(queue).inc()
         if answer.state is State.DEAD:
+            self.dead.labels(queue).inc()
+
+    def moved(self, move: Move, lane: Lane | None) -> None:
+        """Count a lease that a duty has ended."""
+        queue = self.queue_name(lane.name.queue if lane is not None else "other")
+        if move.record.outcome is Outcome.LOST:
+            self.leases_lost.labels(queue).inc()
+        elif move.record.outcome is Outcome.TIMED_OUT:
+            self.failed.labels(queue).inc()
+        if move.to == "dead":
             self.dead.labels(queue).inc()
