@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -46,10 +47,6 @@ from windlass.queue.report import Answer, Release, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
 
-T = TypeVar("T")
-
-REQUEST_S = 5.0
-"""How long a caller waits for its batch before it is told to come back."""
 RESTART_PAUSE_S = 1.0
 REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 
@@ -183,7 +180,7 @@ class Engine:
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store the jobs of one request, all or none; answered after the commit."""
-        return await self._in_time(self._submits.ask(jobs))
+        return await self._submits.ask(jobs)
 
     async def claim(self, ask: Ask) -> Handout:
         """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
@@ -213,11 +210,11 @@ class Engine:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Record how attempts ended; answered item by item, after the commit."""
-        return await self._in_time(self._reports.ask(reports))
+        return await self._reports.ask(reports)
 
     async def heartbeat(self, beat: Beat) -> BeatAnswer:
         """Renew a session and reconcile what it holds."""
-        return await self._in_time(self._beats.ask(self._sessions.with_counts(beat)))
+        return await self._beats.ask(self._sessions.with_counts(beat))
 
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
@@ -256,14 +253,15 @@ class Engine:
         answers = await submit_requests(self.db, self.lanes, requests)
         journal.submitted(requests, answers)
         ranks: dict[int, int] = {}
+        counts: Counter[str] = Counter()
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, WindlassError):
                 continue
             for job, stored in zip(request, answer, strict=True):
-                if not stored.duplicate:
-                    self.meters.submitted.labels(self.meters.queue_name(job.queue)).inc()
+                counts[job.queue] += not stored.duplicate
                 if stored.lane is not None and stored.rank is not None:
                     ranks[stored.lane] = min(stored.rank, ranks.get(stored.lane, stored.rank))
+        self.meters.stored(counts)
         for lane, rank in ranks.items():
             self.wake.ready(lane, rank)
         return answers
@@ -333,13 +331,6 @@ class Engine:
             await self.report(releases)
         except WindlassError as error:
             logger.warning("%d jobs of a claimer that had gone could not be given back yet: %s", len(gone), error)
-
-    async def _in_time(self, asked: Coroutine[Any, Any, T]) -> T:
-        try:
-            async with asyncio.timeout(REQUEST_S):
-                return await asked
-        except TimeoutError:
-            raise Unavailable(f"The database did not answer within {REQUEST_S:g} s. Try again.") from None
 
     async def _keep(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part of the engine for ever: what it could not foresee is logged, and it begins anew."""

@@ -38,6 +38,7 @@ KEEP_S = 600.0
 END_S = 0.5
 """How long a duty's task may take to end before its lease is given up all the same: it can write nothing any more."""
 LEAST_REST_S = 0.01
+GIVEN_UP = "given up"
 
 
 class LoopSettings(Protocol):
@@ -241,7 +242,7 @@ class Loops:
     async def _retire(self, retired: Sequence[Holding]) -> None:
         """Stop these duties, then give them up."""
         for holding in retired:
-            self._drop(holding, "given up")
+            self._drop(holding, GIVEN_UP)
         tasks = [holding.task for holding in retired if holding.task]
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
@@ -283,7 +284,8 @@ class Loops:
             holding.task.cancel()
         self._left[name] = self._time.monotonic() + self._leave_s
         if holding.term:
-            log.event("duty.lost", duty=name, term=holding.term, why=why)
+            level = log.INFO if why == GIVEN_UP else None
+            log.event("duty.lost", level=level, duty=name, term=holding.term, why=why)
 
     def _until_next_s(self, found: Mapping[str, leases.Duty]) -> float:
         """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
