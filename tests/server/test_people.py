@@ -221,7 +221,7 @@ async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
     assert 'windlass_http_requests_total{route="POST /jobs",status="201"} 1.0' in figures.text
 
 
-@pytest.mark.parametrize("query", ["cursor=x", "cursor=2026-01-01T00:00:00Z_x_1", "outcome=sad", "since=yesterday"])
+@pytest.mark.parametrize("query", ["cursor=x", "cursor=1_x_1", "outcome=sad", "since=yesterday"])
 async def test_a_list_of_attempts_refuses_what_it_cannot_read(client: httpx2.AsyncClient, query: str) -> None:
     """A cursor that is none of ours is 422."""
     assert 422 == (await client.get(f"/attempts?{query}")).status_code
