@@ -251,6 +251,21 @@ def test_other_libraries_are_logged_in_the_same_form() -> None:
     assert ("log.other", "asyncio", "Task 7\nfailed") == (found["event"], found["logger"], found["message"])
 
 
+def test_what_other_code_hands_over_as_extra_is_on_its_line() -> None:
+    """The standard way to log with fields works too: `extra` becomes fields, its `event` the name."""
+
+    def act() -> None:
+        extra = {"event": "duty_lost", "duty": "rescue", "api_key": CANARY}
+        with log.bind(tenant="t"):
+            logging.getLogger("windlass").warning("duty %s lost", "rescue", extra=extra)
+
+    found = fields_of(act)
+
+    assert ("duty_lost", "rescue", "***", "t") == (found["event"], found["duty"], found["api_key"], found["tenant"])
+    assert "duty rescue lost" == found["message"]
+    assert {"time", "level", "event", "tenant", "logger", "message", "duty", "api_key"} == set(found)
+
+
 def test_without_configure_a_line_is_whole(caplog: pytest.LogCaptureFixture) -> None:
     """In a program with logging of its own, the message is the whole line, redacted."""
     log.event("job.lost", job=JOB, token=CANARY, worker="a\nb")

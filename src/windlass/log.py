@@ -76,6 +76,7 @@ _BARE = re.compile(r"[^\s\"'=\\]+")
 _NAME = re.compile(r"[^A-Za-z0-9_.-]")
 _RESERVED = frozenset({"time", "level", "event"})
 _USUAL = Redactor()
+_OWN_ATTRIBUTES = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
 
 
 class Line:
@@ -186,7 +187,10 @@ def _line(record: logging.LogRecord) -> Line:
     if isinstance(record.msg, Line):
         line = record.msg
     else:
-        line = Line("log.other", {"logger": record.name, "message": record.getMessage()})
+        # What was handed to `extra` lies among the record's own attributes.
+        extra = {key: value for key, value in vars(record).items() if key not in _OWN_ATTRIBUTES}
+        name = str(extra.pop("event", "log.other"))
+        line = Line(name, {**_BOUND.get(), "logger": record.name, "message": record.getMessage(), **extra})
     if not record.exc_info or record.exc_info[1] is None:
         return line
     error = record.exc_info[1]

@@ -27,6 +27,9 @@ from windlass.engine.loops import Loops
 QUIET_TURNS = 25
 """So many turns of the event loop without a statement under way: nobody is doing anything."""
 
+STOP_S = 8
+"""So long after its stop every server has ended, also one that waits for an answer."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -175,10 +178,6 @@ class Server:
         """Let its process go on."""
         self.line.thawed.set()
 
-    async def kill(self) -> None:
-        """End its process as a crash does: nothing is given up."""
-        self.freeze()
-
     async def _sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)
@@ -238,11 +237,13 @@ class World:
             server.line.fails = None
             server.thaw()
             stopping = asyncio.ensure_future(server.loops.stop())
-            while not stopping.done():
-                await self.pass_s(1)
-            await stopping
-            if server.task:
-                await server.task
+            await self.settle()
+            for _ in range(STOP_S):
+                if not stopping.done():
+                    await self.pass_s(1)
+            if server.task and not stopping.done():  # it hangs, and its test has said so
+                server.task.cancel()
+            await asyncio.wait([stopping, *([server.task] if server.task else [])])
 
     def _awake(self) -> list[Server]:
         return [server for server in self.servers if not server.frozen]

@@ -101,7 +101,7 @@ async def test_waking_comes_after_the_commit(table: Table) -> None:
                 return rows
 
     with pytest.raises(ConnectionError):
-        await table.duties["promote"].run(Broken(), 10)  # type: ignore[arg-type]
+        await table.duties["promote"].run(Broken(), 10)
 
     assert [] == table.wake.told
 

@@ -176,6 +176,8 @@ class Session:
     state: SessionState = SessionState.ALIVE
     draining: bool = False
     ended_at: datetime | None = None
+    completed: int = 0
+    failed: int = 0
 
 
 @dataclass

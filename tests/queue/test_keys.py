@@ -277,7 +277,7 @@ async def test_a_revoked_first_key_stays_revoked(db: Database) -> None:
     assert None is await found(db, token)
 
 
-@pytest.mark.parametrize("token", ["", "secret", "wl_abc", make_token()[:-1]])
+@pytest.mark.parametrize("token", ["", "secret", "wl_abc", make_token(bytes)[:-1]])
 async def test_rel_t21_a_weak_first_key_is_refused(db: Database, token: str) -> None:
     """T21: only a token of ours has enough random bits; the message does not repeat what was configured."""
     with pytest.raises(InvalidInput, match=r"security\.bootstrap_key") as refused:

@@ -71,9 +71,9 @@ def moved(moves: Iterable[Moved]) -> None:
     """Tell of leases that the servers have ended: lost, timed out, revoked."""
     for done in moves:
         move, lease = done.move, done.move.lease
-        named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "fence": lease.fence, "attempt": lease.attempt}
+        named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "fence": lease.fence}
         if move.record.outcome is Outcome.LOST:
-            log.event("job.lost", **named, claimed_at=lease.claimed_at, lost=lease.lost + 1)
+            log.event("job.lost", **named, attempt=lease.attempt, claimed_at=lease.claimed_at, lost=lease.lost + 1)
         elif move.record.outcome is Outcome.TIMED_OUT:
             log.event("job.failed", **named, message=move.record.error)
         if move.to == "dead":
@@ -95,7 +95,7 @@ def registered(session: NewSession) -> None:
 
 
 def _ended(report: Report, answer: Answer) -> None:
-    named: dict[str, Any] = {"job": str(report.job_id), "worker": report.worker, "tenant": report.tenant, "fence": report.fence}
+    named: dict[str, Any] = {"job": str(report.job_id), "worker": report.worker, "tenant": report.tenant}
     if isinstance(report, Fail):
         log.event("job.failed", **named, outcome=report.outcome.name.lower(), message=report.error)
     elif isinstance(report, Release):

@@ -31,7 +31,8 @@ from windlass.queue.views import Event as Event
 from windlass.queue.views import Job as Job
 from windlass.queue.views import attempt_from_row
 from windlass.queue.views import job_from_row as job_from_row
-from windlass.queue.waits import Waits, waits_of
+from windlass.queue.waits import Waits as Waits
+from windlass.queue.waits import waits_of
 
 SQL = load(__file__)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
-from tests.queue.races.stage import PATIENCE_S, Scene, Stage
+from tests.queue.races.stage import PATIENCE_S, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database
 from windlass.errors import Conflict, JobFinished, NotFound, WindlassError
@@ -19,6 +19,7 @@ from windlass.queue import control, deadletters, history, timers
 from windlass.queue.control import Actor, Cancelled
 from windlass.queue.deadletters import Retried
 from windlass.queue.history import Filter
+from windlass.queue.report import report
 from windlass.queue.timers import Promoted
 
 Found = Cancelled | JobFinished | NotFound
@@ -149,6 +150,23 @@ async def test_rel_x16_listed_as_read_last(stage: Stage, number: int) -> None:
     state = State.QUEUED if number == 1 else State.SCHEDULED
     assert ([state] * 3, None) == ([job.state for job in page.jobs], page.next_cursor)
     assert 3 == len({job.id for job in page.jobs} & set(scene.ids))
+
+
+@pytest.mark.parametrize("place", ["list_timed", "list_queued", "list_done"])
+async def test_rel_x16_listed_beside_a_failure(stage: Stage, place: str) -> None:
+    """A job that goes back to wait for its next attempt while a list is read is in the list, once."""
+    scene = await stage.leased(started=True)
+    reader = Pausing(stage.servers[0])
+    point = reader.hold_before(place)
+    listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
+    await point.reached.wait()
+
+    await report(stage.servers[-1], [scene.fail()], chance=no_jitter)
+    point.release()
+
+    page = await listing
+    assert sorted(scene.ids, reverse=True) == [job.id for job in page.jobs]
+    assert State.SCHEDULED is {job.id: job.state for job in page.jobs}[scene.id]
 
 
 async def test_rel_k2_two_cancels(stage: Stage) -> None:
