@@ -101,6 +101,20 @@ async def test_queues_have_limits_order_and_pauses(client: httpx2.AsyncClient) -
     assert 422 == (await client.put("/queues/mail", json={"rate_per_second": 0})).status_code
 
 
+async def test_autoscalers_are_told_how_many_workers(client: httpx2.AsyncClient) -> None:
+    """By the policy of the settings, within its bounds; of the tenant and of one queue."""
+    for _ in range(5):
+        await submit(client, queue="mail")
+
+    whole = await client.get("/autoscale")
+    queue = await client.get("/queues/mail/scale")
+    other = await client.get("/queues/none/scale")
+
+    assert (5, 5, 5.0) == tuple(whole.json()[k] for k in ("desired_workers", "pending", "queue_depth_per_worker"))
+    assert whole.json() == queue.json()
+    assert 404 == other.status_code
+
+
 async def test_attempts_are_listed_over_all_jobs(client: httpx2.AsyncClient, clock: TestClock) -> None:
     """Newest first, by filters, in pages; the report of a job tells its waits."""
     jobs = []
