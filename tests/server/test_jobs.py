@@ -297,3 +297,15 @@ async def test_rel_t5_foreign_and_unknown_ids_answer_the_same_bytes(calls: Calls
 
         assert (404, 404) == (there.status_code, nowhere.status_code), (method, path)
         assert nowhere.text == there.text.replace(foreign, unknown), (method, path)
+
+
+async def test_names_that_look_alike_are_not_the_same(calls: Calls) -> None:
+    """Case twins and NFC/NFD twins name different things; nothing is folded."""
+    client = calls("admin.a")
+    twins = ["mail", "Mail", "m\u00e4il", "ma\u0308il", "m\u0430il"]
+
+    for name in twins:
+        await client.post("/jobs", json={"task": "t", "queue": name})
+
+    listed = [queue["name"] for queue in (await client.get("/queues")).json()["queues"]]
+    assert sorted(twins) == sorted(listed)

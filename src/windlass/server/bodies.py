@@ -162,8 +162,8 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
         else:
             fields[known] = _inside(raw, inner[known]) if known in inner else _whole(raw)
     if extras and spare:
-        own = msgspec.json.decode(fields.get(extras, b"{}"), type=dict[str, msgspec.Raw])
-        fields[extras] = {**own, **spare}
+        own = msgspec.json.decode(fields.get(extras, b"null"), type=dict[str, msgspec.Raw] | None)
+        fields[extras] = {**(own or {}), **spare}
     return msgspec.json.encode(fields)
 
 
