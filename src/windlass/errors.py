@@ -4,16 +4,24 @@
     ├── InvalidInput            422, exit 2   a value of the caller's cannot be accepted
     │   ├── PayloadTooLarge     413, exit 2
     │   └── KeyReused           422, exit 4   same idempotency key, other content
+    ├── Unauthorized            401, exit 1   no key, or one that is not good
+    ├── Forbidden               403, exit 1   the key is good and does not allow this
     ├── NotFound                404, exit 3   unknown, foreign, or past retention
     ├── Conflict                409, exit 4   the job is not in a state that allows it
     │   ├── JobFinished         409, exit 4
     │   ├── UniqueTaken         409, exit 4   another live job holds the unique key
-    │   └── AlreadyExists       409, exit 4   this id is taken
+    │   ├── AlreadyExists       409, exit 4   this id is taken
+    │   └── StaleFence          409, exit 4   the lease is over or another's: the worker must stop
+    ├── WrongMethod             405, exit 2   the path is known, the method is not
+    ├── SlowBody                408, exit 5   the body of a request did not come in time
+    ├── BodyTooLarge            413, exit 2   the body of a request is over the limit in bytes
+    ├── WrongMedia              415, exit 2   the body is not JSON, or is compressed
     ├── TooMany                 429, exit 5   a cap is reached; try later
     ├── Unavailable             503, exit 5   the database did not answer, or the commit's fate is unknown
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
     │   ├── CommitUnknown       503, exit 5
     │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
+    ├── DutyLost                –,   exit 1   this server may no longer act for a duty
     └── SetupError              –,   exit 1   this installation cannot run as it is
         ├── DatabaseLocked      –,   exit 4   another process has the server's role on this SQLite file
         └── SchemaMismatch      –,   exit 1   the schema is newer, older or altered
@@ -24,12 +32,17 @@ the same text goes to the terminal, to HTTP and to the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import ClassVar
+
 
 class WindlassError(Exception):
     """The root: everything Windlass raises on purpose."""
 
     status = 500
     exit_code = 1
+    code: ClassVar[str | None] = None
+    """What programs know it by, where that is not the name of the class in snake_case."""
 
 
 class InvalidInput(WindlassError):
@@ -62,6 +75,20 @@ class KeyReused(InvalidInput):
     exit_code = 4
 
 
+class Unauthorized(WindlassError):
+    """No key was sent, or one that is not good; which of these is not told."""
+
+    status = 401
+    challenge = "Bearer"
+    """What the answer's WWW-Authenticate asks for."""
+
+
+class Forbidden(WindlassError):
+    """The key is good, and what it allows does not include this."""
+
+    status = 403
+
+
 class NotFound(WindlassError):
     """There is no such thing here: never was, is another tenant's, or is past retention."""
 
@@ -79,6 +106,8 @@ class Conflict(WindlassError):
 class JobFinished(Conflict):
     """The job has ended already."""
 
+    code = "job_already_finished"
+
 
 class UniqueTaken(Conflict):
     """Another live job holds this job's unique key."""
@@ -88,18 +117,56 @@ class AlreadyExists(Conflict):
     """Something with this id is stored already; nothing was written."""
 
 
+class StaleFence(Conflict):
+    """The lease that a worker speaks of is over, or another's; it must stop that attempt."""
+
+
+class WrongMethod(WindlassError):
+    """The path is known and does not take this method; `allow` has those that it takes."""
+
+    status = 405
+    exit_code = 2
+
+    def __init__(self, message: str, allow: Sequence[str]) -> None:
+        super().__init__(message)
+        self.allow = allow
+
+
+class SlowBody(WindlassError):
+    """The body of a request did not come in time."""
+
+    status = 408
+    exit_code = 5
+
+
+class BodyTooLarge(WindlassError):
+    """The body of a request is over the limit in bytes."""
+
+    status = 413
+    exit_code = 2
+
+
+class WrongMedia(WindlassError):
+    """The body of a request is not JSON, or is compressed."""
+
+    status = 415
+    exit_code = 2
+
+
 class TooMany(WindlassError):
-    """A cap is reached; the caller may try again later."""
+    """A cap is reached; the caller may try again after `retry_after_s`."""
 
     status = 429
     exit_code = 5
+    retry_after_s: float = 1.0
 
 
 class Unavailable(WindlassError):
-    """The database did not answer; nothing is known to be lost, try again."""
+    """The database did not answer; nothing is known to be lost, try again after `retry_after_s`."""
 
     status = 503
     exit_code = 5
+    retry_after_s: float = 1.0
 
 
 class Contention(Unavailable):
@@ -112,6 +179,10 @@ class CommitUnknown(Unavailable):
 
 class CommitAborted(Unavailable):
     """The connection broke and the transaction was surely not committed; running it again is safe."""
+
+
+class DutyLost(WindlassError):
+    """The lease of a duty is over, or was taken away: whoever did its work stops at once."""
 
 
 class SetupError(WindlassError):

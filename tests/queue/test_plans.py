@@ -139,6 +139,15 @@ async def test_the_next_timer_is_one_look(url: str) -> None:
     assert {"timer_due": 1} == plan.read("timer")
 
 
+async def test_the_next_deadline_is_looked_for_among_leases(url: str) -> None:
+    """What waits is not read to see when the next lease is overdue or the next start deadline passes."""
+    async with reading(url) as connection:
+        plan = await explained(connection, deadlines.SQL.next_deadline)
+
+    assert 1 == plan.read("queue")["queue_start_by"]
+    assert COUNT + 1 == plan.read("queue").total()
+
+
 MOVE = (0, 0, 0, 0)
 END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0, 0)
 

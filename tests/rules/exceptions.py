@@ -12,6 +12,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 IMPURE: dict[str, str] = {
     "src/windlass/clock.py": "the one place that asks the machine for the time",
     "src/windlass/ids.py": "random bits are a parameter; this names its default",
+    "src/windlass/queue/keys.py": "random bytes are a parameter; this names its default, `secrets`",
 }
 
 # path: why statements stand in Python here

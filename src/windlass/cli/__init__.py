@@ -10,7 +10,10 @@ import click
 from windlass import __version__
 from windlass.cli.bench import bench
 from windlass.cli.check import check
+from windlass.cli.config import config
+from windlass.cli.keys import keys
 from windlass.cli.migrate import migrate
+from windlass.cli.server import server
 from windlass.errors import WindlassError
 
 
@@ -33,7 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (migrate, check, bench):
+for command in (server, migrate, check, config, keys, bench):
     cli.add_command(command)
 
 

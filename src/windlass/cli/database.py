@@ -8,26 +8,28 @@ from typing import Any, TypeVar
 
 import click
 
+from windlass.cli.config import load_settings
 from windlass.db import Database, open_database
 from windlass.db.open import Role
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-DEFAULT_URL = "sqlite:///windlass.db"
 
 
 def database_option(command: Command) -> Command:
-    """Add `--database URL`, also read from WINDLASS_DATABASE_URL."""
+    """Add `--database URL`; without it the URL is that of the settings."""
     option = click.option(
         "--database",
         "url",
         metavar="URL",
-        envvar="WINDLASS_DATABASE_URL",
-        default=DEFAULT_URL,
-        show_default=True,
-        show_envvar=True,
-        help="postgresql://user@host/name or sqlite:///file.db",
+        callback=_from_settings,
+        help="postgresql://user@host/name or sqlite:///file.db  [default: database.url of the settings]",
     )
     return option(command)
+
+
+def _from_settings(_ctx: click.Context, _parameter: click.Parameter, url: str | None) -> str:
+    # Named on the command line, settings that this command does not need are not looked at.
+    return load_settings({}).settings.database.url if url is None else url
 
 
 @asynccontextmanager

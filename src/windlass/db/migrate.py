@@ -111,6 +111,11 @@ async def schema_is_current(db: Statements) -> bool:
     return not _missing(known_migrations(), await _applied(db))
 
 
+async def is_empty(db: Statements) -> bool:
+    """Return whether nothing of ours was ever set up here."""
+    return not await _applied(db)
+
+
 async def _install(db: Database) -> None:
     for remaining in reversed(range(INSTALL_TRIES)):
         try:

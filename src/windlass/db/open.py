@@ -19,7 +19,7 @@ _PORT = re.compile(r":([^:\],]*)(?=,|$)")
 
 
 async def open_database(
-    url: str, *, clock: Clock | None = None, role: Role = "server", connections: int = 8
+    url: str, *, clock: Clock | None = None, role: Role = "server", connections: int = 8, readers: int = 3
 ) -> Database:
     """Return the database at `url`, open.
 
@@ -28,9 +28,10 @@ async def open_database(
     A schema that is newer than this program, or altered, is refused; one that lacks migrations is not.
     A server finds days of history ahead of it, however long nobody swept: those that are missing are made.
     Contention if somebody holds a lock on history all the while, and today or tomorrow is missing.
-    `clock` replaces the database's own: tests move it. `connections` bounds those that write, on PostgreSQL.
+    `clock` replaces the database's own: tests move it.
+    `connections` bounds those that write, `readers` those that read, on PostgreSQL.
     """
-    db = await _open(url, clock=clock, role=role, connections=connections)
+    db = await _open(url, clock=clock, role=role, connections=connections, readers=readers)
     try:
         if await schema_is_current(db) and role == "server" and db.capabilities.partitions:
             await _make_days_ahead(db)
@@ -52,7 +53,7 @@ async def _make_days_ahead(db: Database) -> None:
             return
 
 
-async def _open(url: str, *, clock: Clock | None, role: Role, connections: int) -> Database:
+async def _open(url: str, *, clock: Clock | None, role: Role, connections: int, readers: int) -> Database:
     parts = _split(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme in ("postgresql", "postgres"):
@@ -62,7 +63,9 @@ async def _open(url: str, *, clock: Clock | None, role: Role, connections: int) 
         if pooler not in (None, "transaction"):
             raise InvalidInput("database.url", f"pooler={pooler} is not known; write pooler=transaction.")
         dsn = urlunsplit(parts._replace(query=urlencode(options)))
-        return await PostgresDatabase.open(dsn, clock=clock, pooled=pooler is not None, connections=connections)
+        return await PostgresDatabase.open(
+            dsn, clock=clock, pooled=pooler is not None, connections=connections, readers=readers
+        )
     if parts.scheme == "sqlite":
         from windlass.db.sqlite import SqliteDatabase
 

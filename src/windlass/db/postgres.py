@@ -110,12 +110,14 @@ class PostgresDatabase:
         self._read: asyncpg.Pool[Any] | None = None
 
     @classmethod
-    async def open(cls, dsn: str, *, clock: Clock | None, pooled: bool, connections: int) -> PostgresDatabase:
+    async def open(
+        cls, dsn: str, *, clock: Clock | None, pooled: bool, connections: int, readers: int = 3
+    ) -> PostgresDatabase:
         """Return the database, having connected once; Unavailable or SetupError with the reason when that fails."""
         database = cls(dsn, clock, pooled)
         try:
             database._hot = await _translated(_set_up, database._pool(connections, HOT_SETTINGS))
-            database._read = await _translated(_set_up, database._pool(3, READ_SETTINGS))
+            database._read = await _translated(_set_up, database._pool(readers, READ_SETTINGS))
         except BaseException:
             await database.close()
             raise

@@ -22,6 +22,7 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import SetupError
+from windlass.queue.lanes import Lane, lane_from_row
 
 SQL = load(__file__)
 
@@ -106,6 +107,11 @@ async def claim_back(
         return []
     rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session, tenant=tenant)
     return sorted([_claimed(row) for row in rows], key=_claim_order)
+
+
+async def heads(db: Statements) -> list[tuple[Lane, int]]:
+    """Return every open lane that has ready jobs, with the rank of its first one."""
+    return [(lane_from_row(row), row["rank"]) for row in await db.fetch(SQL.heads)]
 
 
 def _check_role(db: Statements) -> None:

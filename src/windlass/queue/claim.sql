@@ -119,3 +119,27 @@ DELETE FROM timer WHERE id IN (SELECT id FROM temp.claim_back_pick);
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
   FROM temp.claim_back_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
+
+-- name: heads
+-- Every lane that has ready jobs and is not paused, with the rank of its first: one probe of the index for each lane.
+-- index: queue_ready; a loose scan, which reads no more than the lanes' first entries.
+-- postgres
+WITH RECURSIVE head AS (
+    (SELECT q.lane, q.rank FROM queue q WHERE q.place = 0 ORDER BY q.lane, q.rank LIMIT 1)
+    UNION ALL
+    SELECT x.lane, x.rank FROM head h CROSS JOIN LATERAL (
+           SELECT q.lane, q.rank FROM queue q WHERE q.place = 0 AND q.lane > h.lane ORDER BY q.lane, q.rank LIMIT 1) x
+)
+SELECT h.rank, l.id AS number, l.tenant, l.queue, l.task, l.labels, l.key, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running,
+       l.rate_per_s, l.burst
+  FROM head h JOIN lane l ON l.id = h.lane WHERE l.paused = 0
+-- sqlite
+WITH RECURSIVE head (lane) AS (
+    SELECT min(q.lane) FROM queue AS q INDEXED BY queue_ready WHERE q.place = 0
+    UNION ALL
+    SELECT (SELECT min(q.lane) FROM queue AS q INDEXED BY queue_ready WHERE q.place = 0 AND q.lane > h.lane)
+      FROM head AS h WHERE h.lane IS NOT NULL
+)
+SELECT (SELECT min(q.rank) FROM queue AS q INDEXED BY queue_ready WHERE q.place = 0 AND q.lane = l.id) AS rank, l.id AS number, l.tenant,
+       l.queue, l.task, l.labels, l.key, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst
+  FROM head AS h CROSS JOIN lane AS l ON l.id = h.lane WHERE l.paused = 0

@@ -9,6 +9,7 @@ Either way a bounded number of rows is read: where that is not enough for a page
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -120,6 +121,11 @@ async def get(db: Statements, job_id: UUID, *, tenant: str) -> Job:
     if not rows:
         raise NotFound(f"There is no job {job_id}.")
     return job_from_row(rows[0])
+
+
+async def live(db: Statements, ids: Sequence[UUID]) -> set[UUID]:
+    """Return those of the jobs that have not ended."""
+    return {row["id"] for row in await db.fetch(SQL.live_jobs, ids=list(ids))}
 
 
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:

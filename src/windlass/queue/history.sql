@@ -3,6 +3,13 @@
 -- both
 WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = :id) SELECT * FROM found WHERE tenant = :tenant
 
+-- name: live_jobs
+-- Which of these jobs have not ended.
+-- postgres
+SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
+
 -- name: list_queued
 -- A page of the jobs in queue, newest first. Stale: the last attempt was lost, and no other has begun.
 -- postgres

@@ -48,7 +48,18 @@ class Lanes:
 
     def __init__(self, *, per_tenant: int = LANES_PER_TENANT) -> None:
         self._known: dict[LaneName, Lane] = {}
+        self._by_number: dict[int, Lane] = {}
         self._per_tenant = per_tenant
+
+    def get(self, number: int) -> Lane | None:
+        """Return a lane by its number, if this server has met it."""
+        return self._by_number.get(number)
+
+    async def learn(self, db: Statements, numbers: Iterable[int]) -> None:
+        """Read lanes that others have made."""
+        unknown = sorted(set(numbers) - self._by_number.keys())
+        if unknown:
+            self.remember(lane_from_row(row) for row in await db.fetch(SQL.lanes_by_number, numbers=unknown))
 
     async def resolve(self, db: Statements, names: Iterable[LaneName]) -> dict[LaneName, Lane]:
         """Return the lanes of `names`, making those that do not exist; TooMany past the tenant's cap."""
@@ -58,7 +69,7 @@ class Lanes:
                 "Lanes are made in a transaction of their own: what a rollback undid must not be remembered."
             )
         for tenant in sorted({name.tenant for name in wanted - self._known.keys()}):
-            self._remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
+            self.remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
         return {name: self._known[name] for name in wanted}
 
     async def serving(
@@ -69,7 +80,7 @@ class Lanes:
         has = frozenset(labels)
         rows = await db.fetch(SQL.lanes_of_queues, tenant=tenant, queues=sorted(queues))
         lanes = [lane_from_row(row) for row in rows]
-        self._remember(lanes)
+        self.remember(lanes)
         return [
             lane
             for lane in lanes
@@ -77,8 +88,15 @@ class Lanes:
             and has.issuperset(filter(None, lane.name.labels.split(",")))
         ]
 
-    def _remember(self, lanes: Iterable[Lane]) -> None:
-        self._known.update((lane.name, lane) for lane in lanes)
+    def forget(self, tenant: str) -> None:
+        """Look the lanes of a tenant up again when they are next used: it was deleted, and first use makes it again."""
+        self._known = {name: lane for name, lane in self._known.items() if name.tenant != tenant}
+        self._by_number = {lane.id: lane for lane in self._known.values()}
+
+    def remember(self, lanes: Iterable[Lane]) -> None:
+        """Keep lanes as they were just read."""
+        for lane in lanes:
+            self._known[lane.name] = self._by_number[lane.id] = lane
 
 
 async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
@@ -89,9 +107,10 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
     names = {name for name in names if name.tenant == tenant}
     queues = sorted({name.queue for name in names})
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.make_tenant, tenant=tenant)
-        # The common row of making and pausing: whoever comes second sees what the first has written.
-        await transaction.fetch(SQL.lock_tenant, tenant=tenant)
+        # The common row of making, pausing and deleting: whoever comes second sees what the first has written.
+        # Once more when somebody deleted the tenant while its row was waited for.
+        while not await transaction.fetch(SQL.lock_tenant, tenant=tenant):
+            await transaction.fetch(SQL.make_tenant, tenant=tenant)
         # A queue's own row gets the smaller number, so it is locked before its lanes.
         made = 0
         for batch in (sorted({name.of_queue for name in names}), sorted(names)):

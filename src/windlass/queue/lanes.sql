@@ -60,6 +60,15 @@ SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_m
 SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY id
 
+-- name: lanes_by_number
+-- Lanes by their numbers.
+-- postgres
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
+  FROM lane WHERE id = ANY(CAST(:numbers AS int[]))
+-- sqlite
+SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
+  FROM lane WHERE id IN (SELECT value FROM json_each(:numbers))
+
 -- name: configure_queue
 -- Set how all lanes of a queue rank their jobs and whether they are limited, and on the queue's own row its limits.
 -- What was spent at another rate is forgotten: else a new rate would begin when the old one is paid off.

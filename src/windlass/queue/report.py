@@ -99,6 +99,10 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     next_run_at: datetime | None = None
     lane: int | None = None
     """Of an applied report, so that claimers of its lane can be woken."""
+    rank: int | None = None
+    """Of a job that is ready again."""
+    run_ms: int | None = None
+    """How long the attempt ran, as it is known."""
     prefer_same_worker: bool = False
     """The same worker may claim the job back at once."""
 
@@ -149,11 +153,16 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
         (r.job_id, r.fence, r.tenant, r.worker, r.session, r.result, r.metrics, r.duration_ms)
         for r in sorted(reports.values(), key=lambda r: r.job_id.bytes)
     ]
-    applied = {row["id"]: row["lane"] for row in await db.fetch(SQL.complete, items=items)}
+    applied = {row["id"]: row for row in await db.fetch(SQL.complete, items=items)}
     return {
-        number: Answer(Status.APPLIED, State.SUCCEEDED, lane=applied[r.job_id])
+        number: Answer(
+            Status.APPLIED,
+            State.SUCCEEDED,
+            lane=row["lane"],
+            run_ms=row["run_ms"] if r.duration_ms is None else r.duration_ms,
+        )
         for number, r in reports.items()
-        if r.job_id in applied
+        if (row := applied.get(r.job_id)) is not None
     }
 
 
@@ -172,6 +181,8 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
             _state_after(done.move),
             done.next_run_at,
             lane=done.move.lease.lane,
+            rank=done.rank,
+            run_ms=done.move.record.duration_ms,
             prefer_same_worker=done.move.preferred,
         )
         for job_id, done in moved.items()

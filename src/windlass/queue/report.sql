@@ -31,7 +31,7 @@ INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, r
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
        coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')),
        greatest(:now, least(greatest(j.claimed_at, j.started_at), :now + interval '1 minute'))
-  FROM j RETURNING id, fence, lane
+  FROM j RETURNING id, fence, lane, CAST(extract(epoch FROM finished_at - started_at) * 1000 AS bigint) AS run_ms
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, duration_ms);
 DELETE FROM temp.complete_pick;
@@ -46,7 +46,8 @@ SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.res
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
 DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick) RETURNING id, fence, lane
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick)
+RETURNING id, fence, lane, (:now - coalesce(started_at, claimed_at)) / 1000 AS run_ms
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.

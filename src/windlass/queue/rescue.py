@@ -27,6 +27,8 @@ BARE_KEEP_MS = 60_000
 """The same for bare callers, who have one for every job: twice as long as a statement may take."""
 DEFAULT_GAP_MS = 10_000
 """A third of the default lease: a longer silence of ours opens a quiet period."""
+PULSE_S = 2.0
+"""How long rescue may sleep: a successor that takes 7 s to notice is then still within the gap."""
 
 
 class Rescued(msgspec.Struct, frozen=True):
@@ -47,3 +49,14 @@ async def rescue(db: Statements, *, chance: Chance, gap_ms: int = DEFAULT_GAP_MS
         moved = await moves.apply(transaction, [moves.lose(lease, chance=chance()) for lease in leases])
     await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS, keep_bare_ms=BARE_KEEP_MS)
     return Rescued(dead, list(moved.values()))
+
+
+async def lapse_in_s(db: Statements) -> float:
+    """Return in how many seconds there is something to rescue, or a pulse to leave; none or fewer if there is."""
+    [row] = await db.fetch(SQL.next_lapse)
+    if row["beat_at"] is None:
+        return 0.0
+    left_s: float = PULSE_S - (row["now_at"] - row["beat_at"]).total_seconds()
+    if row["expires_at"] is not None:
+        left_s = min(left_s, (row["expires_at"] - row["now_at"]).total_seconds())
+    return left_s

@@ -56,6 +56,39 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     queues: str | None = None
 
 
+class BareSession(msgspec.Struct, frozen=True):
+    """The session of one job that a bare caller may get."""
+
+    id: UUID
+    worker: str
+    tenant: str
+    lease_ms: int
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session as it is stored: whose it is, and whether it may hold leases."""
+
+    id: UUID
+    worker: str
+    tenant: str
+    lease_ms: int
+    alive: bool
+    draining: bool
+    bare: bool
+
+
+class HeldLease(msgspec.Struct, frozen=True):
+    """Who has a job at this moment."""
+
+    job_id: UUID
+    fence: int
+    session: UUID
+    worker: str
+    lease_ms: int
+    bare: bool
+    cancelling: bool
+
+
 class Held(msgspec.Struct, frozen=True):
     """A lease that a worker names in its heartbeat."""
 
@@ -65,13 +98,14 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """One session's heartbeat. `held` is everything it holds; None: it does not say (nothing is given back)."""
+    """One session's heartbeat. `held` is everything it holds, unless `whole` is false: then nothing is given back."""
 
     session: UUID
     held: Sequence[Held] | None = None
     busy: int | None = None
     skew_ms: int | None = None
     tenant: str = "default"
+    whole: bool = True
     completed: int = 0
     """Jobs completed since the beat before; added to the session's count."""
     failed: int = 0
@@ -113,7 +147,7 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         if begun:
             await transaction.fetch(SQL.start, begun=begun, grace_ms=TIMEOUT_GRACE_MS)
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
-        listing = [beat.session for beat in heard if beat.held is not None]
+        listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
         unlisted = [
             LeaseName(row["id"], row["fence"], row["session"])
@@ -151,14 +185,59 @@ async def claim_bare(
 ) -> list[Claimed]:
     """Claim for a caller that keeps no session: each job gets one of its own, made and dropped in this transaction."""
     check_range("count", count, 1, MAX_CLAIM)
-    sessions = [ids.new() for _ in range(count)]
-    _check_session(NewSession(id=sessions[0], worker=worker, tenant=tenant, lease_ms=lease_ms))
+    sessions = [BareSession(ids.new(), worker, tenant, lease_ms) for _ in range(count)]
+    return await claim_for_bare(db, sessions, claiming)
+
+
+async def claim_for_bare(db: Statements, sessions: Sequence[BareSession], claiming: Claiming) -> list[Claimed]:
+    """Open sessions, claim for them, and drop those that got nothing; all in one transaction."""
+    for session in {(s.worker, s.tenant, s.lease_ms): s for s in sessions}.values():
+        check_bare(session)
     async with db.transaction() as transaction:
-        rows = [(session,) for session in sessions]
-        await transaction.fetch(SQL.register_bare, sessions=rows, worker=worker, tenant=tenant, lease_ms=lease_ms)
-        jobs = await claiming(transaction, sessions)
-        await transaction.fetch(SQL.forget, sessions=sorted(set(sessions) - {job.session for job in jobs}))
+        rows = [msgspec.structs.astuple(session) for session in sessions]
+        await transaction.fetch(SQL.register_bare, sessions=rows)
+        jobs = await claiming(transaction, [session.id for session in sessions])
+        unused = {session.id for session in sessions} - {job.session for job in jobs}
+        await transaction.fetch(SQL.forget, sessions=sorted(unused))
     return jobs
+
+
+async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Session]:
+    """Return the sessions that exist among `ids`, alive or ended."""
+    rows = await db.fetch(SQL.find_sessions, ids=sorted(set(ids)))
+    return {
+        row["id"]: Session(
+            id=row["id"],
+            worker=row["worker"],
+            tenant=row["tenant"],
+            lease_ms=row["lease_ms"],
+            alive=row["state"] == 0,
+            draining=bool(row["draining"]),
+            bare=bool(row["bare"]),
+        )
+        for row in rows
+    }
+
+
+async def find_live(db: Statements, *, tenant: str, worker: str) -> UUID | None:
+    """Return the newest live session of a worker's name."""
+    rows = await db.fetch(SQL.find_live, tenant=tenant, worker=worker)
+    return rows[0]["id"] if rows else None
+
+
+async def find_lease(db: Statements, job_id: UUID, *, tenant: str) -> HeldLease | None:
+    """Return who has the job now; None if nobody has, or it is not this tenant's."""
+    for row in await db.fetch(SQL.find_lease, id=job_id, tenant=tenant):
+        return HeldLease(
+            job_id=row["id"],
+            fence=row["fence"],
+            session=row["session"],
+            worker=row["worker"],
+            lease_ms=row["lease_ms"],
+            bare=bool(row["bare"]),
+            cancelling=bool(row["flags"] & Flag.CANCEL),
+        )
+    return None
 
 
 async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit: int = 1000) -> int:
@@ -201,6 +280,11 @@ def _answer(
         released=sorted(job_id for job_id, session in returned if session == beat.session),
         draining=draining,
     )
+
+
+def check_bare(session: BareSession) -> None:
+    """Return if a bare caller may have such a session."""
+    _check_session(NewSession(id=session.id, worker=session.worker, tenant=session.tenant, lease_ms=session.lease_ms))
 
 
 def _check_session(session: NewSession) -> None:

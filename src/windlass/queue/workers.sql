@@ -22,14 +22,15 @@ ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = exclud
 RETURNING id
 
 -- name: register_bare
--- Open sessions for a bare caller's claim, one for each job it may get.
+-- Open sessions for claims of bare callers, one for each job they may get.
 -- postgres
 INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
-SELECT i.id, :worker, :tenant, 0, CAST(:lease_ms AS int), :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, 1, 1, 1, 0
-  FROM rows(:sessions, id uuid) AS i
+SELECT i.id, i.worker, i.tenant, 0, i.lease_ms, :now + i.lease_ms * interval '1 millisecond', :now, :now, 1, 1, 1, 0
+  FROM rows(:sessions, id uuid, worker text, tenant text, lease_ms int) AS i
 -- sqlite
 INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
-SELECT i.id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, 1, 1, 1, 0 FROM rows(:sessions, id uuid) AS i
+SELECT i.id, i.worker, i.tenant, 0, i.lease_ms, :now + i.lease_ms * 1000, :now, :now, 1, 1, 1, 0
+  FROM rows(:sessions, id uuid, worker text, tenant text, lease_ms int) AS i
 
 -- name: forget
 -- Remove sessions that were made for a bare claim and got no job.
@@ -128,3 +129,27 @@ DELETE FROM session WHERE id IN (
      WHERE s.state <> 0 AND s.ended_at < :now - CASE WHEN s.bare = 1 THEN :keep_bare_ms ELSE :keep_ms END * 1000
        AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.place = 1 AND q.session = s.id) LIMIT :limit)
 RETURNING id
+
+-- name: find_sessions
+-- Sessions by their ids: whose they are, and whether they may hold leases.
+-- postgres
+SELECT id, worker, tenant, lease_ms, state, draining, bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT id, worker, tenant, lease_ms, state, draining, bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: find_lease
+-- Who has a job at this moment, with which fence.
+-- postgres
+SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
+  FROM queue q JOIN lane l ON l.id = q.lane JOIN session s ON s.id = ANY(ARRAY[q.session])
+ WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
+-- sqlite
+SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
+  FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session
+ WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
+
+-- name: find_live
+-- The newest live session of a worker's name; those of single jobs do not count.
+-- index: session_live.
+-- both
+SELECT id FROM session WHERE state = 0 AND bare = 0 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1

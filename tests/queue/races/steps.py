@@ -15,8 +15,21 @@ from windlass.db import Database
 from windlass.errors import Conflict
 from windlass.ids import Ids
 from windlass.job import State
+from windlass.queue import (
+    audit,
+    control,
+    deadletters,
+    deadlines,
+    history,
+    keys,
+    lanes,
+    limits,
+    retention,
+    tenants,
+    timers,
+    workers,
+)
 from windlass.queue import claim as claims
-from windlass.queue import control, deadletters, deadlines, history, lanes, limits, retention, timers, workers
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.report import Report, report
@@ -240,6 +253,26 @@ async def replay(stage: Stage, db: Database, scene: Scene) -> object:
     return await deadletters.replay(db, Lanes(), stage.ids, scene.id, tenant="default", actor=ME)
 
 
+async def administer(stage: Stage, db: Database, scene: Scene) -> object:
+    """Make a tenant and keys, look at them, end them, and write it down."""
+    name = f"{scene.queue}-{stage.ids.new()}"
+    await tenants.create(db, name)
+    key, _ = await keys.create(db, keys.NewKey(name=name, scopes=keys.ROLES["reader"], tenant=name))
+    token = keys.make_token()
+    for _ in range(2):
+        await keys.bootstrap(db, token)
+    await keys.find(db, key.id)
+    await keys.list_keys(db, name)
+    await keys.revoke(db, key.id, tenant=name)
+    await tenants.get(db, name)
+    await tenants.list_tenants(db)
+    await tenants.delete(db, Lanes(), name)
+    await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
+    await audit.record(db, stage.ids, audit.Entry(action="tenant.delete", subject=name, tenant=name))
+    await audit.list_entries(db, name)
+    return await audit.list_entries(db)
+
+
 def saying(say: Callable[[Scene], Report]) -> Callable[[Stage, Database, Scene], Awaitable[object]]:
     """Return the act of sending a report."""
 
@@ -305,5 +338,6 @@ STEPS = {
         cancelled, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
     ),
     "look": Step(cancelled, look, State.CANCELLED),
+    "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),
 }

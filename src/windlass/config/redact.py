@@ -1,0 +1,93 @@
+"""Redaction: what must not be seen is hidden by its name, wherever it is shown. Pure.
+
+Used by the log, by `windlass config show`, and by answers that show a job's arguments.
+Too much hidden is a nuisance, too little is a leak: in doubt it hides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+HIDDEN = "***"
+MAX_DEPTH = 64
+MAX_KNOWN = 1000
+"""Names whose verdict is kept: those of our own fields, and not all that callers can think of."""
+
+SECRET_NAMES = (
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "secret",
+    "token",
+    "api_key",
+    "access_key",
+    "private_key",
+    "bootstrap_key",
+    "client_key",
+    "credential",
+    "authorization",
+    "cookie",
+    "session_key",
+    "signature",
+)
+
+# Greedy, so that an unescaped @ or / in a password is hidden too; bounded, so that no text takes long.
+_URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,256}:)\S{0,2048}(?=@)")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}")
+# An id, a number or a word: most of what is logged, and nothing in it to hide.
+_HARMLESS = re.compile(r"(?!wl_)[\w.-]{0,64}")
+# The key's id, before the second underscore, is public.
+_OWN_KEY = re.compile(r"\b(wl_[a-zA-Z0-9]+_)[\w-]+")
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "")
+
+
+class Redactor:
+    """Hides values whose names contain one of the patterns, without regard to case, `-` and `_`."""
+
+    def __init__(self, patterns: Iterable[str] = SECRET_NAMES) -> None:
+        self._patterns = tuple(filter(None, map(_plain, patterns)))
+        self._known: dict[str, bool] = {}
+        # Each letter may be followed by a separator in the text: api_key, API-Key, apikey.
+        names = "|".join("[-_]?".join(map(re.escape, pattern)) for pattern in self._patterns)
+        self._pair = re.compile(
+            rf"""(?i)((?:{names})[\w-]*\\?["']?\s*[=:]\s*)(\\?"[^"]*"?|'[^']*'?|[^\s"',;&}})\]]+)"""
+        )
+
+    def hides(self, name: str) -> bool:
+        """Say whether what stands under this name is hidden."""
+        known = self._known.get(name)
+        if known is None:
+            plain = _plain(name)
+            known = any(pattern in plain for pattern in self._patterns)
+            if len(self._known) < MAX_KNOWN:
+                self._known[name] = known
+        return known
+
+    def text(self, text: str) -> str:
+        """Return the text without the secrets that can be told: in URLs, after names, bearer tokens, our keys."""
+        if _HARMLESS.fullmatch(text):
+            return text
+        text = _BEARER.sub(rf"\1 {HIDDEN}", url(text))
+        text = _OWN_KEY.sub(rf"\1{HIDDEN}", text)
+        return self._pair.sub(rf"\1{HIDDEN}", text) if self._patterns else text
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """Return a JSON-like value in which everything under a hidden name is hidden, at any depth."""
+        if depth > MAX_DEPTH:
+            return HIDDEN
+        if isinstance(value, Mapping):
+            return {key: HIDDEN if self.hides(str(key)) else self.value(item, depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item, depth + 1) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def url(text: str) -> str:
+    """Return the text with the passwords of its URLs hidden."""
+    return _URL_PASSWORD.sub(rf"\1{HIDDEN}", text)

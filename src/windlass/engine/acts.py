@@ -1,0 +1,166 @@
+"""Acts: what people do to jobs, queues and workers. Each calls its step in `queue/`, then wakes who must know.
+
+They take their turns, a few at a time, so that many of them leave the connections of submit, claim and report alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from windlass.db import Database
+from windlass.engine.wake import Wake
+from windlass.errors import Conflict, JobFinished, NotFound
+from windlass.ids import Ids
+from windlass.job import State
+from windlass.queue import control, deadletters, lanes, workers
+from windlass.queue.control import CANCEL_GRACE_MS, Actor, Cancelled
+from windlass.queue.deadletters import Retried
+from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.submit import Submitted
+
+AT_ONCE = 3
+
+
+class Acts:
+    """The acts of people, on one server."""
+
+    def __init__(self, db: Database, known: Lanes, ids: Ids, *, wake: Wake) -> None:
+        self._db = db
+        self._lanes = known
+        self._ids = ids
+        self._wake = wake
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def cancel(
+        self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int = CANCEL_GRACE_MS
+    ) -> list[Cancelled | JobFinished | NotFound]:
+        """Cancel jobs; answers in order: cancelled, cancelling, or why not."""
+        async with self._turn:
+            answers = await control.cancel(self._db, ids, tenant=tenant, actor=actor, grace_ms=grace_ms)
+            for answer in answers:
+                if not isinstance(answer, Cancelled) or answer.already:
+                    continue
+                if answer.state is State.CANCELLED:
+                    self._wake.ended(answer.id)
+                elif lease := await workers.find_lease(self._db, answer.id, tenant=tenant):
+                    self._wake.stop(lease.session, answer.id)
+        return answers
+
+    async def pause_job(self, job_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> State:
+        """Keep a job from being claimed; return its state."""
+        async with self._turn:
+            return await control.pause_job(self._db, job_id, tenant=tenant, actor=actor, until=until)
+
+    async def resume_job(self, job_id: UUID, *, tenant: str, actor: Actor) -> State:
+        """Let a paused job go on; return its state."""
+        async with self._turn:
+            state = await control.resume_job(self._db, job_id, tenant=tenant, actor=actor)
+        self._wake.look()
+        return state
+
+    async def pause_queue(self, queue: LaneName, *, actor: Actor, until: datetime | None = None) -> None:
+        """Hand out nothing from a queue."""
+        async with self._turn:
+            await control.pause_queue(self._db, self._lanes, queue, actor=actor, until=until)
+
+    async def resume_queue(self, queue: LaneName) -> bool:
+        """Hand out from a queue again; False if it was not paused."""
+        async with self._turn:
+            resumed = await control.resume_queue(self._db, queue)
+        self._wake.look()
+        return resumed
+
+    async def pause_tenant(self, tenant: str, *, actor: Actor, until: datetime | None = None) -> None:
+        """Hand out nothing of a tenant."""
+        async with self._turn:
+            await control.pause_tenant(self._db, tenant, actor=actor, until=until)
+
+    async def resume_tenant(self, tenant: str) -> bool:
+        """Hand out a tenant's jobs again; False if it was not paused."""
+        async with self._turn:
+            resumed = await control.resume_tenant(self._db, tenant)
+        self._wake.look()
+        return resumed
+
+    async def configure_queue(
+        self,
+        queue: LaneName,
+        *,
+        credit_ms: int = lanes.STRICT_PRIORITY_MS,
+        fifo: bool = False,
+        max_running: int | None = None,
+        rate_per_s: float | None = None,
+        burst: int | None = None,
+    ) -> None:
+        """Set how a queue ranks and limits its jobs, making it if need be."""
+        async with self._turn:
+            await lanes.configure(
+                self._db,
+                queue,
+                credit_ms=credit_ms,
+                fifo=fifo,
+                max_running=max_running,
+                rate_per_s=rate_per_s,
+                burst=burst,
+            )
+        self._wake.look()
+
+    async def change(
+        self,
+        job_id: UUID,
+        *,
+        tenant: str,
+        actor: Actor,
+        priority: int | None = None,
+        queue: str | None = None,
+        run_at: datetime | None = None,
+    ) -> State:
+        """Change priority, queue or due time of a job that waits; return its state."""
+        async with self._turn:
+            state = await control.change(
+                self._db, self._lanes, job_id, tenant=tenant, actor=actor, priority=priority, queue=queue, run_at=run_at
+            )
+        self._wake.look()
+        return state
+
+    async def retry(
+        self, ids: Sequence[UUID], *, tenant: str, actor: Actor, payload: str | None = None
+    ) -> list[Retried | Conflict | NotFound]:
+        """Run dead, cancelled or expired jobs again; answers in order."""
+        async with self._turn:
+            answers = await deadletters.retry(self._db, ids, tenant=tenant, actor=actor, payload=payload)
+        for answer in answers:
+            if isinstance(answer, Retried):
+                self._wake.ready(answer.lane, answer.rank)
+        return answers
+
+    async def replay(self, job_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None) -> Submitted:
+        """Submit a finished job once more, as a new one."""
+        async with self._turn:
+            stored = await deadletters.replay(
+                self._db, self._lanes, self._ids, job_id, tenant=tenant, actor=actor, payload=payload
+            )
+        if stored.lane is not None and stored.rank is not None:
+            self._wake.ready(stored.lane, stored.rank)
+        return stored
+
+    async def purge(self, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:
+        """Remove dead jobs for good; return those that were removed."""
+        async with self._turn:
+            return await deadletters.purge(self._db, ids, tenant=tenant)
+
+    async def drain(self, *, tenant: str, worker: str) -> int:
+        """Tell the sessions of a worker to finish and claim no more; return how many live."""
+        async with self._turn:
+            return await workers.drain(self._db, tenant=tenant, worker=worker)
+
+    async def close(self, session: UUID, *, tenant: str, reason: str) -> int:
+        """End a session; what it holds goes back. Return how many jobs did."""
+        async with self._turn:
+            released = await workers.close(self._db, session, tenant=tenant, reason=reason)
+        if released:
+            self._wake.look()
+        return released

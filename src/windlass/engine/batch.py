@@ -1,0 +1,175 @@
+"""Natural batching: while one flush is under way requests collect, and when it returns all that wait go next.
+
+There is no timer: an idle server answers after one round trip, and under load batches grow by themselves.
+A request is answered after its flush has committed. One that the database cannot take is found by halving the batch,
+request by request, so that its neighbours get their answers. What a rival prevented is run again.
+A line has a bound: beyond it callers are told to come back later, instead of all waiting longer and longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from windlass.engine.outside import Outside
+from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, WindlassError
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+Flush = Callable[[Sequence[Request]], Awaitable[Sequence[Answer | WindlassError]]]
+Weigh = Callable[[Request], tuple[int, int]]
+"""How many rows a request has, and how many bytes."""
+
+MOST_ROWS = 1000
+MOST_BYTES = 8 * 1024 * 1024
+TRIES = 5
+FIRST_PAUSE_S = 0.005
+FLUSH_S = 10.0
+"""Longer than this no flush may take: a database that has fallen silent must not keep its line for ever."""
+
+logger = logging.getLogger("windlass")
+
+
+class _Waiting(Generic[Request, Answer]):
+    __slots__ = ("answer", "request", "rows", "size")
+
+    def __init__(self, request: Request, rows: int, size: int) -> None:
+        self.request = request
+        self.rows = rows
+        self.size = size
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+
+class Batcher(Generic[Request, Answer]):
+    """One line of work: requests in, one flush for all that wait, answers out."""
+
+    def __init__(
+        self,
+        name: str,
+        flush: Flush[Request, Answer],
+        *,
+        weigh: Weigh[Request],
+        outside: Outside,
+        lines: int = 1,
+        room: int = 20 * MOST_ROWS,
+        again: tuple[type[Unavailable], ...] = (Contention, CommitAborted),
+        observe: Callable[[str, int, float], None] | None = None,
+    ) -> None:
+        self._name = name
+        self._flush = flush
+        self._weigh = weigh
+        self._outside = outside
+        self._lines = lines
+        self._room = room
+        self._again = again
+        self._observe = observe
+        self._waiting: deque[_Waiting[Request, Answer]] = deque()
+        self._rows = 0
+        self._busy_count = 0
+        self._working: set[asyncio.Task[None]] = set()
+
+    @property
+    def rows_waiting(self) -> int:
+        """How many rows wait for the next flush."""
+        return self._rows
+
+    @property
+    def fullness(self) -> float:
+        """Between 0 and 1: how much of the line's room is taken."""
+        return self._rows / self._room
+
+    async def ask(self, request: Request) -> Answer:
+        """Return the answer to `request`, after its commit; TooMany when the line is full."""
+        rows, size = self._weigh(request)
+        if self._waiting and self._rows + rows > self._room:
+            raise TooMany(f"{self._rows} rows wait already to {self._name}; the server is overloaded. Try again.")
+        waiting: _Waiting[Request, Answer] = _Waiting(request, rows, size)
+        self._waiting.append(waiting)
+        self._rows += rows
+        if self._busy_count < self._lines:
+            # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
+            self._busy_count += 1
+            task = asyncio.create_task(self._work(), name=f"batch-{self._name}")
+            self._working.add(task)
+            task.add_done_callback(self._working.discard)
+        return await waiting.answer
+
+    async def idle(self) -> None:
+        """Return when nothing waits and nothing is under way."""
+        while self._working:
+            await asyncio.wait(self._working)
+
+    async def _work(self) -> None:
+        try:
+            while batch := self._take():
+                started = self._outside.monotonic()
+                await self._answer(batch)
+                if self._observe is not None:
+                    rows = sum(waiting.rows for waiting in batch)
+                    self._observe(self._name, rows, self._outside.monotonic() - started)
+        finally:
+            self._busy_count -= 1
+
+    def _take(self) -> list[_Waiting[Request, Answer]]:
+        """Take what waits, up to the bounds of a batch; those whose callers left are dropped here."""
+        batch: list[_Waiting[Request, Answer]] = []
+        rows = size = 0
+        while self._waiting:
+            first = self._waiting[0]
+            if batch and (rows + first.rows > MOST_ROWS or size + first.size > MOST_BYTES):
+                break
+            self._waiting.popleft()
+            self._rows -= first.rows
+            if not first.answer.done():
+                batch.append(first)
+                rows += first.rows
+                size += first.size
+        return batch
+
+    async def _answer(self, batch: list[_Waiting[Request, Answer]]) -> None:
+        try:
+            answers = await self._flushed([waiting.request for waiting in batch])
+        except Unavailable as error:
+            _refuse(batch, error)
+        except Exception as error:
+            if len(batch) > 1:
+                # One of them cannot be stored: find it by halves, so that the others are.
+                middle = len(batch) // 2
+                await self._answer(batch[:middle])
+                await self._answer(batch[middle:])
+                return
+            if not isinstance(error, WindlassError):
+                logger.exception("A request to %s could not be served.", self._name)
+            _refuse(batch, error)
+        else:
+            for waiting, answer in zip(batch, answers, strict=True):
+                if waiting.answer.done():
+                    continue
+                if isinstance(answer, WindlassError):
+                    waiting.answer.set_exception(answer)
+                else:
+                    waiting.answer.set_result(answer)
+
+    async def _flushed(self, requests: Sequence[Request]) -> Sequence[Answer | WindlassError]:
+        pause_s = FIRST_PAUSE_S
+        for remaining in reversed(range(TRIES)):
+            try:
+                async with asyncio.timeout(FLUSH_S):
+                    return await self._flush(requests)
+            except TimeoutError:
+                raise Unavailable(f"The database did not answer for {FLUSH_S:g} s. Try again.") from None
+            except self._again:
+                if not remaining:
+                    raise
+                await self._outside.pause(pause_s * (0.5 + self._outside.chance()))
+                pause_s *= 3
+        raise AssertionError("unreachable")
+
+
+def _refuse(batch: Sequence[_Waiting[Request, Answer]], error: Exception) -> None:
+    for waiting in batch:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)

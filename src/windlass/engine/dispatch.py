@@ -1,0 +1,363 @@
+"""Dispatch: all claims that wait on this server are answered by one statement.
+
+A claim waits at the server until work appears (long poll). Claims of the same capability stand in one line; a round
+takes the lanes that are believed to hold ready jobs, gives each to one line that can run it, and claims for all lines
+together. Slots go round the waiting workers one by one, so nobody takes all. Limited queues are claimed by a second
+loop on a connection of its own: a queue's lock never keeps the others waiting.
+
+Which lanes hold work is told by wake-ups (wake.py) and found by a slow look at the heads of all lanes, so a lost
+wake-up costs a moment, never a job. With each lane goes a low-water rank, below which nothing is expected: dead index
+entries are not walked again and again. It is lowered by every wake-up and set anew by every look.
+
+A client that has hung up when its jobs come gives them back at once, without using an attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from uuid import UUID
+
+from windlass.db import Database, Statements
+from windlass.engine.hot import HotLanes
+from windlass.engine.line import Ask, Handed, Handout, Line, Waiter
+from windlass.engine.outside import Outside
+from windlass.engine.wake import Wake
+from windlass.errors import Conflict, Unavailable, WindlassError
+from windlass.ids import Ids
+from windlass.queue import workers
+from windlass.queue.claim import OPEN_HINT, Claimed, Group, Want, claim, heads
+from windlass.queue.lanes import Lane, Lanes
+from windlass.queue.limits import claim_limited
+
+LOOK_S = 1.0
+"""How often the heads of all lanes are looked at while somebody waits."""
+LOOK_WITHOUT_NOTIFY_S = 0.2
+LOOK_SHARE = 20
+"""A look may take one part in so many of the time."""
+HASTY_S = 10.0
+"""How long a caller that does not wait may wait for the database."""
+FRESH_LOOK_S = 0.1
+"""A worker that begins to wait is content with a look that is not older than this."""
+MOST_LANES = 32
+"""Lanes asked for in one round, those with the lowest known ranks."""
+
+logger = logging.getLogger("windlass")
+
+Return = Callable[[Sequence[tuple[Claimed, Waiter]]], Coroutine[None, None, None]]
+"""Gives back jobs whose claimers have gone."""
+
+
+class Dispatch:
+    """The lines of waiting claims, and the two loops that serve them."""
+
+    def __init__(
+        self,
+        db: Database,
+        lanes: Lanes,
+        ids: Ids,
+        *,
+        wake: Wake,
+        give_back: Return,
+        outside: Outside,
+        observe: Callable[[Sequence[Handed], int], None],
+    ) -> None:
+        self._db = db
+        self._lanes = lanes
+        self._ids = ids
+        self._give_back = give_back
+        self._outside = outside
+        self._observe = observe
+        self._line = Line()
+        self._hot = HotLanes()
+        self._round_count = 0
+        self._looked_at = float("-inf")
+        self._look_cost_s = 0.0
+        self._look_again = False
+        self._bells = (asyncio.Event(), asyncio.Event())
+        self._returning: set[asyncio.Task[None]] = set()
+        wake.on_ready.append(self._ready)
+        wake.on_freed.append(lambda lane: self._ready(lane, OPEN_HINT))
+        wake.on_stop.append(self._line.stop)
+        wake.on_all.append(self._look_soon)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many claims wait."""
+        return len(self._line)
+
+    async def claim(self, ask: Ask) -> Handout:
+        """Return jobs, and jobs of the session to stop, as soon as there are some; nothing after the wait asked for."""
+        waiter = Waiter(ask)
+        waiter.hasty = ask.wait_s <= 0
+        # A caller that does not wait is answered from a look that began after it came.
+        waiter.content = not waiter.hasty and self._outside.monotonic() - self._looked_at < FRESH_LOOK_S
+        self._line.join(waiter)
+        self._ring()
+        try:
+            await asyncio.wait([waiter.answer], timeout=HASTY_S if waiter.hasty else ask.wait_s)
+            if not waiter.answer.done() and waiter.reserved:
+                # What a statement under way is claiming for it is still its own.
+                waiter.last = True
+                await asyncio.wait([waiter.answer])
+            waiter.finish()
+            return waiter.answer.result()
+        except asyncio.CancelledError:
+            self._withdraw(waiter)
+            raise
+        finally:
+            self._line.leave(waiter)
+
+    def _withdraw(self, waiter: Waiter) -> None:
+        """Give back what a caller was to get who has gone; what is still being claimed for it comes back later."""
+        waiter.answer.cancel()
+        if waiter.jobs:
+            self._return([(handed.job, waiter) for handed in waiter.jobs])
+
+    async def run(self) -> None:
+        """Serve both kinds of lanes until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._serve_free(), name="dispatch-free")
+            tasks.create_task(self._serve_limited(), name="dispatch-limited")
+
+    async def stop(self) -> None:
+        """Answer everybody who waits, with what they have, and see that jobs of those who left are given back."""
+        for waiter in self._line.all():
+            waiter.finish()
+        while self._returning:
+            await asyncio.wait(self._returning)
+
+    def _ready(self, lane: int, rank: int) -> None:
+        self._hot.woken(lane, rank)
+        self._ring()
+
+    def _look_soon(self) -> None:
+        self._look_again = True
+        self._ring()
+
+    def _ring(self) -> None:
+        for bell in self._bells:
+            bell.set()
+
+    async def _serve_free(self) -> None:
+        while True:
+            await self._bell(self._bells[0])
+            try:
+                await self._look_if_due()
+                while await self._free_round():
+                    pass
+                self._line.served_free(lambda group: not self._has(group, limited=1))
+            except WindlassError as error:
+                self._line.refuse(error)
+            except Exception as error:
+                logger.exception("A claim failed.")
+                self._line.refuse(Unavailable(f"The claim failed: {type(error).__name__}. Try again."))
+
+    async def _bell(self, bell: asyncio.Event) -> None:
+        """Wait for the bell, but while somebody waits no longer than until the next look."""
+        period_s = LOOK_S if self._db.capabilities.notify else LOOK_WITHOUT_NOTIFY_S
+        # Servers that were started together need not look together.
+        period_s = max(period_s * (0.9 + 0.2 * self._outside.chance()), LOOK_SHARE * self._look_cost_s)
+        try:
+            async with asyncio.timeout(period_s if len(self._line) else None):
+                await bell.wait()
+        except TimeoutError:
+            self._look_again = True
+        bell.clear()
+
+    async def _look_if_due(self) -> None:
+        if not len(self._line) or not (self._look_again or self._line.discontent):
+            return
+        self._look_again = False
+        discontent = list(self._line.discontent)
+        started = self._outside.monotonic()
+        stamp = self._hot.stamp
+        found = await heads(self._db)
+        self._lanes.remember(lane for lane, _ in found)
+        self._hot.looked(((lane.id, rank) for lane, rank in found), stamp=stamp)
+        self._looked_at = started
+        self._look_cost_s = self._outside.monotonic() - started
+        self._line.pacify(discontent)
+        self._bells[1].set()
+
+    async def _free_round(self) -> bool:
+        """Claim once for all lines that can run something; return whether another round may find more."""
+        await self._lanes.learn(self._db, self._hot)
+        wanted = self._wanted()
+        if not wanted:
+            return False
+        stamps = self._hot.stamps(number for _, numbers, _ in wanted for number in numbers)
+        groups = [
+            Group([Want(number, hint=self._hot.hint(number)) for number in numbers], [slot for slot, _ in slots])
+            for _, numbers, slots in wanted
+        ]
+        slots = [pair for _, _, slots in wanted for pair in slots]
+        jobs = await self._claimed(slots, lambda db, _: claim(db, groups))
+        self._hot.taken(jobs, stamps)
+        full = self._hand_out(slots, jobs)
+        if not jobs:
+            self._hot.empty(stamps)
+        for group, _, taken in wanted:
+            filled = all(slot in full for slot, _ in taken)
+            # As long as all slots are filled and it can ask for more, nobody goes with less than there is.
+            if not filled or group.grown:
+                _finish((None, waiter) for waiter in group.waiters)
+            group.grow(filled)
+        self._round_count += 1
+        if len(jobs) < len(slots):
+            await self._dismiss_dead(slots, full)
+        return True
+
+    def _wanted(self) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
+        """Return the lines to serve now: each with its lanes and its slots; a lane goes to one line, in turn."""
+        free = [lane for lane in map(self._lanes.get, self._hot) if lane is not None and not lane.limited]
+        taken: set[int] = set()
+        wanted = []
+        for group in self._line.groups(self._round_count):
+            lanes = [lane for lane in free if lane.id not in taken and group.serves(lane)]
+            if not lanes:
+                continue
+            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=1) else 1.0)
+            if slots:
+                lanes.sort(key=lambda lane: self._hot.hint(lane.id))
+                numbers = [lane.id for lane in lanes[:MOST_LANES]]
+                taken.update(numbers)
+                wanted.append((group, numbers, slots))
+        return wanted
+
+    def _has(self, group: Line.Group, *, limited: int) -> bool:
+        """Say whether there are limited, or free, lanes with work for a group."""
+        lanes = map(self._lanes.get, self._hot)
+        return any(lane is not None and lane.limited == limited and group.serves(lane) for lane in lanes)
+
+    async def _serve_limited(self) -> None:
+        while True:
+            await self._bells[1].wait()
+            self._bells[1].clear()
+            content = self._line.hasty_and_content()
+            try:
+                await self._lanes.learn(self._db, self._hot)
+                for lanes in self._limited_queues():
+                    await self._limited_round(lanes)
+            except WindlassError as error:
+                # The other loop tells the waiting when the database is away; a rival's lock is tried at the next look.
+                logger.debug("A claim from limited queues failed: %s", error)
+            except Exception:
+                logger.exception("A claim from limited queues failed.")
+            self._line.served_limited(content)
+            if content:
+                self._bells[0].set()
+
+    def _limited_queues(self) -> list[list[Lane]]:
+        """Return the lanes of each limited queue that is believed to have ready jobs."""
+        queues: dict[tuple[str, str], list[Lane]] = {}
+        for lane in map(self._lanes.get, self._hot):
+            if lane is not None and lane.limited:
+                queues.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
+        return list(queues.values())
+
+    async def _limited_round(self, lanes: list[Lane]) -> None:
+        """Claim from one limited queue, for each line that can run some of it."""
+        name = lanes[0].name.of_queue
+        own = (await self._lanes.resolve(self._db, [name]))[name]
+        for group in self._line.groups(self._round_count):
+            numbers = [lane.id for lane in lanes if group.serves(lane) and lane.id in self._hot]
+            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=0) else 1.0) if numbers else []
+            if not slots:
+                continue
+            stamps = self._hot.stamps(numbers)
+            jobs = await self._claimed(slots, _from_limited(own.id, numbers, slots))
+            full = self._hand_out(slots, jobs)
+            _finish(slots)
+            if len(jobs) < len(slots):
+                self._hot.empty(stamps)
+                await self._dismiss_dead(slots, full)
+                if own.rate_per_s is not None:
+                    self._again_in(1 / own.rate_per_s, numbers)
+
+    def _again_in(self, pause_s: float, numbers: Iterable[int]) -> None:
+        """Look at lanes of a queue with a rate again when its next job may start."""
+
+        def look() -> None:
+            for number in numbers:
+                self._ready(number, OPEN_HINT)
+
+        asyncio.get_running_loop().call_later(min(max(pause_s, 0.005), 1.0), look)
+
+    async def _claimed(self, slots: list[tuple[UUID, Waiter]], claiming: workers.Claiming) -> list[Claimed]:
+        """Run one claim for these slots; bare callers get their sessions in the same transaction."""
+        for _, waiter in slots:
+            waiter.reserved += 1
+        bare = [
+            workers.BareSession(slot, waiter.ask.worker, waiter.ask.tenant, waiter.ask.lease_ms)
+            for slot, waiter in slots
+            if waiter.ask.session is None
+        ]
+        try:
+            if bare:
+                return await workers.claim_for_bare(self._db, bare, claiming)
+            return await claiming(self._db, [])
+        finally:
+            for _, waiter in slots:
+                waiter.reserved -= 1
+
+    def _hand_out(self, slots: list[tuple[UUID, Waiter]], jobs: list[Claimed]) -> set[UUID]:
+        """Give each job to who asked for it; return the slots that were filled. Those who left give back."""
+        of_slot: dict[UUID, list[Waiter]] = {}
+        for slot, waiter in reversed(slots):
+            of_slot.setdefault(slot, []).append(waiter)
+        gone: list[tuple[Claimed, Waiter]] = []
+        handed: list[Handed] = []
+        for job in jobs:
+            waiter = of_slot[job.session].pop()
+            if waiter.gone:
+                gone.append((job, waiter))
+                continue
+            lane = self._lanes.get(job.lane)
+            assert lane is not None
+            handed.append(Handed(job, lane.name, waiter.ask.lease_ms))
+            waiter.jobs.append(handed[-1])
+        if handed:
+            self._observe(handed, len(slots))
+        if gone:
+            self._return(gone)
+        _finish(pair for pair in slots if pair[1].last or len(pair[1].jobs) >= pair[1].ask.count)
+        return {slot for slot, left in of_slot.items() if not left}
+
+    def _return(self, gone: list[tuple[Claimed, Waiter]]) -> None:
+        task = asyncio.create_task(self._give_back(gone), name="give-back")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _dismiss_dead(self, slots: list[tuple[UUID, Waiter]], full: set[UUID]) -> None:
+        """Find sessions that ended while they waited: they take a slot and never a job, before others that could."""
+        last = max((n for n, (slot, _) in enumerate(slots) if slot in full), default=0)
+        suspects = {
+            waiter.ask.session: waiter
+            for slot, waiter in slots[: last + 1]
+            if slot not in full and waiter.ask.session is not None and not waiter.answer.done()
+        }
+        if not suspects:
+            return
+        found = await workers.find_sessions(self._db, list(suspects))
+        for session, waiter in suspects.items():
+            known = found.get(session)
+            if known is None or not known.alive:
+                waiter.refuse(Conflict(f"Session {session} has ended. Stop its jobs and register with a new one."))
+            elif known.draining:
+                waiter.finish()
+
+
+def _from_limited(queue: int, numbers: Sequence[int], slots: Sequence[tuple[UUID, Waiter]]) -> workers.Claiming:
+    async def claiming(db: Statements, _: Sequence[UUID]) -> list[Claimed]:
+        return await claim_limited(db, queue, numbers, [slot for slot, _ in slots])
+
+    return claiming
+
+
+def _finish(slots: Iterable[tuple[object, Waiter]]) -> None:
+    """Answer those who have jobs or whose time is over, unless more is being claimed for them."""
+    for _, waiter in slots:
+        if not waiter.reserved and (waiter.jobs or waiter.last):
+            waiter.finish()

@@ -1,0 +1,160 @@
+"""What a duty is, and the duties there are: each is a few lines that call a step of queue/ and wake who waits for it.
+
+Each looks first how long there is nothing to do, by the database's clock, so that an idle duty costs one small query.
+Whoever is to be woken is woken after the commit: a claimer that came before would find nothing and sleep again.
+Who runs them, and on which server, is decided in loops.py; that every server may run them at once, by the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Database
+from windlass.job import Place
+from windlass.queue import control, deadlines, rescue, retention, timers, vacuum
+from windlass.queue.moves import Moved
+from windlass.queue.report import Chance
+
+VACUUM_PERIOD_S = 15.0
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """What one run of a duty did: how many things, and in how many seconds there may be more (None: its period)."""
+
+    items: int
+    next_s: float | None = None
+
+
+Run = Callable[[Database, int], Awaitable[Ran]]
+"""Does one batch of a duty, of at most so many things."""
+
+
+class Duty(msgspec.Struct, frozen=True):
+    """Work that no caller asks for: its name, one batch of it, how often to look, and how much a batch may be."""
+
+    name: str
+    run: Run
+    period_s: float
+    most: int = 500
+
+
+class Waking(Protocol):
+    """Who is told, after the commit, of what a duty did: wake.py."""
+
+    def ready(self, lane: int, rank: int) -> None:
+        """A job can be claimed in the lane."""
+
+    def freed(self, lane: int) -> None:
+        """A lease of the lane has ended."""
+
+    def ended(self, job_id: UUID) -> None:
+        """A job has ended."""
+
+    def duties(self) -> None:
+        """A duty was given up."""
+
+
+class Periods(Protocol):
+    """How often duties look, in seconds: the settings of section `duties`."""
+
+    @property
+    def expire_seconds(self) -> float:
+        """What is due waits at most so long."""
+
+    @property
+    def cleanup_seconds(self) -> float:
+        """How often history is swept."""
+
+
+def queue_duties(wake: Waking, chance: Chance, *, periods: Periods, days: int, dead_days: int) -> list[Duty]:
+    """Return the duties that keep the queue going; history stays for `days`, dead jobs for `dead_days` (0: always)."""
+    often_s = periods.expire_seconds
+    return [
+        Duty("promote", _promoting(wake), often_s, timers.PROMOTE_BATCH),
+        Duty("rescue", _rescuing(wake, chance), often_s, rescue.RESCUE_BATCH),
+        Duty("deadlines", _ending(wake, chance), often_s, deadlines.DEADLINE_BATCH),
+        Duty("retention", _sweeping(days, dead_days), periods.cleanup_seconds, retention.CHUNK),
+        every("vacuum", VACUUM_PERIOD_S, _vacuum),
+    ]
+
+
+def every(name: str, period_s: float, step: Callable[[Database], Awaitable[int]]) -> Duty:
+    """Return the duty that runs `step`, which says how many things it did, once in each period."""
+
+    async def run(db: Database, most: int) -> Ran:
+        return Ran(await step(db))
+
+    return Duty(name, run, period_s)
+
+
+def _promoting(wake: Waking) -> Run:
+    async def run(db: Database, most: int) -> Ran:
+        left_s = await timers.due_in_s(db)
+        if left_s is None or left_s > 0:
+            return Ran(0, left_s)
+        promoted = await timers.promote(db, limit=most)
+        for job in promoted:
+            if job.place == Place.READY:
+                wake.ready(job.lane, job.rank)
+        # What is due and did not come is being promoted by a rival.
+        return Ran(len(promoted), 0.0 if promoted else None)
+
+    return run
+
+
+def _rescuing(wake: Waking, chance: Chance) -> Run:
+    async def run(db: Database, most: int) -> Ran:
+        left_s = await rescue.lapse_in_s(db)
+        if left_s > 0:
+            return Ran(0, left_s)
+        count = 0
+        while True:
+            rescued = await rescue.rescue(db, chance=chance, limit=most)
+            _tell(wake, rescued.moved)
+            count += len(rescued.moved)
+            if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
+                return Ran(count)
+
+    return run
+
+
+def _ending(wake: Waking, chance: Chance) -> Run:
+    async def run(db: Database, most: int) -> Ran:
+        left_s = await deadlines.due_in_s(db)
+        if left_s is None or left_s > 0:
+            return Ran(0, left_s)
+        moved = await deadlines.end_overdue(db, chance=chance, limit=most)
+        _tell(wake, moved)
+        expired = await deadlines.expire(db, limit=most)
+        for job_id in expired:
+            wake.ended(job_id)
+        resumed = await control.resume_due(db)
+        return Ran(len(moved) + len(expired) + resumed, 0.0 if max(len(moved), len(expired)) >= most else None)
+
+    return run
+
+
+def _sweeping(days: int, dead_days: int) -> Run:
+    async def run(db: Database, most: int) -> Ran:
+        swept = await retention.sweep(db, days=days, dead_days=dead_days, chunk=most)
+        return Ran(len(swept.partitions_made) + len(swept.partitions_dropped) + sum(swept.rows.values()))
+
+    return run
+
+
+async def _vacuum(db: Database) -> int:
+    return len(await vacuum.vacuum(db))
+
+
+def _tell(wake: Waking, moves: Iterable[Moved]) -> None:
+    for moved in moves:
+        lease = moved.move.lease
+        wake.freed(lease.lane)
+        if moved.move.to == "ready":
+            wake.ready(lease.lane, moved.rank or 0)
+        elif moved.move.to in ("done", "dead"):
+            wake.ended(lease.id)

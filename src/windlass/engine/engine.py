@@ -1,0 +1,340 @@
+"""The engine: everything a server does behind its door, usable in any process.
+
+Submit, claim, report and heartbeat are batched and answered after their commit; claims wait for work; what people do to
+jobs wakes those who must know; duties run under their leases. `Engine.running` starts all of it and ends it in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from windlass import __version__
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine import journal
+from windlass.engine.acts import Acts
+from windlass.engine.batch import Batcher
+from windlass.engine.dispatch import Dispatch
+from windlass.engine.duty import Duty, queue_duties
+from windlass.engine.line import Ask, Handed, Handout, Waiter
+from windlass.engine.loops import Loops
+from windlass.engine.meters import Meters
+from windlass.engine.outside import Outside
+from windlass.engine.sessions import Sessions
+from windlass.engine.waits import Waits
+from windlass.engine.wake import Wake
+from windlass.errors import CommitAborted, CommitUnknown, Conflict, Contention, NotFound, Unavailable, WindlassError
+from windlass.ids import Ids
+from windlass.job import FINAL_STATES
+from windlass.queue import claim as claiming
+from windlass.queue import workers
+from windlass.queue.claim import Claimed
+from windlass.queue.history import Job
+from windlass.queue.lanes import Lanes
+from windlass.queue.newjob import NewJob
+from windlass.queue.report import Answer, Release, Report, Status, report
+from windlass.queue.submit import Submitted, submit_requests
+from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
+
+T = TypeVar("T")
+
+REQUEST_S = 5.0
+"""How long a caller waits for its batch before it is told to come back."""
+RESTART_PAUSE_S = 1.0
+
+logger = logging.getLogger("windlass")
+
+
+class JobBeat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat for one job."""
+
+    cancel: bool
+    lease_ms: int
+    draining: bool
+
+
+class Engine:
+    """One server's engine."""
+
+    def __init__(
+        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+    ) -> None:
+        self.db = db
+        self.settings = settings
+        self.name = name
+        self.ids = ids
+        self.id = ids.new()
+        self.lanes = Lanes()
+        self.meters = Meters(settings.metrics.prefix)
+        self.wake = Wake(db, server=self.id, outside=outside)
+        self.waits = Waits(db, self.wake, outside=outside)
+        self.acts = Acts(db, self.lanes, ids, wake=self.wake)
+        self.draining = False
+        self.outside = outside
+        # On SQLite there is one writer: a second line would only make batches smaller.
+        lines = 2 if db.dialect == "postgres" else 1
+        self._submits: Batcher[Sequence[NewJob], list[Submitted]] = Batcher(
+            "submit", self._submit, weigh=_weight_of_jobs, lines=lines, outside=outside, observe=self.meters.flushed
+        )
+        # A report says the same twice without harm, so one whose fate is unknown is simply said again.
+        again = (Contention, CommitAborted, CommitUnknown)
+        self._reports: Batcher[Sequence[Report], list[Answer]] = Batcher(
+            "report",
+            self._report,
+            weigh=_weight_of_reports,
+            lines=lines,
+            room=100_000,
+            again=again,
+            outside=outside,
+            observe=self.meters.flushed,
+        )
+        self._beats: Batcher[Beat, BeatAnswer] = Batcher(
+            "heartbeat",
+            self._beat,
+            weigh=_weight_of_beat,
+            room=100_000,
+            again=again,
+            outside=outside,
+            observe=self.meters.flushed,
+        )
+        self._dispatch = Dispatch(
+            db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
+        )
+        self._sessions = Sessions(
+            db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
+        )
+        self.loops = Loops(
+            db,
+            self.wake,
+            self._duties(),
+            holder=self.id,
+            server=name,
+            settings=settings.duties,
+            version=__version__,
+            address=address,
+            monotonic=outside.monotonic,
+            chance=outside.chance,
+            sleep=outside.pause,
+        )
+        self.wake.on_duties.append(self.loops.notice)
+        self.wake.others = lambda: self.loops.live_count > 1
+        self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
+        self.meters.long_polls.set_function(lambda: self.waiting_count)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Engine]:
+        """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
+        parts = {
+            "wake": self.wake.run,
+            "dispatch": self._dispatch.run,
+            "waits": self.waits.run,
+            "duties": self.loops.run,
+        }
+        tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
+        try:
+            yield self
+        finally:
+            await self.drain()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def drain(self) -> None:
+        """Take no more work: those who wait are answered, requests under way finish, duties go to others."""
+        self.draining = True
+        self.waits.answer_all()
+        await self._dispatch.stop()
+        await self.loops.stop()
+        for line in (self._submits, self._reports, self._beats):
+            await line.idle()
+        with suppress(WindlassError):  # others look by themselves in a while
+            await self.wake.flush()
+
+    def _duties(self) -> list[Duty]:
+        settings = self.settings
+        return queue_duties(
+            self.wake,
+            self.outside.chance,
+            periods=settings.duties,
+            days=settings.retention.days,
+            dead_days=settings.retention.dead_days,
+        )
+
+    async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """Store the jobs of one request, all or none; answered after the commit."""
+        return await self._in_time(self._submits.ask(jobs))
+
+    async def claim(self, ask: Ask) -> Handout:
+        """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
+        if self.draining:
+            raise Unavailable("This server is stopping. Ask another one.")
+        if ask.session is not None:
+            session = await self._sessions.find(ask.session, tenant=ask.tenant, worker=ask.worker)
+            if session.draining:
+                return Handout([])
+            ask = msgspec.structs.replace(ask, lease_ms=session.lease_ms)
+            if (kept := self._kept_back.pop(session.id, None)) and (jobs := await self._claim_back(session, kept)):
+                return Handout(jobs)
+        elif await self._sessions.seen(ask.tenant, ask.worker):
+            return Handout([])
+        # Short of room, the server takes on less before it refuses what is brought to it.
+        room = 1.0 - max(self._submits.fullness, self._reports.fullness)
+        if room < 1.0:
+            ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
+        handout = await self._dispatch.claim(ask)
+        journal.claimed(ask, handout.jobs)
+        return handout
+
+    @property
+    def waiting_count(self) -> int:
+        """How many claims wait at this server."""
+        return self._dispatch.waiting_count
+
+    async def report(self, reports: Sequence[Report]) -> list[Answer]:
+        """Record how attempts ended; answered item by item, after the commit."""
+        return await self._in_time(self._reports.ask(reports))
+
+    async def heartbeat(self, beat: Beat) -> BeatAnswer:
+        """Renew a session and reconcile what it holds."""
+        return await self._in_time(self._beats.ask(beat))
+
+    async def register(self, session: NewSession) -> None:
+        """Open a session; Conflict if it has ended or is another worker's."""
+        await workers.register(self.db, session)
+        journal.registered(session)
+
+    async def seen(self, tenant: str, worker: str) -> bool:
+        """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
+        return await self._sessions.seen(tenant, worker)
+
+    async def beat_job(
+        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: bool
+    ) -> JobBeat:
+        """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
+        lease = await workers.find_lease(self.db, job_id, tenant=tenant)
+        if lease is None or lease.worker != worker:
+            raise NotFound(f"Worker {worker} does not hold job {job_id}.")
+        if fence not in (None, lease.fence) or session not in (None, lease.session):
+            raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
+        # Of a bare caller this is its only word: it tells the start too.
+        held = Held(job_id, lease.fence, started or lease.bare)
+        answer = await self.heartbeat(Beat(session=lease.session, held=[held], tenant=tenant, whole=False))
+        if lease.bare:
+            draining = await self.seen(tenant, worker)
+        else:
+            draining = answer.draining
+        if not answer.alive or job_id in answer.lost:
+            raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
+        return JobBeat(cancel=job_id in answer.cancel, lease_ms=lease.lease_ms, draining=draining)
+
+    async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
+        """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
+        return await self.waits.wait_ended(job_id, tenant=tenant, wait_s=wait_s)
+
+    async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
+        answers = await submit_requests(self.db, self.lanes, requests)
+        journal.submitted(requests, answers)
+        ranks: dict[int, int] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, WindlassError):
+                continue
+            for job, stored in zip(request, answer, strict=True):
+                if not stored.duplicate:
+                    self.meters.submitted.labels(self.meters.queue_name(job.queue)).inc()
+                if stored.lane is not None and stored.rank is not None:
+                    ranks[stored.lane] = min(stored.rank, ranks.get(stored.lane, stored.rank))
+        for lane, rank in ranks.items():
+            self.wake.ready(lane, rank)
+        return answers
+
+    async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
+        reports = [item for request in requests for item in request]
+        answers = await report(self.db, reports, chance=self.outside.chance)
+        journal.reported(reports, answers)
+        for item, answer in zip(reports, answers, strict=True):
+            self._reported(item, answer)
+        given = iter(answers)
+        return [[next(given) for _ in request] for request in requests]
+
+    def _reported(self, item: Report, answer: Answer) -> None:
+        lane = None if answer.lane is None else self.lanes.get(answer.lane)
+        self.meters.reported(item, answer, lane)
+        if answer.prefer_same_worker and item.session is not None:
+            self._kept_back.setdefault(item.session, set()).add((item.job_id, item.fence))
+        if answer.status is not Status.APPLIED or answer.lane is None:
+            return
+        if answer.rank is not None:
+            self.wake.ready(answer.lane, answer.rank)
+        elif lane is None or lane.limited:
+            self.wake.freed(answer.lane)
+        if answer.state in FINAL_STATES:
+            self.wake.ended(item.job_id)
+
+    async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
+        return list(await workers.heartbeat(self.db, beats))
+
+    async def _claim_back(self, session: Session, kept: Iterable[tuple[UUID, int]]) -> list[Handed]:
+        """Claim jobs again that this session failed a moment ago and that are kept for it."""
+        jobs = await claiming.claim_back(self.db, list(kept), session=session.id, tenant=session.tenant)
+        await self.lanes.learn(self.db, {job.lane for job in jobs})
+        handed = []
+        for job in jobs:
+            lane = self.lanes.get(job.lane)
+            assert lane is not None
+            handed.append(Handed(job, lane.name, session.lease_ms))
+        return handed
+
+    async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
+        """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""
+        reason = "Its claimer had gone when it was assigned."
+        self.meters.released_unheard.inc(len(gone))
+        releases: list[Report] = [
+            Release(
+                job_id=job.id,
+                fence=job.fence,
+                worker=waiter.ask.worker,
+                session=job.session,
+                tenant=waiter.ask.tenant,
+                reason=reason,
+            )
+            for job, waiter in gone
+        ]
+        try:
+            await self.report(releases)
+        except WindlassError as error:
+            logger.warning("%d jobs of a claimer that had gone could not be given back yet: %s", len(gone), error)
+
+    async def _in_time(self, asked: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                return await asked
+        except TimeoutError:
+            raise Unavailable(f"The database did not answer within {REQUEST_S:g} s. Try again.") from None
+
+    async def _keep(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a part of the engine for ever: what it could not foresee is logged, and it begins anew."""
+        while True:
+            try:
+                return await part()
+            except Exception:
+                logger.exception("The engine's %s failed and starts again.", name)
+                await self.outside.pause(RESTART_PAUSE_S)
+
+
+def _weight_of_jobs(jobs: Sequence[NewJob]) -> tuple[int, int]:
+    return len(jobs), sum(len(job.payload) for job in jobs)
+
+
+def _weight_of_reports(reports: Sequence[Report]) -> tuple[int, int]:
+    return len(reports), sum(len(getattr(item, "result", None) or "") for item in reports)
+
+
+def _weight_of_beat(beat: Beat) -> tuple[int, int]:
+    return 1 + len(beat.held or ()), 0

@@ -1,0 +1,77 @@
+"""Which lanes are believed to hold ready jobs, and from which rank on.
+
+Wake-ups add lanes, a look at all heads sets them anew, a claim that finds nothing takes them out.
+A stamp tells whether a lane was woken after a statement began: then what that statement saw of it is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from windlass.queue.claim import Claimed
+
+RANK_MARGIN = 1000
+"""In milliseconds of due time: how far below the last rank taken a lane is still looked at."""
+
+
+class _Hot(msgspec.Struct):
+    hint: int
+    stamp: int
+
+
+class HotLanes:
+    """Numbers of lanes, each with its low-water rank and the stamp of its last wake-up."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, _Hot] = {}
+        self._stamp = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._lanes))
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._lanes
+
+    @property
+    def stamp(self) -> int:
+        """The stamp of the last wake-up of all."""
+        return self._stamp
+
+    def hint(self, number: int) -> int:
+        """Return the rank below which nothing is expected in a lane."""
+        return self._lanes[number].hint
+
+    def stamps(self, numbers: Iterable[int]) -> dict[int, int]:
+        """Return when each of these lanes was woken last."""
+        return {number: self._lanes[number].stamp for number in numbers}
+
+    def woken(self, number: int, rank: int) -> None:
+        """Believe that a lane has a job of this rank."""
+        self._stamp += 1
+        hot = self._lanes.get(number)
+        if hot is None:
+            self._lanes[number] = _Hot(rank, self._stamp)
+        else:
+            hot.hint = min(hot.hint, rank)
+            hot.stamp = self._stamp
+
+    def looked(self, heads: Iterable[tuple[int, int]], *, stamp: int) -> None:
+        """Believe what a look at all heads found that began at `stamp`; lanes woken since then stay."""
+        woken = {number: hot for number, hot in self._lanes.items() if hot.stamp > stamp}
+        self._lanes = {number: _Hot(rank, stamp) for number, rank in heads} | woken
+
+    def taken(self, jobs: Iterable[Claimed], stamps: dict[int, int]) -> None:
+        """Raise the low-water ranks to what was taken; a lane woken meanwhile keeps its own."""
+        for job in jobs:
+            hot = self._lanes.get(job.lane)
+            if hot is not None and hot.stamp == stamps.get(job.lane):
+                hot.hint = max(hot.hint, job.rank - RANK_MARGIN)
+
+    def empty(self, stamps: dict[int, int]) -> None:
+        """Believe that lanes are empty in which nothing was found, unless they were woken meanwhile."""
+        for number, stamp in stamps.items():
+            hot = self._lanes.get(number)
+            if hot is not None and hot.stamp == stamp:
+                del self._lanes[number]

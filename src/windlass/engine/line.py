@@ -1,0 +1,259 @@
+"""The line of waiting claims: who waits, for how much, and what each can run.
+
+Claims of one capability (tenant, queues, tasks, labels) are a group; a group's slots go round its waiters one by one.
+Pure bookkeeping: dispatch.py asks the database and hands out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from itertools import chain
+from uuid import UUID
+
+import msgspec
+
+from windlass.errors import WindlassError
+from windlass.queue.claim import MAX_CLAIM, Claimed
+from windlass.queue.lanes import Lane, LaneName
+
+LEAST_SLOTS = 16
+"""A round asks for so many at first: most wake-ups are for one job. While all are filled it asks for twice as many."""
+
+
+MOST_GROUPS = 1000
+"""Groups nobody waits in are kept, because they know how much to ask for; but no more than so many."""
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """What a worker can run."""
+
+    tenant: str
+    queues: tuple[str, ...]
+    tasks: frozenset[str] | None
+    """None: every task."""
+    labels: frozenset[str]
+
+    def serves(self, name: LaneName) -> bool:
+        """Say whether a worker with this capability can run the jobs of a lane."""
+        return (
+            name.tenant == self.tenant
+            and name.queue in self.queues
+            and (self.tasks is None or name.task in self.tasks)
+            and self.labels.issuperset(filter(None, name.labels.split(",")))
+        )
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker asks for when it claims."""
+
+    tenant: str
+    worker: str
+    session: UUID | None = None
+    """None: a bare caller; each of its jobs gets a session of its own."""
+    count: int = 10
+    queues: tuple[str, ...] = ("default",)
+    tasks: frozenset[str] | None = None
+    labels: frozenset[str] = frozenset()
+    wait_s: float = 0.0
+    lease_ms: int = 30_000
+    """Of a bare caller; a session has its own."""
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """A job handed to a worker: with the names of its lane, and the length of its lease."""
+
+    job: Claimed
+    lane: LaneName
+    lease_ms: int
+
+
+class Handout(msgspec.Struct, frozen=True):
+    """The answer to a claim: jobs, and jobs of the worker's that it is to stop."""
+
+    jobs: list[Handed]
+    cancel: list[UUID] = []
+
+
+class Waiter:
+    """One claim that waits for its answer."""
+
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        self.capability = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
+        self.jobs: list[Handed] = []
+        self.stops: list[UUID] = []
+        """Jobs its session is to stop."""
+        self.reserved = 0
+        """Slots that a statement under way may fill."""
+        self.content = False
+        """Whether a look at the lanes was made since it came, or lately enough."""
+        self.last = False
+        """It goes with what it has as soon as nothing is being claimed for it."""
+        self.hasty = False
+        """It does not wait: it is answered as soon as the lanes were looked at and both loops have served it."""
+        self.free_done = False
+        self.limited_done = False
+        self.answer: asyncio.Future[Handout] = asyncio.get_running_loop().create_future()
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.answer.done()
+
+    @property
+    def room(self) -> int:
+        """How many more jobs it can take."""
+        return 0 if self.answer.done() or self.last else self.ask.count - len(self.jobs) - self.reserved
+
+    def finish(self) -> None:
+        """Answer with the jobs it has."""
+        if not self.answer.done():
+            self.answer.set_result(Handout(self.jobs, self.stops))
+
+    def refuse(self, error: WindlassError) -> None:
+        """Answer with an error; with its jobs, if it has some already."""
+        if self.jobs:
+            self.finish()
+        elif not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Line:
+    """Everybody who waits, by capability."""
+
+    class Group:
+        """The waiters of one capability, in the order they came."""
+
+        def __init__(self, capability: Capability) -> None:
+            self.capability = capability
+            self.waiters: dict[Waiter, None] = {}
+            self._appetite = LEAST_SLOTS
+            self._serves: dict[int, bool] = {}
+
+        @property
+        def grown(self) -> bool:
+            """Whether it asks for as many as one statement may take."""
+            return self._appetite >= MAX_CLAIM
+
+        def serves(self, lane: Lane) -> bool:
+            """Say whether its workers can run the jobs of a lane; a lane's names never change."""
+            known = self._serves.get(lane.id)
+            if known is None:
+                known = self._serves[lane.id] = self.capability.serves(lane.name)
+            return known
+
+        def slots(self, new_id: Callable[[], UUID], *, share: float) -> list[tuple[UUID, Waiter]]:
+            """Return the slots to fill, one for each waiter in turn; a `share` of what each can take."""
+            rooms = [(waiter, room) for waiter in self.waiters if (room := _part(waiter.room, share)) > 0]
+            slots: list[tuple[UUID, Waiter]] = []
+            turn = 0
+            while rooms and len(slots) < self._appetite:
+                for waiter, _ in rooms[: self._appetite - len(slots)]:
+                    slots.append((waiter.ask.session or new_id(), waiter))
+                turn += 1
+                rooms = [(waiter, room) for waiter, room in rooms if room > turn]
+            return slots
+
+        def grow(self, filled: bool) -> None:
+            """Ask for more after a round in which every slot was filled, for less after one that was short."""
+            self._appetite = min(self._appetite * 2, MAX_CLAIM) if filled else max(self._appetite // 2, LEAST_SLOTS)
+
+    def __init__(self) -> None:
+        self._groups: dict[Capability, Line.Group] = {}
+        self._by_session: dict[UUID, set[Waiter]] = {}
+        self._count = 0
+        self.discontent: set[Waiter] = set()
+        """Those who wait for a look at the lanes."""
+        self._hasty: set[Waiter] = set()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def join(self, waiter: Waiter) -> None:
+        """Let a waiter stand at the end of its group."""
+        group = self._groups.get(waiter.capability)
+        if group is None:
+            if len(self._groups) >= MOST_GROUPS:
+                self._groups = {capability: known for capability, known in self._groups.items() if known.waiters}
+            group = self._groups[waiter.capability] = Line.Group(waiter.capability)
+        group.waiters[waiter] = None
+        self._count += 1
+        if not waiter.content:
+            self.discontent.add(waiter)
+        if waiter.hasty:
+            self._hasty.add(waiter)
+        if waiter.ask.session is not None:
+            self._by_session.setdefault(waiter.ask.session, set()).add(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take a waiter out."""
+        group = self._groups.get(waiter.capability)
+        if group is None or waiter not in group.waiters:
+            return
+        del group.waiters[waiter]
+        self._count -= 1
+        self.discontent.discard(waiter)
+        self._hasty.discard(waiter)
+        if waiter.ask.session is not None:
+            waiters = self._by_session[waiter.ask.session]
+            waiters.discard(waiter)
+            if not waiters:
+                del self._by_session[waiter.ask.session]
+
+    def all(self) -> list[Waiter]:
+        """Return everybody who waits."""
+        return list(chain.from_iterable(group.waiters for group in self._groups.values()))
+
+    def groups(self, turn: int) -> list[Group]:
+        """Return the groups, beginning with another one at each turn."""
+        groups = [group for group in self._groups.values() if group.waiters]
+        start = turn % len(groups) if groups else 0
+        return groups[start:] + groups[:start]
+
+    def pacify(self, waiters: Iterable[Waiter]) -> None:
+        """Note that a look was made for these."""
+        for waiter in waiters:
+            waiter.content = True
+            self.discontent.discard(waiter)
+
+    def hasty_and_content(self) -> list[Waiter]:
+        """Return those who do not wait and for whom was looked."""
+        return [waiter for waiter in self._hasty if waiter.content]
+
+    def served_free(self, alone: Callable[[Group], bool]) -> None:
+        """Answer those who do not wait, after a pass over the free lanes; `alone`: no others are for them."""
+        for waiter in self.hasty_and_content():
+            if waiter.reserved:  # all of it by the other loop: this one had no chance yet
+                continue
+            waiter.free_done = True
+            if waiter.limited_done or alone(self._groups[waiter.capability]):
+                waiter.finish()
+
+    def served_limited(self, waiters: Iterable[Waiter]) -> None:
+        """Answer those who do not wait, after a pass over the limited lanes, and those whose time is over."""
+        for waiter in waiters:
+            waiter.limited_done = True
+            if not waiter.reserved and waiter.free_done:
+                waiter.finish()
+        for waiter in self.all():
+            if waiter.last and not waiter.reserved:
+                waiter.finish()
+
+    def refuse(self, error: WindlassError) -> None:
+        """Answer everybody with an error; the database is away."""
+        for waiter in self.all():
+            if not waiter.reserved:
+                waiter.refuse(error)
+
+    def stop(self, session: UUID, job_id: UUID) -> None:
+        """Tell a session that waits to stop one of its jobs."""
+        for waiter in self._by_session.get(session, ()):
+            waiter.stops.append(job_id)
+            waiter.last = True
+            if not waiter.reserved:
+                waiter.finish()
+
+
+def _part(room: int, share: float) -> int:
+    return room if share == 1.0 or room <= 1 else max(1, int(room * share))

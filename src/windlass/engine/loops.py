@@ -1,0 +1,341 @@
+"""Loops: which duties this server does, and their doing.
+
+Every heartbeat a server says that it lives, renews all its duties in one statement and takes free ones in another.
+It trusts a lease from the moment the request was sent, less a margin, never from the answer: past that, or when a
+renewal finds no row, the duty's task is cancelled, and whatever it still sends is refused by its view of the database
+(trusted.py). A server that ends gives its duties up, so that another takes them at once.
+With several servers alive none keeps more than its share. One that lost a duty leaves it to the others for a while.
+What the duties are stands in duty.py, their leases in queue/duties.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from windlass.db import Database
+from windlass.engine.duty import Duty, Waking
+from windlass.engine.holding import Holding, Time
+from windlass.errors import Unavailable, WindlassError
+from windlass.queue import duties as leases
+from windlass.queue.report import Chance
+
+T = TypeVar("T")
+Sleep = Callable[[float], Awaitable[None]]
+
+log = logging.getLogger("windlass")
+
+MARGIN = 1 / 6
+"""What part of a lease is not trusted: for the time between looking at the clock and writing."""
+SHARED_BATCH = 100
+"""How much a server takes at once where all of them run every duty."""
+KEEP_S = 600.0
+"""How long a server keeps more than its share after nobody else wanted it."""
+END_S = 0.5
+"""How long a duty's task may take to end before its lease is given up all the same: it can write nothing any more."""
+LEAST_REST_S = 0.01
+
+
+class LoopSettings(Protocol):
+    """How duties are led: the settings of section `duties`."""
+
+    @property
+    def mode(self) -> str:
+        """`lease`: one server for each duty; `all` or `steal`: every server does every duty."""
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """How often leases are renewed."""
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a duty is held without being renewed."""
+
+    @property
+    def standby_seconds(self) -> float:
+        """How long after an expiry, at most, another takes the duty; and the wait after an error."""
+
+    @property
+    def rotate_seconds(self) -> float:
+        """After so long a duty is passed on; 0: never."""
+
+
+class Loops:
+    """The duties of one server."""
+
+    def __init__(
+        self,
+        db: Database,
+        wake: Waking,
+        duties: Iterable[Duty],
+        *,
+        holder: UUID,
+        server: str,
+        settings: LoopSettings,
+        version: str = "",
+        address: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        chance: Chance = random.random,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._db = db
+        self._wake = wake
+        self._duties = {duty.name: duty for duty in duties}
+        self._holder = holder
+        self._server = server
+        self._settings = settings
+        self._version = version
+        self._address = address
+        self._time = Time(monotonic, sleep)
+        self._chance = chance
+        self._held: dict[str, Holding] = {}
+        self._left: dict[str, float] = {}
+        """Duties left to others, each until this instant of the monotonic clock."""
+        self._free_since_s: dict[str, float] = {}
+        self._live_count = 1
+        self._gives_at_s = self._keeps_until_s = -math.inf
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._noticed = asyncio.Event()
+        self._stopping = self._running = False
+        self._ended = asyncio.Event()
+
+    @property
+    def held(self) -> dict[str, int]:
+        """The terms of the duties this server does now, by name."""
+        return {name: held.term for name, held in self._held.items()}
+
+    @property
+    def live_count(self) -> int:
+        """How many servers lived at the last heartbeat, this one included."""
+        return self._live_count
+
+    def notice(self) -> None:
+        """Look at once whether there is a duty to take: another server has given one up."""
+        self._noticed.set()
+
+    async def run(self) -> None:
+        """Do duties until stopped; a second call, or one after the stop, returns at once."""
+        if self._running or self._stopping:
+            return
+        self._running = True
+        leased = self._settings.mode == "lease"
+        try:
+            if not leased:
+                for duty in self._duties.values():
+                    self._start(Holding(duty, self._time, until_s=math.inf), most=min(duty.most, SHARED_BATCH))
+            while not self._stopping:
+                rest_s = await self._guarded(self._round if leased else self._live)
+                await self._rest(self._settings.standby_seconds if rest_s is None else rest_s)
+        finally:
+            try:
+                await self._guarded(self._leave)
+            finally:
+                self._ended.set()
+
+    async def stop(self) -> None:
+        """End all duties and give them up; return when that is done."""
+        self._stopping = True
+        self._noticed.set()
+        if self._running:
+            await self._ended.wait()
+
+    async def _guarded(self, step: Callable[[], Coroutine[Any, Any, float]]) -> float | None:
+        """Make one step and return how long to rest; None after an error, which ends the step and never the loop."""
+        try:
+            return await self._within(step(), self._settings.lease_seconds)
+        except WindlassError as error:
+            log.warning("duties: %s", error, extra={"event": "duties_failed"})
+        except Exception:
+            log.exception("duties failed", extra={"event": "duties_failed"})
+        return None
+
+    async def _round(self) -> float:
+        # The server before its duties: when their leases are over it must not be counted among the living any more.
+        await self._live()
+        await self._renew()
+        found = {duty.name: duty for duty in await leases.list_duties(self._db)}
+        # Ours by the table and not in fact: its trust was over, or the answer to its taking was lost.
+        mine = [duty for duty in found.values() if duty.holder == self._holder and duty.name not in self._held]
+        if mine:
+            await self._give_up([leases.Held(duty.name, duty.term) for duty in mine])
+        if surplus := self._surplus():
+            self._gives_at_s = self._time.monotonic() + self._settings.heartbeat_seconds
+            await self._retire([surplus])
+        await self._take(found)
+        return self._until_next_s(found)
+
+    async def _live(self) -> float:
+        self._live_count = await leases.beat_server(
+            self._db,
+            self._holder,
+            name=self._server,
+            version=self._version,
+            address=self._address,
+            lease_ms=self._lease_ms,
+        )
+        return self._settings.heartbeat_seconds
+
+    async def _renew(self) -> None:
+        held = dict(self._held)
+        if not held:
+            return
+        # Trust counts from here: the answer may take as long as it likes.
+        until_s = self._time.monotonic() + self._trust_s
+        named = [holding.named for holding in held.values()]
+        renewed = await leases.renew(self._db, named, holder=self._holder, lease_ms=self._lease_ms)
+        for name, holding in held.items():
+            if name in renewed:
+                holding.renewed(renewed[name], until_s=until_s)
+            else:
+                self._drop(holding, "another server has it, or it was released")
+
+    async def _take(self, found: Mapping[str, leases.Duty]) -> None:
+        names = self._wanted(found)
+        if not names:
+            return
+        until_s = self._time.monotonic() + self._trust_s
+        taken = await leases.take(self._db, names, holder=self._holder, server=self._server, lease_ms=self._lease_ms)
+        for name, won in taken.items():
+            duty = self._duties[name]
+            log.info("duty %s acquired, term %d", name, won.term, extra=_event("duty_acquired", name, won.term))
+            self._start(Holding(duty, self._time, until_s=until_s, taken=won), most=duty.most)
+
+    def _wanted(self, found: Mapping[str, leases.Duty]) -> list[str]:
+        """Return the free duties to ask for: as many as fit our share, and those that nobody else has wanted."""
+        now_s = self._time.monotonic()
+        self._left = {name: until_s for name, until_s in self._left.items() if until_s > now_s}
+        free = [
+            name
+            for name in self._duties
+            if name not in self._held and name not in self._left and self._is_free(found.get(name))
+        ]
+        # Servers that begin together do not all ask for the same ones.
+        free.sort(key=lambda _: self._chance())
+        room = max(self._share - len(self._held), 0)
+        self._free_since_s = {name: self._free_since_s.get(name, now_s) for name in free}
+        unwanted = [name for name in free[room:] if now_s - self._free_since_s[name] >= self._leave_s]
+        if unwanted:
+            self._keeps_until_s = now_s + KEEP_S
+        return free[:room] + unwanted
+
+    def _is_free(self, duty: leases.Duty | None) -> bool:
+        if duty is None or duty.expires_in_s <= 0:
+            return True
+        return duty.heartbeat_age_s < -self._settings.lease_seconds  # the database's clock went back
+
+    def _surplus(self) -> Holding | None:
+        """Return a duty to pass on: one beyond our share, or one whose turn is over; at most one in each heartbeat."""
+        now_s = self._time.monotonic()
+        if self._live_count < 2 or now_s < self._gives_at_s:
+            return None
+        held = sorted(self._held.values(), key=lambda holding: holding.since_s)
+        if len(held) > self._share and now_s >= self._keeps_until_s:
+            return held[-1]
+        rotate_s = self._settings.rotate_seconds
+        return held[0] if held and 0 < rotate_s <= now_s - held[0].since_s else None
+
+    async def _retire(self, retired: Sequence[Holding]) -> None:
+        """Stop these duties, then give them up."""
+        for holding in retired:
+            self._drop(holding, "given up")
+        tasks = [holding.task for holding in retired if holding.task]
+        if tasks:
+            await self._until(asyncio.wait(tasks), END_S)
+        await self._give_up([holding.named for holding in retired if holding.term])
+
+    async def _give_up(self, held: Sequence[leases.Held]) -> None:
+        if held:
+            await leases.resign(self._db, held, holder=self._holder)
+            self._wake.duties()
+
+    async def _leave(self) -> float:
+        # The server before its duties: whoever hears that they are free must find room for them in its share.
+        try:
+            await leases.close_server(self._db, self._holder)
+        finally:
+            await self._retire(list(self._held.values()))
+            if self._tasks:
+                await self._until(asyncio.wait(self._tasks), END_S)
+        return 0.0
+
+    def _start(self, holding: Holding, *, most: int) -> None:
+        self._held[holding.duty.name] = holding
+        holding.task = asyncio.create_task(self._hold(holding, most))
+        self._tasks.add(holding.task)
+        holding.task.add_done_callback(self._tasks.discard)
+
+    async def _hold(self, holding: Holding, most: int) -> None:
+        await holding.do(self._db, most=most)
+        self._drop(holding, "its lease could not be renewed in time")
+
+    def _drop(self, holding: Holding, why: str) -> None:
+        """Stop a duty at once, and leave it to others for a while."""
+        name = holding.duty.name
+        if self._held.get(name) is not holding:
+            return
+        del self._held[name]
+        holding.over = True
+        if holding.task and holding.task is not asyncio.current_task():
+            holding.task.cancel()
+        self._left[name] = self._time.monotonic() + self._leave_s
+        if holding.term:
+            log.info("duty %s lost: %s", name, why, extra=_event("duty_lost", name, holding.term))
+
+    def _until_next_s(self, found: Mapping[str, leases.Duty]) -> float:
+        """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
+        now_s = self._time.monotonic()
+        ends_s = [until_s - now_s for until_s in self._left.values()]
+        for name, duty in found.items():
+            if name in self._duties and name not in self._held and duty.expires_in_s > 0:
+                ends_s.append(duty.expires_in_s + self._chance() * self._settings.standby_seconds)
+        return max(min([self._settings.heartbeat_seconds, *ends_s]), LEAST_REST_S)
+
+    @property
+    def _lease_ms(self) -> int:
+        return round(self._settings.lease_seconds * 1000)
+
+    @property
+    def _trust_s(self) -> float:
+        return self._settings.lease_seconds * (1 - MARGIN)
+
+    @property
+    def _leave_s(self) -> float:
+        return 2 * self._settings.standby_seconds + self._settings.heartbeat_seconds
+
+    @property
+    def _share(self) -> int:
+        return math.ceil(len(self._duties) / max(self._live_count, 1))
+
+    async def _rest(self, seconds: float) -> None:
+        await self._until(self._noticed.wait(), seconds)
+        self._noticed.clear()
+
+    async def _within(self, step: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Return what the step does; Unavailable if it takes longer than so many seconds."""
+        task = asyncio.create_task(step)
+        try:
+            await self._until(asyncio.wait([task]), seconds)
+            if not task.done():
+                raise Unavailable(f"The database has not answered for {seconds:g} s; it is asked again.")
+            return task.result()
+        finally:
+            task.cancel()
+
+    async def _until(self, event: Coroutine[Any, Any, object], seconds: float) -> None:
+        """Return when `event` has come or so many seconds have passed."""
+        waits = [asyncio.ensure_future(event), asyncio.ensure_future(self._time.sleep(seconds))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+def _event(event: str, name: str, term: int) -> dict[str, object]:
+    return {"event": event, "duty": name, "term": term}

@@ -1,0 +1,91 @@
+"""Sessions as this server knows them: whose a session is, and that nameless callers are alive.
+
+A worker's claim names its session; whose it is and how long its leases are is looked up once in a while, not at every
+claim. Whether it still lives is decided by the claim statement itself, not here.
+A bare caller keeps no session: each of its jobs has one. So that it is listed among the workers all the same, every
+call that names it is its sign of life, kept in a session of its own that never holds a job.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Database
+from windlass.engine.batch import Batcher
+from windlass.engine.outside import Outside
+from windlass.errors import Conflict, NotFound
+from windlass.ids import Ids
+from windlass.queue import workers
+from windlass.queue.workers import Beat, BeatAnswer, NewSession, Session
+
+KEPT_S = 2.0
+"""How long a session that was looked up is believed."""
+MOST_KNOWN = 20_000
+
+
+class _Presence(msgspec.Struct):
+    session: UUID
+    heard_at: float
+    draining: bool = False
+
+
+class Sessions:
+    """A short memory of sessions, and the presence of bare callers."""
+
+    def __init__(
+        self, db: Database, ids: Ids, *, beats: Batcher[Beat, BeatAnswer], lease_ms: int, outside: Outside
+    ) -> None:
+        self._db = db
+        self._ids = ids
+        self._beats = beats
+        self._lease_ms = lease_ms
+        self._outside = outside
+        self._known: dict[UUID, tuple[float, Session]] = {}
+        self._present: dict[tuple[str, str], _Presence] = {}
+
+    async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
+        """Return a live session; NotFound if it is unknown or another's, Conflict if it has ended."""
+        now = self._outside.monotonic()
+        looked_at, session = self._known.get(session_id, (float("-inf"), None))
+        if session is None or now - looked_at > KEPT_S:
+            session = (await workers.find_sessions(self._db, [session_id])).get(session_id)
+        if session is None or (session.tenant, session.worker) != (tenant, worker) or session.bare:
+            raise NotFound(f"There is no session {session_id} of worker {worker}.")
+        if not session.alive:
+            self._known.pop(session_id, None)
+            raise Conflict(f"Session {session_id} has ended. Stop its jobs and register with a new one.")
+        if now - looked_at > KEPT_S:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[session_id] = (now, session)
+        return session
+
+    async def seen(self, tenant: str, worker: str) -> bool:
+        """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
+        now = self._outside.monotonic()
+        known = self._present.get((tenant, worker))
+        if known is None:
+            return await self._appear(tenant, worker)
+        if now - known.heard_at > self._lease_ms / 3000:
+            answer = await self._beats.ask(Beat(session=known.session, tenant=tenant))
+            if not answer.alive:
+                return await self._appear(tenant, worker)
+            known.heard_at = now
+            known.draining = answer.draining
+        return known.draining
+
+    async def _appear(self, tenant: str, worker: str) -> bool:
+        if len(self._present) >= MOST_KNOWN:
+            self._present.clear()
+        session = await workers.find_live(self._db, tenant=tenant, worker=worker)
+        if session is None:
+            session = self._ids.new()
+            await workers.register(
+                self._db, NewSession(id=session, worker=worker, tenant=tenant, lease_ms=self._lease_ms)
+            )
+        self._present[tenant, worker] = _Presence(session, self._outside.monotonic())
+        answer = await self._beats.ask(Beat(session=session, tenant=tenant))
+        self._present[tenant, worker].draining = answer.draining
+        return answer.draining

@@ -1,0 +1,88 @@
+"""Trusted: the database as the holder of a duty sees it, while its lease can be trusted and not a moment longer.
+
+A process can be stopped for longer than its lease and go on in the middle of a duty (loops.py). So whether the lease
+can still be trusted is asked before every statement, before a transaction begins, and again before it commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from windlass.db import Capabilities, Database, Query, Row, Statements
+from windlass.db.base import Dialect
+
+Check = Callable[[], None]
+"""Raises DutyLost when the lease is over, or can no longer be trusted."""
+
+
+class Trusted:
+    """The verbs of a real database, each refused with DutyLost once `check` raises it."""
+
+    def __init__(self, db: Database, check: Check) -> None:
+        self._db = db
+        self._check = check
+        self.dialect: Dialect = db.dialect
+        self.capabilities: Capabilities = db.capabilities
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query."""
+        self._check()
+        return await self._db.fetch(query, **parameters)
+
+    async def run(self, script: str) -> None:
+        """Run a script in a transaction of its own."""
+        async with self.transaction() as statements:
+            await statements.run(script)
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Open a transaction; it is rolled back if the lease cannot be trusted when it would commit."""
+        self._check()
+        async with self._db.transaction(tracked=tracked) as statements:
+            yield _TrustedTransaction(statements, self._check)
+            self._check()
+
+    async def maintain(self, statement: str) -> None:
+        """Run one statement outside any transaction."""
+        self._check()
+        await self._db.maintain(statement)
+
+    async def notify(self, channel: str, payload: str) -> None:
+        """Send a hint, which is harmless at any time."""
+        await self._db.notify(channel, payload)
+
+    def listen(self, channel: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen for hints."""
+        return self._db.listen(channel)
+
+    async def version(self) -> str:
+        """Return the database's name and version."""
+        return await self._db.version()
+
+    async def close(self) -> None:
+        """Leave the database open: it is the server's."""
+
+
+class _TrustedTransaction:
+    def __init__(self, statements: Statements, check: Check) -> None:
+        self._statements = statements
+        self._check = check
+        self.dialect: Dialect = statements.dialect
+        self.capabilities: Capabilities = statements.capabilities
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query in this transaction."""
+        self._check()
+        return await self._statements.fetch(query, **parameters)
+
+    async def run(self, script: str) -> None:
+        """Run a script of statements without parameters."""
+        self._check()
+        await self._statements.run(script)
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Join this transaction."""
+        yield self

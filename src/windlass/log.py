@@ -1,0 +1,243 @@
+"""The log: one structured line per event, for people or as JSON, on top of the standard `logging`.
+
+`event("job.lost", job=…, worker=…)` names what happened (EVENTS) and to whom; `bind` adds request and tenant to every
+line within. What comes from outside cannot forge a line or steer a terminal, is cut where it is long, and is hidden
+where its name says secret; payloads and results are never logged. A log that cannot be written stops nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Literal, TextIO
+
+from windlass.config.redact import HIDDEN, SECRET_NAMES, Redactor
+
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
+    {
+        "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
+        "schedule.fired": (INFO, "A schedule made a job: its slot, and how late."),
+        "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
+        "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
+        "job.completed": (INFO, "A job succeeded: how long it waited and ran."),
+        "job.failed": (WARNING, "An attempt failed: which one, and the error."),
+        "job.lost": (WARNING, "A lease lapsed: its worker, and the worker's last heartbeat."),
+        "job.retrying": (INFO, "A job runs again: which attempt, and after which delay."),
+        "job.dead": (ERROR, "A job is out of attempts or not retryable: the reason."),
+        "job.released": (INFO, "A worker gave a job back: why."),
+        "report.stale": (WARNING, "A report was refused because the lease is another's: its fence."),
+        "job.waiting": (DEBUG, "A job waits for others: for how many."),
+        "history.cleaned": (INFO, "Old history was removed: how much."),
+        "queue.health": (INFO, "How many jobs wait, run and failed."),
+        "queue.deep": (WARNING, "More jobs wait than `queue.depth_warning`: start more workers."),
+        "worker.registered": (INFO, "A worker opened a session: its threads and version."),
+        "worker.stopping": (INFO, "A worker claims no more: how many jobs it still runs."),
+        "worker.stopped": (INFO, "A worker closed its session: how many jobs it gave back."),
+        "duty.acquired": (INFO, "This server has a duty now: under which term."),
+        "duty.lost": (WARNING, "This server has a duty no more: why."),
+        "duty.failed": (ERROR, "A round of a duty failed, and is tried again: the error."),
+        "server.started": (INFO, "The server listens: where."),
+        "server.stopping": (INFO, "The server takes no more requests: how many are under way."),
+        "server.stopped": (INFO, "The server has ended."),
+        "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
+        "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
+        "log.dropped": (WARNING, "Lines before this one could not be written: how many."),
+        "log.other": (INFO, "A line of another library, with its logger and level."),
+    }
+)
+"""What is logged, at which level, and what it says."""
+
+MAX_VALUE = 1000
+"""Characters shown of a value."""
+MAX_READ = 4096
+"""Characters of a value looked at: more than are shown, so that a secret is not cut in half and then not known."""
+MAX_TRACE = 8000
+MAX_ITEMS = 20
+NEVER = frozenset({"payload", "result", "args", "kwargs", "arguments", "body", "headers"})
+"""Fields that may hold a user's data: hidden whatever the settings say."""
+
+_LOGGER = logging.getLogger("windlass")
+_LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+_SHORT = {"WARNING": "WARN", "CRITICAL": "ERROR"}
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_BOUND: ContextVar[Mapping[str, Any]] = ContextVar("windlass_log", default=_NOTHING)
+_BARE = re.compile(r"[^\s\"'=\\]+")
+_NAME = re.compile(r"[^A-Za-z0-9_.-]")
+_RESERVED = frozenset({"time", "level", "event"})
+_USUAL = Redactor()
+_OWN_ATTRIBUTES = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"})
+
+
+class Line:
+    """An event and its fields; as a text it is safe to show, in whatever handler it ends up."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.name = name
+        self.fields = fields
+
+    def shown(self, redactor: Redactor) -> dict[str, Any]:
+        """Return the fields as they may be shown; absent ones are left out."""
+        return {
+            _NAME.sub("_", key)[:100]: HIDDEN if key in NEVER or redactor.hides(key) else _shown(value, redactor)
+            for key, value in self.fields.items()
+            if value is not None
+        }
+
+    def text(self, redactor: Redactor) -> str:
+        """Return the line as people read it."""
+        return " ".join([_quoted(self.name), *(f"{key}={_quoted(v)}" for key, v in self.shown(redactor).items())])
+
+    def __str__(self) -> str:
+        return self.text(_USUAL)
+
+
+def event(name: str, /, *, level: int | None = None, error: BaseException | None = None, **fields: Any) -> None:
+    """Log that something happened; `error` adds its type, message and trace. Payloads are no fields."""
+    at = EVENTS.get(name, (INFO, ""))[0] if level is None else level
+    if _LOGGER.isEnabledFor(at):
+        _LOGGER.log(at, Line(name, {**_BOUND.get(), **fields}), exc_info=error)
+
+
+@contextlib.contextmanager
+def bind(**fields: Any) -> Iterator[None]:
+    """Add fields, such as request and tenant, to every line logged within, also in tasks started there."""
+    token = _BOUND.set({**_BOUND.get(), **fields})
+    try:
+        yield
+    finally:
+        _BOUND.reset(token)
+
+
+def configure(
+    line_format: Literal["auto", "text", "json"],
+    level: Literal["debug", "info", "warning", "error"],
+    *,
+    stream: TextIO | None = None,
+    redact: Iterable[str] = SECRET_NAMES,
+) -> None:
+    """Send lines to `stream` (stderr) in place of an earlier call's, other libraries' warnings in the same form."""
+    # There is no stderr where the process was started with it closed.
+    target: TextIO | None = sys.stderr if stream is None else stream
+    on_terminal = target is not None and target.isatty()
+    as_json = line_format == "json" or (line_format == "auto" and not on_terminal)
+    handler = Handler(target, as_json=as_json, redactor=Redactor(redact))
+    root = logging.getLogger()
+    for earlier in [present for present in root.handlers if isinstance(present, Handler)]:
+        root.removeHandler(earlier)
+    root.addHandler(handler)
+    _LOGGER.setLevel(_LEVELS[level])
+    root.setLevel(max(WARNING, _LEVELS[level]))
+
+
+class Handler(logging.Handler):
+    """Writes lines; what cannot be written is counted and told when writing works again."""
+
+    def __init__(self, stream: TextIO | None, *, as_json: bool, redactor: Redactor) -> None:
+        super().__init__()
+        self._stream = stream
+        self._as_json = as_json
+        self._redactor = redactor
+        self.dropped_count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record; never raise."""
+        try:
+            if self.dropped_count:
+                self._write(logging.makeLogRecord({"levelno": WARNING, "levelname": "WARNING", "msg": self._dropped()}))
+                self.dropped_count = 0
+            self._write(record)
+        except Exception:  # a closed pipe, a full disk, a value that cannot be written
+            self.dropped_count += 1
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        line = _line(record)
+        level = _SHORT.get(record.levelname, record.levelname)
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        if not self._as_json:
+            return f"{at[11:23]} {level:<5} {line.text(self._redactor)}"
+        fields = {f"{k}_" if k in _RESERVED else k: v for k, v in line.shown(self._redactor).items()}
+        whole = {"time": at.replace("+00:00", "Z"), "level": level.lower(), "event": line.name[:100], **fields}
+        return json.dumps(whole)
+
+    def _write(self, record: logging.LogRecord) -> None:
+        if self._stream is None:
+            return
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        line = self.format(record).encode(encoding, "backslashreplace").decode(encoding)
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def _dropped(self) -> Line:
+        return Line("log.dropped", {"count": self.dropped_count})
+
+
+def _line(record: logging.LogRecord) -> Line:
+    if isinstance(record.msg, Line):
+        line = record.msg
+    else:
+        # What was handed to `extra` lies among the record's own attributes.
+        extra = {key: value for key, value in vars(record).items() if key not in _OWN_ATTRIBUTES}
+        name = str(extra.pop("event", "log.other"))
+        line = Line(name, {**_BOUND.get(), "logger": record.name, "message": record.getMessage(), **extra})
+    if not record.exc_info or record.exc_info[1] is None:
+        return line
+    error = record.exc_info[1]
+    trace = "".join(traceback.format_exception(error, limit=-20))
+    return Line(line.name, {**line.fields, "error": f"{type(error).__name__}: {error}", "trace": Trace(trace)})
+
+
+class Trace(str):
+    """A traceback: longer than other values, and its end matters most."""
+
+    __slots__ = ()
+
+
+def _shown(value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, Trace):
+        return redactor.text(value[-MAX_TRACE:])
+    text = redactor.text(_text(value, redactor))
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(text)} characters)"
+
+
+def _text(value: Any, redactor: Redactor) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{len(value)} bytes"
+    try:
+        if isinstance(value, Mapping):
+            return json.dumps(redactor.value(value), default=str)[:MAX_READ]
+        if isinstance(value, list | tuple | set | frozenset):
+            more = f" and {len(value) - MAX_ITEMS} more" if len(value) > MAX_ITEMS else ""
+            return ",".join(_text(item, redactor) for _, item in zip(range(MAX_ITEMS), value, strict=False)) + more
+        return str(value)[:MAX_READ]
+    except Exception:  # a value that cannot be written must not stop the event
+        return f"unprintable {type(value).__name__}"
+
+
+def _quoted(value: Any) -> str:
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    if _BARE.fullmatch(text) and text.isprintable():
+        return text
+    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    if letter in '"\\':
+        return f"\\{letter}"
+    # Not printable are also the marks that turn the direction of a text, and half surrogates.
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")

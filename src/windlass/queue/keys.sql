@@ -1,0 +1,52 @@
+-- name: make_key
+-- Store a key that is not there yet: its id and the hash of its token.
+-- guard: an id that is taken stays as it is.  returns: the key, or nothing.
+-- both
+INSERT INTO key (id, name, hash, tenant, scopes, queues, created_at, expires_at)
+VALUES (:id, :name, :hash, :tenant, :scopes, :queues, :now, :expires_at)
+ON CONFLICT (id) DO NOTHING
+RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
+
+-- name: keep_tenant
+-- See that a tenant is there, and keep it until the transaction ends: deleting it waits, or was first.
+-- locks: tenant.
+-- postgres
+SELECT name FROM tenant WHERE name = :tenant FOR KEY SHARE
+-- sqlite
+SELECT name FROM tenant WHERE name = :tenant
+
+-- name: find_key
+-- The key that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.
+-- both
+SELECT k.id AS key, k.name, k.hash, k.tenant, k.scopes, k.queues, k.created_at, k.expires_at, k.revoked_at
+  FROM key k
+ WHERE k.id = :id AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+   AND (k.tenant IS NULL OR EXISTS (SELECT 1 FROM tenant t WHERE t.name = k.tenant))
+
+-- name: hash_of
+-- The hash stored under an id, whether its key may be used or not.
+-- both
+SELECT hash FROM key WHERE id = :id
+
+-- name: list_keys
+-- A page of keys by id, of one tenant or, with none named, of all.
+-- postgres
+SELECT id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
+  FROM key WHERE (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text)) AND id > :cursor
+ ORDER BY id LIMIT :limit
+-- sqlite
+SELECT id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
+  FROM key WHERE (:tenant IS NULL OR tenant = :tenant) AND id > :cursor
+ ORDER BY id LIMIT :limit
+
+-- name: revoke_key
+-- End a key for good; one that was revoked before keeps its time.
+-- guard: within the tenant, when one is named.  returns: the key, or nothing.
+-- postgres
+UPDATE key SET revoked_at = coalesce(revoked_at, :now)
+ WHERE id = :id AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))
+RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
+-- sqlite
+UPDATE key SET revoked_at = coalesce(revoked_at, :now)
+ WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
+RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at

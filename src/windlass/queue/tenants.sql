@@ -1,0 +1,62 @@
+-- name: create_tenant
+-- Make a tenant that is not there.  returns: the tenant, or nothing.
+-- both
+INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING RETURNING name, created_at
+
+-- name: get_tenant
+-- One tenant by its name.
+-- both
+SELECT name, created_at FROM tenant WHERE name = :tenant
+
+-- name: list_tenants
+-- A page of tenants by name.
+-- both
+SELECT name, created_at FROM tenant WHERE name > :cursor ORDER BY name LIMIT :limit
+
+-- name: count_held
+-- What a tenant still has, each counted up to :most: live jobs, finished ones, and keys that may be used.
+-- Not hot: blocked, held and timed jobs are found by reading all of them.
+-- postgres
+SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant LIMIT :most) AS x) AS live,
+       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
+                                 AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
+-- sqlite
+SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant LIMIT :most) AS x) AS live,
+       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
+                                 AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
+
+-- name: reset_lanes
+-- Make the lanes of a tenant plain again. Their numbers stay: servers remember them, and a submit may be on its way with one.
+-- locks: lane rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant ORDER BY id FOR UPDATE)
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+  FROM l WHERE lane.id = l.id
+-- sqlite
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+ WHERE tenant = :tenant
+
+-- name: drop_pauses
+-- Forget that a tenant or its queues were paused.
+-- both
+DELETE FROM pause WHERE tenant = :tenant AND kind IN ('tenant', 'queue')
+
+-- name: drop_keys
+-- Remove the keys of a tenant; those that could be used were counted before, under the tenant's lock.
+-- both
+DELETE FROM key WHERE tenant = :tenant
+
+-- name: drop_tenant
+-- Remove a tenant that is locked.
+-- both
+DELETE FROM tenant WHERE name = :tenant

@@ -1,0 +1,82 @@
+"""Health, version, the document of the API and its page: what is open to everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from windlass import __version__
+from windlass.errors import WindlassError
+from windlass.queue.tenants import list_tenants
+from windlass.server import openapi, reference
+from windlass.server.call import Call, Reply
+from windlass.server.route import Route
+from windlass.wire.admin import Health, Version
+
+if TYPE_CHECKING:
+    from windlass.engine.engine import Engine
+
+LOOKED_S = 1.0
+"""How long the database is believed to be as it was: callers of an open route must not be able to keep it busy."""
+ANSWER_S = 2.0
+
+
+class Lobby:
+    """What is open to everybody, on one server."""
+
+    def __init__(self, engine: Engine, routes: Sequence[Route]) -> None:
+        described = openapi.document(routes)
+        self.json = msgspec.json.encode(described)
+        self.html = reference.page(described).encode()
+        self._engine = engine
+        self._looked_at = float("-inf")
+        self._database: list[str] = []
+
+    async def reasons(self) -> list[str]:
+        """Return why this server cannot do its work; an empty list when it can."""
+        if self._engine.draining:
+            return ["This server is stopping."]
+        now = self._engine.outside.monotonic()
+        if now - self._looked_at > LOOKED_S:
+            self._looked_at = now
+            self._database = await self._ask_database()
+        return self._database
+
+    async def _ask_database(self) -> list[str]:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await list_tenants(self._engine.db, limit=1)
+        except (WindlassError, TimeoutError):
+            return ["The database does not answer."]
+        return []
+
+
+async def ready(call: Call) -> Reply:
+    """Answer 200 while this server can do its work: its database answers, and it is not stopping."""
+    reasons = await call.lobby.reasons()
+    health = Health(status="unavailable" if reasons else "ok", server=call.engine.name, reasons=reasons)
+    return Reply(503 if reasons else 200, health, ((b"retry-after", b"1"),) if reasons else ())
+
+
+async def alive(call: Call) -> Health:
+    """Answer that this process lives."""
+    return Health(status="ok", server=call.engine.name)
+
+
+async def version(_call: Call) -> Version:
+    """Answer what runs here."""
+    return Version(version=__version__, api=["v1"])
+
+
+async def document(call: Call) -> Reply:
+    """Answer the OpenAPI document."""
+    return Reply(200, call.lobby.json)
+
+
+async def docs(call: Call) -> Reply:
+    """Answer the reference page."""
+    policy = (b"content-security-policy", reference.POLICY)
+    return Reply(200, call.lobby.html, (policy,), b"text/html; charset=utf-8")

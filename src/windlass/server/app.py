@@ -1,0 +1,261 @@
+"""The application: what happens to every request, from the first byte to the answer. Pure ASGI, one layer.
+
+Find the route, let the caller in, check the scope, decode query and body, call the endpoint, keep an audit entry,
+encode. Scope comes before the object: who may not do a thing at all is not told whether it is there.
+Every WindlassError becomes a problem (problems.py); whatever else is raised is a fault of ours: logged, and told by id.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import secrets
+from collections.abc import MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from prometheus_client import Counter, Histogram
+
+from windlass.errors import Forbidden, InvalidInput, NotFound, WindlassError
+from windlass.queue.audit import Entry, record
+from windlass.queue.newjob import check_name
+from windlass.server.admin import Lobby
+from windlass.server.auth import Principal, require
+from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
+from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Receive, Reply, Send
+from windlass.server.problems import problem_of, unexpected
+from windlass.server.queries import names_once, parse_query
+from windlass.server.route import Ready, Route, Router
+from windlass.server.routes import ROUTES
+
+if TYPE_CHECKING:
+    from windlass.config import Settings
+    from windlass.engine.engine import Engine
+    from windlass.server.auth import Gate
+
+logger = logging.getLogger("windlass")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_NO_SNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+def create_app(
+    engine: Engine,
+    settings: Settings,
+    gate: Gate,
+    *,
+    routes: Sequence[Route] = ROUTES,
+    body_seconds: float = BODY_SECONDS,
+) -> Door:
+    """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones."""
+    lobby = Lobby(engine, routes)
+    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds)
+
+
+class Door:
+    """The ASGI application."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        gate: Gate,
+        *,
+        router: Router,
+        lobby: Lobby,
+        body_seconds: float,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._gate = gate
+        self._router = router
+        self._body_seconds = body_seconds
+        self._start = secrets.token_hex(6)
+        self._numbers = itertools.count(1)
+        self._lobby = lobby
+        self._counters: dict[tuple[str, int], Counter] = {}
+        self._timers: dict[str, Histogram] = {}
+        self._encode = msgspec.json.Encoder().encode
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = _headers(scope["headers"])
+        request_id = headers.get("x-request-id", "")
+        if not _SANE_ID.fullmatch(request_id):
+            request_id = f"{self._start}-{next(self._numbers)}"
+        route: Route | None = None
+        started = self._engine.outside.monotonic()
+        try:
+            ready, value = self._router.find(scope["method"], scope["path"], _raw_path(scope))
+            route = ready.route
+            call = self._call(scope, headers, receive=receive, request_id=request_id)
+            reply = await self._answer(ready, value, scope=scope, call=call)
+        except WindlassError as error:
+            reply = problem_of(error, items=route.items if route else None)
+        except ClientGone:
+            return
+        except Exception:
+            logger.exception("A request met a fault: %s %s, request %s", scope["method"], _shown(route), request_id)
+            reply = unexpected(request_id)
+        await self._send(reply, request_id, send)
+        self._count(route, reply.status, self._engine.outside.monotonic() - started)
+
+    def _call(
+        self, scope: MutableMapping[str, Any], headers: dict[str, str], *, receive: Receive, request_id: str
+    ) -> Call:
+        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby)
+        client = scope.get("client")
+        call.address = client[0] if client else ""
+        call.request_id, call.headers = request_id, headers
+        return call
+
+    async def _answer(self, ready: Ready, value: str, *, scope: MutableMapping[str, Any], call: Call) -> Reply:
+        route = ready.route
+        raw_query = scope["query_string"]
+        pairs = parse_query(raw_query) if raw_query else []
+        if route.scopes:
+            call.principal = await self._gate.admit(call.headers, [name for name, _ in pairs], call.address)
+            _permit(call.principal, route)
+        query = names_once(pairs)
+        if route.scopes:
+            _choose_tenant(call, route, query)
+        if ready.index is not None:
+            call.path = _parameter(route, value)
+        call.query, others = ready.decode_query.decode(query)
+        if ready.decode_body is not None:
+            call.body = await self._body(route, ready.decode_body, call=call, others=others)
+        try:
+            answer = await route.handler(call)
+        except ClientGone:
+            # Who has gone while waiting for the end of an act has acted all the same.
+            if route.audit is not None:
+                await self._audit(route.audit, call)
+            raise
+        if not isinstance(answer, Reply):
+            answer = Reply(route.status, answer)
+        if route.audit is not None and answer.status < 400:
+            await self._audit(route.audit, call)
+        return answer
+
+    async def _body(self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any]) -> Any:
+        body = b""
+        if call.headers.get("content-length", "0") != "0" or "transfer-encoding" in call.headers:
+            check_media(call.headers)
+            body = await read_body(call.receive, call.headers, limit=route.body_bytes, timeout_s=self._body_seconds)
+        if not body and not others and not route.body_optional:
+            raise InvalidInput("body", "it is missing. Send a JSON object.")
+        return decoder.decode(body or b"{}", others)
+
+    async def _audit(self, action: str, call: Call) -> None:
+        """Keep who did what; a deed that is done is not undone because its entry could not be written, but said."""
+        entry = Entry(
+            action=action,
+            subject=call.subject or call.path or call.tenant,
+            tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
+            actor=call.principal.name,
+            address=call.address or None,
+            request_id=call.request_id,
+            reason=getattr(call.body, "reason", None) or getattr(call.query, "reason", None),
+        )
+        try:
+            await record(self._engine.db, self._engine.ids, entry)
+        except WindlassError as error:
+            logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
+
+    def _count(self, route: Route | None, status: int, seconds: float) -> None:
+        name = route.name if route else "none"
+        counter = self._counters.get((name, status))
+        if counter is None:
+            counter = self._counters[name, status] = self._engine.meters.requests.labels(name, str(status))
+        counter.inc()
+        if route is None or route.may_wait:
+            return
+        timer = self._timers.get(name)
+        if timer is None:
+            timer = self._timers[name] = self._engine.meters.request_seconds.labels(name)
+        timer.observe(seconds)
+
+    async def _send(self, reply: Reply, request_id: str, send: Send) -> None:
+        content = reply.content
+        body = content if isinstance(content, bytes) else b"" if content is None else self._encode(content)
+        headers = [
+            (b"content-length", str(len(body)).encode()),
+            (b"x-request-id", request_id.encode()),
+            _NO_SNIFF,
+            *reply.headers,
+        ]
+        if content is not None:
+            headers.append((b"content-type", reply.media_type))
+        if not any(name == b"cache-control" for name, _ in reply.headers):
+            headers.append(_NO_STORE)
+        if reply.status == 204:
+            del headers[0]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers by lower-case name; one that is sent twice is joined, so that nothing is passed over."""
+    headers: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _raw_path(scope: MutableMapping[str, Any]) -> bytes:
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.partition(b"?")[0]
+
+
+def _permit(principal: Principal, route: Route) -> None:
+    if any(scope in principal.scopes for scope in route.scopes[1:]):
+        return
+    try:
+        require(principal, route.scopes[0])
+    except Forbidden:
+        if len(route.scopes) == 1:
+            raise
+        raise Forbidden(f"This key lacks the scopes {' and '.join(route.scopes)}; one of them is needed.") from None
+
+
+def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:
+    call.named_tenant = call.principal.tenant
+    if "tenant" in query and route.tenanted:
+        call.named_tenant = call.name_tenant(query.pop("tenant"))
+        check_name("tenant", call.named_tenant)
+    call.tenant = call.named_tenant or DEFAULT_TENANT
+
+
+def _parameter(route: Route, value: str) -> str:
+    if route.parameter == "id":
+        if not _UUID.fullmatch(value):
+            raise NotFound(f"There is no job {value[:100]}.")
+        return value.lower()
+    try:
+        check_name(route.parameter or "name", value)
+    except InvalidInput:
+        raise NotFound(f"There is no {route.parameter} {value[:100]!r}.") from None
+    return value
+
+
+def _shown(route: Route | None) -> str:
+    return route.path if route else "?"
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """Say yes to start and stop: who made the engine starts and stops it."""
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

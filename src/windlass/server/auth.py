@@ -1,0 +1,171 @@
+"""Auth: who is calling, and whether they may.
+
+Every request passes the gate before anything else is looked at. A key comes in a header: `Authorization: Bearer …` or
+`X-API-Key: …`. It is looked up by its public id and compared in constant time; what is wrong with a key that is refused
+is never told. A key that was found good is believed for two seconds, so a revoked one is refused everywhere soon after;
+nothing else is remembered. When the database does not answer, nobody new gets in.
+
+How keys are made and stored is in queue/keys.py; which route wants which scope stands in the table of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
+from hmac import compare_digest
+from typing import Any
+
+import msgspec
+
+from windlass.clock import Clock, system_clock
+from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
+from windlass.queue.keys import SCOPES, Statements, StoredKey, find, hash_token, key_id_of
+
+BELIEVED = timedelta(seconds=2)
+"""How long a good key is good without a look-up; revoking one must hold everywhere within five seconds."""
+FAILURES = 10
+FAILURES_WITHIN = timedelta(minutes=1)
+MAX_REMEMBERED = 10_000
+"""Entries kept of good keys, and of failures: callers who make names up must not fill the memory."""
+
+QUERY_NAMES = frozenset({"api_key", "apikey", "x-api-key", "token", "access_token"})
+"""Parameters that would carry a key into logs. `key` is not one: lists of jobs have a filter of that name."""
+
+_REFUSED = "A valid key is needed. Send one as `Authorization: Bearer …`; `windlass keys create` makes one."
+_NO_HASH = hash_token("")
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who is calling: a key, or anyone where none is asked for."""
+
+    key_id: str | None
+    name: str
+    tenant: str | None
+    """None: above all tenants."""
+    scopes: frozenset[str]
+    queues: frozenset[str] | None = None
+    """None: every queue."""
+
+
+class _Found(msgspec.Struct, frozen=True):
+    asked_at: datetime
+    stored: StoredKey
+    principal: Principal
+
+
+ANONYMOUS = Principal(key_id=None, name="anonymous", tenant=None, scopes=SCOPES)
+
+
+class Gate:
+    """Lets in who has a good key; one for each server."""
+
+    def __init__(self, db: Statements, *, keys_required: bool, clock: Clock = system_clock) -> None:
+        self._db = db
+        self._keys_required = keys_required
+        self._clock = clock
+        self._found: dict[str, _Found] = {}
+        self._failures: dict[tuple[str, str], tuple[datetime, int]] = {}
+
+    async def admit(self, headers: Mapping[str, str], query_names: Collection[str], address: str) -> Principal:
+        """Return who is calling; the names of headers are in lower case.
+
+        Unauthorized, with the same text whatever is wrong; TooMany to who fails too often, though never with a good
+        key; Unavailable when keys cannot be looked up.
+        """
+        if not self._keys_required:
+            return ANONYMOUS
+        if any(name.lower() in QUERY_NAMES for name in query_names):
+            raise Unauthorized(_REFUSED)
+        token = _token_in(headers)
+        if token is None:
+            raise Unauthorized(_REFUSED)
+        key_id = key_id_of(token)
+        principal = None if key_id is None else await self._holder(key_id, token)
+        if principal is None:
+            # After the look, so that somebody else's failures never lock a good key out.
+            self._count_failure(key_id or "", address)
+            raise Unauthorized(_REFUSED)
+        return principal
+
+    async def _holder(self, key_id: str, token: str) -> Principal | None:
+        """Return who has this token; None if it is not good."""
+        found = await self._find(key_id)
+        # Unknown keys are compared too, so that the time taken does not tell them apart.
+        same = compare_digest(hash_token(token), _NO_HASH if found is None else found.stored.hash)
+        return found.principal if found is not None and same else None
+
+    async def _find(self, key_id: str) -> _Found | None:
+        asked_at = self._clock()
+        found = self._found.get(key_id)
+        # A clock that was set back must not make anything good for longer.
+        if found is not None and timedelta(0) <= asked_at - found.asked_at < BELIEVED:
+            return found
+        self._found.pop(key_id, None)
+        try:
+            stored = await find(self._db, key_id)
+        except Unavailable as error:
+            raise Unavailable("Keys cannot be looked up: the database does not answer. Try again.") from error
+        if stored is None:
+            return None
+        # By when it was asked: a slow answer is as old as its question.
+        found = _Found(asked_at, stored, _principal(stored))
+        _make_room(self._found)
+        self._found[key_id] = found
+        return found
+
+    def _count_failure(self, key_id: str, address: str) -> None:
+        """Remember a failure; TooMany after the tenth in a minute."""
+        now = self._clock()
+        since_at, count = self._failures.pop((key_id, address), (now, 0))
+        if not timedelta(0) <= now - since_at < FAILURES_WITHIN:
+            since_at, count = now, 0
+        _make_room(self._failures)
+        self._failures[key_id, address] = (since_at, count + 1)
+        if count >= FAILURES:
+            problem = TooMany(
+                f"More than {FAILURES} wrong keys from here within a minute. Wait, then send a valid key."
+            )
+            problem.retry_after_s = (since_at + FAILURES_WITHIN - now).total_seconds()
+            raise problem
+
+
+def require(principal: Principal, scope: str, *, queues: Iterable[str] = ()) -> None:
+    """Return if the caller has `scope`, and may use these queues; Forbidden names what is missing."""
+    if scope not in principal.scopes:
+        raise Forbidden(
+            f"Key {principal.name} lacks the scope {scope}; it has {', '.join(sorted(principal.scopes))}. "
+            "Use a key that has it."
+        )
+    if principal.queues is not None:
+        for queue in queues:
+            if queue not in principal.queues:
+                raise Forbidden(
+                    f"Key {principal.name} is not for queue {queue}, only for {', '.join(sorted(principal.queues))}. "
+                    "Use one that is."
+                )
+
+
+def _token_in(headers: Mapping[str, str]) -> str | None:
+    """Return the token sent; None if there is none, two that differ, or another scheme."""
+    sent = set()
+    authorization, plain = headers.get("authorization"), headers.get("x-api-key")
+    if authorization is not None:
+        scheme, _, token = authorization.strip().partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        sent.add(token.strip())
+    if plain is not None:
+        sent.add(plain.strip())
+    return sent.pop() if len(sent) == 1 else None
+
+
+def _principal(stored: StoredKey) -> Principal:
+    key = stored.key
+    scopes = SCOPES if "admin" in key.scopes else key.scopes
+    return Principal(key_id=key.id, name=key.name, tenant=key.tenant, scopes=scopes, queues=key.queues)
+
+
+def _make_room(entries: dict[Any, Any]) -> None:
+    """Drop the oldest entry of a full table; what was dropped is looked up or counted anew."""
+    if len(entries) >= MAX_REMEMBERED:
+        del entries[next(iter(entries))]

@@ -1,0 +1,198 @@
+"""The body of a request: read within bounds, then decoded strictly.
+
+Decoding is one call of a typed decoder. Only where that finds a field it does not know, the names are looked at one by
+one: an older name or the camelCase form of a field is put into ours, and what `extras` of the struct takes goes there.
+In an object that names a field twice the last one counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from windlass.errors import BodyTooLarge, InvalidInput, SlowBody, WrongMedia
+from windlass.server.call import ClientGone, Message, Receive
+from windlass.wire.base import Body
+
+BODY_SECONDS = 10.0
+"""In which the whole body must have come."""
+_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_UNKNOWN = re.compile(r"unknown field `(.*?)`")
+_MISSING = re.compile(r"missing required field `(.*?)`")
+_WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
+_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float) -> bytes:
+    """Return the whole body; BodyTooLarge as soon as that is known, SlowBody if it does not come in time."""
+    length = headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(timeout_s):
+            message = await receive()
+            body = _part(message)
+            if message.get("more_body"):
+                body = await _read_rest(receive, body, limit)
+    except TimeoutError:
+        raise SlowBody(f"The body did not come within {timeout_s:g} seconds. Send it at once.") from None
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
+    parts, size, more = [first], len(first), True
+    while more:
+        message = await receive()
+        parts.append(_part(message))
+        size += len(parts[-1])
+        if size > limit:
+            raise _too_large(limit)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _part(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return bytes(message.get("body", b""))
+
+
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The body has more than {limit} bytes. Send less at once.")
+
+
+def check_media(headers: Mapping[str, str]) -> None:
+    """Return if the body is declared as plain JSON; WrongMedia otherwise."""
+    media_type = headers.get("content-type", "")
+    kind, _, parameters = media_type.partition(";")
+    if kind.strip().lower() != "application/json":
+        raise WrongMedia(f"The body is declared as {media_type[:100]!r}. Send application/json.")
+    if parameters and parameters.strip().lower().replace('"', "") not in ("charset=utf-8", "charset=utf8"):
+        raise WrongMedia(f"The body is declared as {media_type[:100]!r}. JSON is UTF-8; leave the parameter out.")
+    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        raise WrongMedia("The body is declared as encoded. Send it uncompressed.")
+
+
+class BodyDecoder:
+    """Decodes bodies of one type."""
+
+    def __init__(self, struct: type[msgspec.Struct]) -> None:
+        self._struct = struct
+        self._decoder = msgspec.json.Decoder(struct)
+
+    def decode(self, body: bytes, others: Mapping[str, Any] | None = None) -> Any:
+        """Return the struct; `others` are fields that stood elsewhere. InvalidInput names the field that is wrong."""
+        if others:
+            body = self._joined(body, others)
+        try:
+            return self._decoder.decode(body)
+        except msgspec.ValidationError as error:
+            # A whole number may be written as 1.0.
+            if "unknown field" not in str(error) and "got `float`" not in str(error):
+                raise named_problem(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _malformed(error) from None
+        try:
+            return self._decoder.decode(_renamed(body, self._struct))
+        except msgspec.ValidationError as error:
+            raise named_problem(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _malformed(error) from None
+
+    def _joined(self, body: bytes, others: Mapping[str, Any]) -> bytes:
+        try:
+            fields = msgspec.json.decode(_renamed(body or b"{}", self._struct), type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _malformed(error) from None
+        for name, value in others.items():
+            if name in fields:
+                raise InvalidInput(name, "it stands in the query and in the body. Give it once.")
+            fields[name] = msgspec.Raw(msgspec.json.encode(value))
+        return msgspec.json.encode(fields)
+
+
+def snake_case(name: str) -> str:
+    """Return `currentPageId` as `current_page_id`."""
+    return _HUMP.sub(r"_\1", name).lower() if not name.islower() else name
+
+
+def named_problem(error: msgspec.ValidationError) -> InvalidInput:
+    """Return the error with the field it is about."""
+    text = str(error)
+    place = _PATH.search(text)
+    where, problem = (place[1], text[: place.start()]) if place else ("", text)
+    if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
+        where = f"{where}.{found[1]}" if where else found[1]
+        problem = "it is required." if "missing" in problem else "it is not known here. Check its spelling."
+    return InvalidInput(where[:200] or "body", problem.replace("`", ""))
+
+
+def _malformed(error: Exception) -> InvalidInput:
+    if isinstance(error, RecursionError):
+        return InvalidInput("body", "it is nested too deep.")
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidInput("body", "it is not UTF-8.")
+    return InvalidInput("body", f"it is not JSON: {error}.")
+
+
+def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
+    """Return the object with older names and camelCase put into ours, here and in the structs inside it."""
+    try:
+        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return bytes(body)  # not an object: the typed decoder says so
+    aliases: Mapping[str, str] = getattr(struct, "aliases", {})
+    extras: str | None = getattr(struct, "extras", None)
+    inner = _structs_inside(struct)
+    own_names = {*struct.__struct_fields__, struct.__struct_config__.tag_field}
+    fields: dict[str, Any] = {}
+    spare: dict[str, msgspec.Raw] = {}
+    for name, raw in given.items():
+        known = name if name in own_names else aliases.get(snake_case(name), snake_case(name))
+        if known not in own_names:
+            (spare if extras else fields)[name] = raw
+        elif known in fields:
+            raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
+        else:
+            fields[known] = _inside(raw, inner[known]) if known in inner else _whole(raw)
+    if extras and spare:
+        own = msgspec.json.decode(fields.get(extras, b"{}"), type=dict[str, msgspec.Raw])
+        fields[extras] = {**own, **spare}
+    return msgspec.json.encode(fields)
+
+
+def _whole(raw: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(raw)
+    return msgspec.Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw
+
+
+def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:
+    text = bytes(raw).lstrip()
+    if text.startswith(b"["):
+        return [_inside(part, structs) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    if not text.startswith(b"{"):
+        return raw
+    struct = structs[0]
+    if (field := struct.__struct_config__.tag_field) is not None:
+        tag = msgspec.json.decode(text, type=dict[str, Any]).get(field)
+        struct = next((kind for kind in structs if kind.__struct_config__.tag == tag), struct)
+    return msgspec.Raw(_renamed(text, struct))
+
+
+def _structs_inside(struct: type[msgspec.Struct]) -> dict[str, list[type[msgspec.Struct]]]:
+    """Return the fields that hold a body of their own, or a list of them, and what it can be."""
+    found: dict[str, list[type[msgspec.Struct]]] = {}
+    for name, hint in get_type_hints(struct).items():
+        open_hints = [hint]
+        while open_hints:
+            part = open_hints.pop(0)
+            open_hints += get_args(part)
+            if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
+                found.setdefault(name, []).append(part)
+    return found

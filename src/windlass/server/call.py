@@ -1,0 +1,173 @@
+"""One request as its endpoint sees it, and what the endpoint answers.
+
+The frame (app.py) has let the caller in, checked the scope and decoded path, query and body before an endpoint is
+called; an endpoint calls the engine and returns a struct, or a Reply where the status is not the usual one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from windlass.errors import Forbidden, InvalidInput, NotFound
+from windlass.queue.control import Actor
+from windlass.server.auth import Principal
+from windlass.wire.vocabulary import word
+
+if TYPE_CHECKING:
+    from windlass.config import Settings
+    from windlass.engine.engine import Engine
+    from windlass.job import State
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Value = TypeVar("Value")
+
+DEFAULT_TENANT = "default"
+NOBODY = Principal(None, "anonymous", None, frozenset(), None)
+"""Who calls an open route."""
+
+
+class ClientGone(Exception):
+    """The caller has closed the connection: nobody is there to be answered."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer whose status, headers or media type are not the usual ones of its route."""
+
+    status: int
+    content: Any = None
+    """A struct to encode, bytes to send as they are, or None for no body."""
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    media_type: bytes = b"application/json"
+
+
+class Lobby(Protocol):
+    """What is open to everybody: the description of this API, and whether the server is ready."""
+
+    json: bytes
+    html: bytes
+
+    async def reasons(self) -> list[str]:
+        """Return why this server cannot do its work; an empty list when it can."""
+        ...
+
+
+class Call:
+    """A request that has been let in and decoded."""
+
+    __slots__ = (
+        "address",
+        "audit_tenant",
+        "body",
+        "engine",
+        "headers",
+        "lobby",
+        "named_tenant",
+        "path",
+        "principal",
+        "query",
+        "receive",
+        "request_id",
+        "settings",
+        "subject",
+        "tenant",
+    )
+
+    def __init__(self, engine: Engine, settings: Settings, *, receive: Receive, lobby: Lobby) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.principal = NOBODY
+        self.tenant = DEFAULT_TENANT
+        self.named_tenant: str | None = None
+        """The tenant of the key or of the query; None: the caller is above tenants and has named none."""
+        self.path = ""
+        """What stands in the path for its one parameter."""
+        self.query: Any = None
+        self.body: Any = None
+        self.headers: dict[str, str] = {}
+        self.request_id = ""
+        self.address = ""
+        self.audit_tenant: str | None = None
+        """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
+        self.subject: str | None = None
+        """What the audit says was acted on, if not the parameter of the path."""
+        self.lobby = lobby
+        self.receive = receive
+
+    @property
+    def job_id(self) -> UUID:
+        """The id in the path, which the frame has found to be one."""
+        return UUID(self.path)
+
+    @property
+    def vocabulary(self) -> str:
+        """In which words this caller wants `status`."""
+        chosen: str | None = getattr(self.query, "vocabulary", None)
+        return chosen or self.settings.server.vocabulary
+
+    def word(self, state: State) -> str:
+        """Return the caller's word for a state."""
+        return word(state, self.vocabulary)
+
+    def actor(self, reason: str | None = None) -> Actor:
+        """Return who acts here, and why."""
+        return Actor(self.principal.name, reason)
+
+    def name_tenant(self, name: str) -> str:
+        """Return the tenant that the caller has named; InvalidInput if it may name none."""
+        if self.principal.tenant is not None or "admin" not in self.principal.scopes:
+            raise InvalidInput(
+                "tenant",
+                "it comes from the key; only a key of scope admin without a tenant may name one. Leave it out.",
+            )
+        return name
+
+    def require_no_tenant(self) -> None:
+        """Return if the caller's key is above tenants; Forbidden otherwise."""
+        if self.principal.tenant is not None:
+            raise Forbidden("This is above tenants, and the key is of one. Use a key without a tenant.")
+
+    def own_tenant(self, name: str) -> str:
+        """Return the name of a tenant that the caller may see; another's is like one that never was."""
+        if self.principal.tenant not in (None, name):
+            raise NotFound(f"There is no tenant {name}.")
+        return name
+
+    def allow_queue(self, queue: str) -> str:
+        """Return the queue if the caller's key is not kept to others; Forbidden otherwise."""
+        if self.principal.queues is not None and queue not in self.principal.queues:
+            raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
+        return queue
+
+    async def while_connected(
+        self, work: Coroutine[Any, Any, Value], undo: Callable[[Value], Awaitable[None]] | None = None
+    ) -> Value:
+        """Return what `work` returns; cancel it and raise ClientGone as soon as the caller has gone.
+
+        What is ready for a caller that has just gone goes to `undo`.
+        """
+        working = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self._gone())
+        try:
+            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left = gone.done()
+            gone.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.wait((working,))
+        if not left:
+            return working.result()
+        if not working.cancelled() and working.exception() is None and undo is not None:
+            await undo(working.result())
+        raise ClientGone
+
+    async def _gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass

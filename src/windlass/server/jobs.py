@@ -1,0 +1,223 @@
+"""Jobs, for users: submit, look, wait, cancel, change, pause, retry, replay."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from windlass.errors import InvalidInput, JobFinished, WindlassError
+from windlass.job import State
+from windlass.queue import history
+from windlass.queue import submit as step
+from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
+from windlass.queue.views import Event
+from windlass.server.call import Call, Reply
+from windlass.server.newjobs import new_job, raw_text
+from windlass.server.shown import shown_attempt, shown_job
+from windlass.wire import jobs as wire
+from windlass.wire.base import Because, Pages, PauseRequest
+from windlass.wire.vocabulary import states_named
+
+
+async def submit(call: Call) -> Reply:
+    """Store a job, or answer with the one that its key named before."""
+    asked: wire.JobRequest = call.body
+    header = call.headers.get("idempotency-key")
+    if header is not None:
+        if asked.idempotency_key not in (None, header):
+            raise InvalidInput("idempotency_key", "it differs from the header Idempotency-Key. Give one of them.")
+        asked = msgspec.structs.replace(asked, idempotency_key=header)
+    [answer] = await call.engine.submit([new_job(call, asked, call.engine.ids.new())])
+    return Reply(200 if answer.duplicate else 201, shown_submit(call, answer))
+
+
+async def submit_batch(call: Call) -> wire.Batch:
+    """Store all jobs of the request, or none."""
+    asked: wire.BatchRequest = call.body
+    jobs = []
+    for index, job in enumerate(asked.jobs):
+        try:
+            jobs.append(new_job(call, job, call.engine.ids.new()))
+        except InvalidInput as problem:
+            raise problem.at(index) from None
+    return wire.Batch(jobs=[shown_submit(call, answer) for answer in await call.engine.submit(jobs)])
+
+
+def shown_submit(call: Call, answer: step.Submitted) -> wire.Submitted:
+    """Return what became of a submitted job as it is shown."""
+    return wire.Submitted(
+        id=answer.id,
+        status=None if answer.state is None else call.word(answer.state),
+        state=answer.state,
+        next_run_at=answer.next_run_at,
+        duplicate=answer.duplicate,
+    )
+
+
+async def get(call: Call) -> wire.Job:
+    """Answer a job, waiting for its end as long as is asked."""
+    asked: wire.JobQuery = call.query
+    if asked.wait:
+        waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
+        return shown_job(call, await call.while_connected(waiting))
+    return await _job(call)
+
+
+async def find(call: Call) -> wire.JobList:
+    """Answer a page of jobs, newest first."""
+    asked: wire.JobsQuery = call.query
+    where = _filter(call, asked)
+    if where is None:
+        return wire.JobList(jobs=[], total=0, total_is_estimate=False, page=asked.page, next_cursor=None)
+    return await list_jobs(call, where, asked, page=asked.page)
+
+
+async def list_jobs(call: Call, where: history.Filter, asked: Pages, *, page: int = 1) -> wire.JobList:
+    """Return a page of jobs; its number counts from the cursor on."""
+    total = await history.count(call.engine.db, where)
+    found = await history.find(call.engine.db, where, limit=asked.limit, cursor=asked.cursor)
+    for _ in range(page - 1):
+        if found.next_cursor is None:
+            found = history.Page([], None)
+            break
+        found = await history.find(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
+    return wire.JobList(
+        jobs=[shown_job(call, job) for job in found.jobs],
+        total=total.jobs,
+        total_is_estimate=not total.exact,
+        page=page,
+        next_cursor=found.next_cursor,
+    )
+
+
+def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
+    """Return which jobs are asked for; None: conditions that no job can meet together."""
+    states = frozenset(State)
+    stale = False
+    for names in filter(None, (asked.status, asked.state)):
+        named, lost = states_named(names, call.vocabulary)
+        stale = stale or lost
+        states &= named or states
+    if not states or (asked.task and asked.name and asked.task != asked.name):
+        return None
+    return history.Filter(
+        tenant=call.tenant,
+        states=frozenset() if states == frozenset(State) else states,
+        stale=stale,
+        queue=asked.queue,
+        task=asked.task or asked.name,
+        worker=asked.worker_id,
+        idempotency_key=asked.key,
+        tag=asked.tag,
+        schedule_id=asked.schedule_id,
+        flow_id=asked.flow_id,
+        created_after=asked.created_after,
+        created_before=asked.created_before,
+    )
+
+
+async def cancel(call: Call) -> Reply:
+    """Cancel a job: 200 when it is cancelled, 202 while its worker still stops it."""
+    request: wire.CancelRequest | None = call.body
+    reason = call.query.reason if request is None else request.reason
+    grace_ms = 0 if request is not None and request.force else CANCEL_GRACE_MS
+    [answer] = await call.engine.acts.cancel(
+        [call.job_id], tenant=call.tenant, actor=call.actor(reason), grace_ms=grace_ms
+    )
+    if not isinstance(answer, Cancelled):
+        raise answer
+    state = answer.state
+    if state is State.CANCELLING and call.query.wait:
+        waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=call.query.wait)
+        state = (await call.while_connected(waiting)).state
+        if state not in (State.CANCELLING, State.CANCELLED):
+            raise JobFinished(f"Job {call.job_id} has ended before it could be cancelled: it is {state}.")
+    shown = wire.Cancelled(id=call.job_id, status=call.word(state), state=state)
+    return Reply(200 if state is State.CANCELLED else 202, shown)
+
+
+async def change(call: Call) -> wire.Job:
+    """Change priority, queue or due time of a job that waits."""
+    asked: wire.ChangeRequest = call.body
+    await call.engine.acts.change(
+        call.job_id,
+        tenant=call.tenant,
+        actor=call.actor(asked.reason),
+        priority=asked.priority,
+        queue=None if asked.queue is None else call.allow_queue(asked.queue),
+        run_at=asked.run_at,
+    )
+    return await _job(call)
+
+
+async def pause(call: Call) -> wire.Moved:
+    """Keep a job from being claimed."""
+    asked: PauseRequest = call.body
+    state = await call.engine.acts.pause_job(
+        call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), until=asked.until
+    )
+    return wire.Moved(id=call.job_id, status=call.word(state), state=state, paused=True)
+
+
+async def resume(call: Call) -> wire.Moved:
+    """Let a paused job go on."""
+    asked: Because = call.body
+    state = await call.engine.acts.resume_job(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
+    return wire.Moved(id=call.job_id, status=call.word(state), state=state)
+
+
+async def retry(call: Call) -> wire.Moved:
+    """Run a dead, cancelled or expired job again, under its own id."""
+    asked: wire.RetryRequest = call.body
+    payload = None if asked.payload is UNSET else raw_text("payload", asked.payload)
+    [answer] = await call.engine.acts.retry(
+        [call.job_id], tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
+    )
+    if isinstance(answer, WindlassError):
+        raise answer
+    return wire.Moved(id=answer.id, status=call.word(State.QUEUED), state=State.QUEUED)
+
+
+async def replay(call: Call) -> wire.Submitted:
+    """Submit a finished job once more, as a new one."""
+    asked: wire.RetryRequest = call.body
+    payload = None if asked.payload is UNSET else raw_text("payload", asked.payload)
+    answer = await call.engine.acts.replay(
+        call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
+    )
+    return shown_submit(call, answer)
+
+
+async def attempts(call: Call) -> wire.AttemptList:
+    """Answer the ended attempts of a job, oldest first."""
+    found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant)
+    return wire.AttemptList(attempts=[shown_attempt(attempt) for attempt in found])
+
+
+async def events(call: Call) -> wire.EventList:
+    """Answer what happened to a job, in order."""
+    found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
+    return wire.EventList(events=[_event(event) for event in found])
+
+
+async def report(call: Call) -> wire.JobReport:
+    """Answer everything about a job: its end, its story, what it waited for."""
+    found = await history.report(call.engine.db, call.job_id, tenant=call.tenant)
+    return wire.JobReport(
+        id=found.job.id,
+        status=call.word(found.job.state),
+        state=found.job.state,
+        outcome=found.outcome,
+        waits=wire.Waits(**msgspec.structs.asdict(found.waits)),
+        timeline=[_event(event) for event in found.timeline],
+        attempts=[shown_attempt(attempt) for attempt in found.attempts],
+        metrics=None if found.metrics is None else Raw(found.metrics),
+    )
+
+
+def _event(event: Event) -> wire.Event:
+    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=event.detail)
+
+
+async def _job(call: Call) -> wire.Job:
+    return shown_job(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))

@@ -1,0 +1,197 @@
+"""The OpenAPI 3.1 document, made from the table of routes: what is served is what is documented.
+
+Types come from the structs of wire/, statuses from the route and from what every route of its kind can answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from windlass import __version__
+from windlass.server.route import Route, documented_path
+from windlass.wire.base import Body, Name, Problem
+
+_WORD = re.compile(r"\W+")
+_REF = "#/components/schemas/{name}"
+_REASONS = {
+    200: "Done.",
+    201: "Made.",
+    202: "Begun.",
+    204: "Nothing to tell.",
+    401: "No key, or not a good one.",
+    403: "The key does not allow this.",
+    404: "Unknown here, another tenant's, or past retention.",
+    408: "The body did not come in time.",
+    409: "The state of the thing does not allow it.",
+    413: "The body, or a payload or result in it, is too large.",
+    415: "The body is not plain JSON.",
+    422: "A value cannot be accepted; `errors` names the field.",
+    429: "A cap is reached; try again after `Retry-After` seconds.",
+    503: "The database does not answer, or the server is stopping; try again after `Retry-After` seconds.",
+}
+_ABOUT = """Submit jobs, hand them to workers, see what became of them.
+
+Send a key as `Authorization: Bearer …` or `X-API-Key`. Times are RFC 3339 with a zone; spans are seconds or texts such
+as `5m`. Names are in snake_case; the camelCase form of a name is taken too. Unknown fields are refused. In an object
+that names a field twice the last one counts. Lists of jobs, claims and reports are one request."""
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the document of these routes."""
+    shown = [route for route in routes if route.media_type == "application/json"]
+    types = _types(shown)
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    for kind in types:
+        _refine(kind, components)
+    by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in shown:
+        paths.setdefault(documented_path(route), {})[route.method.lower()] = _operation(route, by_type, components)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Windlass", "version": __version__, "description": _ABOUT, "license": {"name": "Apache-2.0"}},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+
+
+def _types(routes: Sequence[Route]) -> list[Any]:
+    types: list[Any] = [Problem, Name]
+    for route in routes:
+        found = [route.body, route.query, *route.answers.values()]
+        types += [kind for kind in found if kind is not None and not any(kind is known for known in types)]
+    return types
+
+
+def _refine(kind: Any, components: dict[str, Any]) -> None:
+    """Add to the schemas of requests what their structs say beyond the types of their fields, here and inside."""
+    for struct in _structs(kind):
+        schema = components[struct.__name__]
+        if struct.expected:
+            schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
+        if struct.exclusive:
+            pairs = [_both(schema, pair) for pair in struct.exclusive]
+            schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+        if struct.extras is not None:
+            schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
+
+
+def _structs(kind: Any) -> list[type[Body]]:
+    found: list[type[Body]] = []
+    waiting = [kind]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
+            found.append(part)
+            waiting += get_type_hints(part).values()
+        waiting += get_args(part)
+    return found
+
+
+def _both(schema: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
+    given = {name: {"not": {"type": "null"}} for name in names}
+    return {"required": list(names), "properties": given}
+
+
+def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _WORD.sub("_", f"{route.method} {route.path}").strip("_").lower(),
+        "summary": route.summary,
+        "tags": [documented_path(route).removeprefix("/api/v1").split("/")[1]],
+        "parameters": _parameters(route, by_type, components),
+        "responses": _responses(route, by_type),
+    }
+    if route.scopes:
+        operation["security"] = [{"bearer": []}, {"header": []}]
+        needed = " or ".join(f"`{scope}`" for scope in route.scopes)
+        operation["description"] = f"Needs scope {needed}. {route.notes}".strip()
+    else:
+        operation["security"] = []
+    if route.body is not None:
+        operation["requestBody"] = {
+            "required": not route.body_optional,
+            "content": {"application/json": {"schema": by_type[id(route.body)]}},
+        }
+        if route.query_is_body:
+            operation["description"] += " Plain fields of the body may stand in the query instead."
+    return operation
+
+
+def _parameters(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if route.parameter is not None:
+        schema: dict[str, Any] = {"type": "string", "format": "uuid"} if route.parameter == "id" else by_type[id(Name)]
+        found.append({"name": route.parameter, "in": "path", "required": True, "schema": schema})
+    if route.scopes and route.tenanted:
+        found.append(
+            {
+                "name": "tenant",
+                "in": "query",
+                "required": False,
+                "description": "Only for keys of scope admin without a tenant of their own.",
+                "schema": by_type[id(Name)],
+            }
+        )
+    if route.query is not None:
+        struct = components[by_type[id(route.query)]["$ref"].rsplit("/", 1)[-1]]
+        for name, schema in struct["properties"].items():
+            found.append(
+                {
+                    "name": name,
+                    "in": "query",
+                    "required": name in struct.get("required", ()),
+                    "schema": _without_null(schema),
+                }
+            )
+    return found
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value in a query: what is absent is left out there, never written as null."""
+    kept = {name: value for name, value in schema.items() if not (name == "default" and value is None)}
+    options = [option for option in kept.get("anyOf", ()) if option.get("type") != "null"]
+    if not options:
+        return kept
+    del kept["anyOf"]
+    return {**kept, **options[0]} if len(options) == 1 else {**kept, "anyOf": options}
+
+
+def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, kind in route.answers.items():
+        content = {} if kind is None else {"content": {route.media_type: {"schema": by_type[id(kind)]}}}
+        responses[str(status)] = {"description": _REASONS[status], **content}
+    for status in sorted(problem_statuses(route)):
+        response: dict[str, Any] = {
+            "description": _REASONS[status],
+            "content": {"application/problem+json": {"schema": by_type[id(Problem)]}},
+        }
+        if status in (429, 503):
+            response["headers"] = {"Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1}}}
+        if status == 401:
+            response["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}}
+        responses.setdefault(str(status), response)
+    return responses
+
+
+def problem_statuses(route: Route) -> set[int]:
+    """Return every status of a problem that a route can answer with."""
+    statuses = {422, *route.errors}
+    if route.scopes:
+        statuses |= {401, 403, 429, 503}
+    if route.parameter is not None:
+        statuses.add(404)
+    if route.body is not None:
+        statuses |= {408, 413, 415}
+    return statuses

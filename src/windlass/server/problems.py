@@ -1,0 +1,85 @@
+"""Errors as answers: `application/problem+json`, with the same text that goes to the terminal and the log."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from windlass.errors import InvalidInput, WindlassError, WrongMethod
+from windlass.server.call import Reply
+from windlass.wire.base import FieldProblem, Problem
+
+MEDIA_TYPE = b"application/problem+json"
+_HUMP = re.compile(r"(?<!^)(?=[A-Z])")
+_WIRE_NAMES = {
+    "timeout_s": "timeout_seconds",
+    "delay_ms": "delay",
+    "start_by": "start_deadline",
+    "retry": "retry_policy",
+    "worker": "worker_id",
+    "lease_ms": "lease_seconds",
+    "capacity": "max_threads",
+    "busy": "busy_threads",
+    "skew_ms": "timestamp",
+    "duration_ms": "duration_seconds",
+    "unique_ms": "unique_for",
+    "rate_per_s": "rate_per_second",
+}
+"""What the queue's words for fields are called by callers."""
+
+
+def code_of(kind: type[WindlassError]) -> str:
+    """Return what programs know an error by."""
+    return kind.code or _HUMP.sub("_", kind.__name__).lower()
+
+
+def problem_of(error: WindlassError, *, items: str | None = None) -> Reply:
+    """Return the answer to a request that failed with this error; `items` names the list an index counts in."""
+    detail, errors = str(error), []
+    if isinstance(error, InvalidInput):
+        field = _WIRE_NAMES.get(error.field, error.field)
+        if items is not None and error.index is not None:
+            field = f"{items}[{error.index}].{field}"
+        detail, errors = f"{field}: {error.problem}", [FieldProblem(field, error.problem)]
+    headers: list[tuple[bytes, bytes]] = []
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, WrongMethod):
+        headers.append((b"allow", ", ".join(error.allow).encode()))
+    if error.status in (429, 503):
+        seconds = max(1, math.ceil(getattr(error, "retry_after_s", 1.0)))
+        headers.append((b"retry-after", str(seconds).encode()))
+    if error.status == 408:
+        headers.append((b"connection", b"close"))
+    code = code_of(type(error))
+    return _reply(
+        Problem(
+            type=f"urn:windlass:problem:{code}",
+            title=code.replace("_", " ").capitalize(),
+            status=error.status,
+            detail=detail,
+            code=code,
+            errors=errors,
+        ),
+        headers,
+    )
+
+
+def unexpected(request_id: str) -> Reply:
+    """Return the answer to a request that met a fault of ours: an id, nothing of the inside."""
+    return _reply(
+        Problem(
+            type="urn:windlass:problem:unexpected",
+            title="Unexpected",
+            status=500,
+            detail=f"The server met a fault of its own. Its log has the reason under request {request_id}.",
+            code="unexpected",
+        ),
+        [],
+    )
+
+
+def _reply(problem: Problem, headers: list[tuple[bytes, bytes]]) -> Reply:
+    return Reply(problem.status, msgspec.json.encode(problem), tuple(headers), MEDIA_TYPE)

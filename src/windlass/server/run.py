@@ -1,0 +1,240 @@
+"""Run one server: open the database, start the engine, listen, and stop in order.
+
+The port is open before the database answers: until then the server lives and is not ready. An empty database is set up
+by itself; one whose schema is older is left to `windlass migrate`, so that a deployment decides when.
+SIGTERM drains: `/readyz` fails, long polls are answered, duties go to others, requests under way finish, exit 0.
+SIGINT does the same without waiting for a load balancer to notice; a second signal ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+
+from windlass.config import Settings
+from windlass.engine.engine import Engine
+from windlass.engine.outside import Outside
+from windlass.engine.storage import storage
+from windlass.errors import SetupError
+from windlass.ids import Ids
+from windlass.queue import keys
+from windlass.server.app import create_app
+from windlass.server.auth import Gate
+from windlass.server.starting import Starting
+
+NOTICE_S = 1.0
+"""After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
+BACKLOG = 2048
+INTERRUPTED = 130
+
+logger = logging.getLogger("windlass")
+
+
+class _Listener(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to us."""
+        yield
+
+
+async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[str], None] = lambda _: None) -> int:
+    """Serve until a signal; return the exit code. `said` is told, in a sentence each, what a person should know."""
+    check_exposure(settings)
+    with listening(settings) as listener:
+        host, port = listener.getsockname()[:2]
+        stopping = _Stopping()
+        door = Starting()
+        server = _Listener(_configuration(settings, door))
+        with stopping.on_signals():
+            serving = asyncio.create_task(server.serve(sockets=[listener]), name="listen")
+            try:
+                async with _engine(settings, stopping, migrate=migrate, address=f"{host}:{port}") as engine:
+                    if engine is not None:
+                        gate = Gate(engine.db, keys_required=keys_required(settings))
+                        door.open(create_app(engine, settings, gate))
+                        said(f"Windlass serves {_scheme(settings)}://{_shown(host)}:{port} ({engine.name}).")
+                        await stopping.wait()
+                        logger.info("The server stops: requests under way are finished.")
+                        engine.draining = True
+                        draining = asyncio.create_task(engine.drain(), name="drain")
+                        if stopping.gently:
+                            await stopping.wait_again(NOTICE_S)
+                        await draining
+                    server.should_exit = True
+                    await stopping.unless_again(serving)
+            finally:
+                server.should_exit = server.force_exit = True
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+    return INTERRUPTED if stopping.at_once else 0
+
+
+class _Stopping:
+    """The signals that end a server: the first drains, the second ends at once."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._again = asyncio.Event()
+        self.gently = False
+
+    @property
+    def at_once(self) -> bool:
+        """Whether somebody was impatient."""
+        return self._again.is_set()
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Hear SIGTERM and SIGINT within the block."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._hear, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    async def wait(self) -> None:
+        """Return when the server is to stop."""
+        await self._asked.wait()
+
+    async def wait_again(self, seconds: float) -> None:
+        """Return after so long, or at the second signal."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
+
+    async def unless_again(self, task: asyncio.Task[None]) -> None:
+        """Return when the task has ended, or at the second signal."""
+        again = asyncio.create_task(self._again.wait())
+        await asyncio.wait([task, again], return_when=asyncio.FIRST_COMPLETED)
+        again.cancel()
+
+    def _hear(self, number: int) -> None:
+        if self._asked.is_set():
+            self._again.set()
+        self.gently = number == signal.SIGTERM
+        self._asked.set()
+
+
+@asynccontextmanager
+async def _engine(
+    settings: Settings, stopping: _Stopping, *, migrate: bool, address: str
+) -> AsyncIterator[Engine | None]:
+    """Open the database, as long as it takes, and run an engine on it; None if the server is to stop before that."""
+    opening = asyncio.create_task(storage(settings, migrate=migrate), name="open")
+    asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait([opening, asked], return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not opening.done():
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        yield None
+        return
+    db = opening.result()
+    try:
+        name = f"scheduler_{socket.gethostname()}_{os.getpid()}"
+        engine = Engine(db, settings, name=name, ids=Ids(), outside=Outside(), address=address)
+        await _check_keys(engine, settings)
+        async with engine.running():
+            yield engine
+    finally:
+        await db.close()
+
+
+async def _check_keys(engine: Engine, settings: Settings) -> None:
+    if settings.security.bootstrap_key is not None:
+        await keys.bootstrap(engine.db, settings.security.bootstrap_key)
+    if keys_required(settings) and not (await keys.list_keys(engine.db, limit=1)).keys:
+        raise SetupError(
+            f"There is no key yet, and {settings.server.host} can be reached from elsewhere. Make one with "
+            "`windlass keys create NAME --role admin`, or set security.bootstrap_key."
+        )
+
+
+def check_exposure(settings: Settings) -> None:
+    """Return if the server may listen where it is told to; SetupError if everybody could call it without a key."""
+    if is_loopback(settings.server.host) or keys_required(settings):
+        return
+    if not settings.server.insecure:
+        raise SetupError(
+            f"server.host is {settings.server.host}, and security.keys_required is off: anybody who reaches it could "
+            "run jobs. Leave keys on, listen on 127.0.0.1, or say --insecure."
+        )
+
+
+def keys_required(settings: Settings) -> bool:
+    """Say whether callers need a key: always, never, or everywhere but on loopback."""
+    asked = settings.security.keys_required
+    if isinstance(asked, bool):
+        return asked
+    return not is_loopback(settings.server.host) and not settings.server.insecure
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Open the port; SetupError with the reason if it cannot be had."""
+    host, port = settings.server.host, settings.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+        yield listener
+    except OSError as error:
+        raise SetupError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another --port or --host.") from error
+    finally:
+        listener.close()
+
+
+def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
+    security = settings.security
+    return uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=settings.server.max_connections,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.server.drain_seconds) or None,
+        ssl_certfile=security.tls_cert,
+        ssl_keyfile=security.tls_key,
+        ssl_ca_certs=security.tls_client_ca,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if security.tls_client_ca else ssl.CERT_NONE,
+    )
+
+
+def _scheme(settings: Settings) -> str:
+    return "https" if settings.security.tls_cert else "http"
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,129 @@
+"""What is shown of a job and of an attempt, under all the names that callers know their figures by."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from msgspec import Raw
+
+from windlass.job import Outcome
+from windlass.queue import history
+from windlass.server.call import Call
+from windlass.wire import jobs as wire
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def shown_job(call: Call, job: history.Job) -> wire.Job:
+    """Return a job as it is shown to this caller."""
+    attempt = job.attempt
+    return wire.Job(
+        id=job.id,
+        name=job.task,
+        task=job.task,
+        tenant=job.tenant,
+        tenant_id=job.tenant,
+        queue=job.queue,
+        status=call.word(job.state),
+        state=job.state,
+        paused=job.paused,
+        payload=Raw(job.payload),
+        headers=_raw(job.headers),
+        labels=[label for label in job.labels.split(",") if label],
+        tags=job.tags,
+        concurrency_key=job.concurrency_key or None,
+        priority=job.priority,
+        attempt=attempt,
+        attempt_number=attempt,
+        attempts=attempt,
+        retry_count=max(attempt - 1, 0),
+        max_attempts=job.max_attempts,
+        max_retries=job.max_attempts - 1,
+        max_lost=job.max_lost,
+        timeout_seconds=job.timeout_s,
+        max_execution_time=job.timeout_s,
+        retry_policy=_raw(job.retry),
+        fence=job.fence,
+        lost=job.lost,
+        releases=job.releases,
+        run=job.run,
+        run_id=_run_id(job.id, job.fence),
+        idempotency_key=job.idempotency_key,
+        unique_key=job.unique_key,
+        flow_id=job.flow_id,
+        parent_id=job.parent_id,
+        schedule_id=job.schedule_id,
+        definition_id=job.schedule_id,
+        created_at=job.created_at,
+        updated_at=_latest(job.created_at, job.claimed_at, job.started_at, job.finished_at),
+        scheduled_at=job.scheduled_at,
+        run_at=job.next_run_at,
+        next_run_at=job.next_run_at,
+        executed_at=job.next_run_at or job.started_at,
+        start_deadline=job.start_by,
+        worker_id=job.worker,
+        claimed_by=job.worker,
+        lease_owner=job.worker,
+        claimed_at=job.claimed_at,
+        heartbeat_at=job.heartbeat_at,
+        lease_expires_at=job.lease_expires_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        completed_at=job.finished_at,
+        execution_time_ms=_span_ms(job.started_at, job.finished_at),
+        lateness_ms=_span_ms(job.scheduled_at, job.started_at),
+        result=_raw(job.result),
+        metrics=_raw(job.metrics),
+        error_type=job.error_type,
+        error_message=job.error,
+        failure_reason=job.error,
+        reason=job.reason,
+        held=job.held,
+    )
+
+
+def shown_attempt(attempt: history.Attempt) -> wire.Attempt:
+    """Return an ended attempt as it is shown."""
+    outcome = Outcome(attempt.outcome).name.lower()
+    run_id = f"{attempt.job_id}.{attempt.fence}"
+    return wire.Attempt(
+        id=run_id,
+        run_id=run_id,
+        job_id=attempt.job_id,
+        run=attempt.run,
+        attempt=attempt.attempt,
+        attempt_number=attempt.attempt,
+        fence=attempt.fence,
+        outcome=outcome,
+        status=outcome,
+        worker_id=attempt.worker,
+        claimed_at=attempt.claimed_at,
+        started_at=attempt.started_at,
+        finished_at=attempt.finished_at,
+        completed_at=attempt.finished_at,
+        execution_time_ms=_span_ms(attempt.started_at, attempt.finished_at),
+        next_run_at=attempt.next_run_at,
+        output=_raw(attempt.result),
+        metrics=_raw(attempt.metrics),
+        error_type=attempt.error_type,
+        error_message=attempt.error,
+        traceback=attempt.traceback,
+        reason=attempt.reason,
+    )
+
+
+def _raw(text: str | None) -> Raw | None:
+    return None if text is None else Raw(text)
+
+
+def _run_id(job_id: UUID, fence: int) -> str | None:
+    return f"{job_id}.{fence}" if fence else None
+
+
+def _span_ms(start: datetime | None, end: datetime | None) -> int | None:
+    return None if start is None or end is None else max(0, (end - start) // _MILLISECOND)
+
+
+def _latest(first: datetime, *others: datetime | None) -> datetime:
+    return max((first, *(instant for instant in others if instant is not None)))

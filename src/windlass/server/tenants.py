@@ -1,0 +1,58 @@
+"""Tenants: who is kept apart from whom. Only for keys above tenants, but for one's own name and pause."""
+
+from __future__ import annotations
+
+from windlass.queue import tenants as step
+from windlass.server.call import Call, Reply
+from windlass.wire import people as wire
+from windlass.wire.base import NamePages, PauseRequest
+
+
+async def create(call: Call) -> wire.Tenant:
+    """Make a tenant; 409 if there is one of this name."""
+    asked: wire.TenantRequest = call.body
+    call.require_no_tenant()
+    call.subject, call.audit_tenant = asked.name, ""
+    return _shown(await step.create(call.engine.db, asked.name))
+
+
+async def find(call: Call) -> wire.TenantList:
+    """Answer a page of tenants by name."""
+    asked: NamePages = call.query
+    call.require_no_tenant()
+    page = await step.list_tenants(call.engine.db, limit=asked.limit, cursor=asked.cursor)
+    return wire.TenantList(tenants=[_shown(tenant) for tenant in page.tenants], next_cursor=page.next_cursor)
+
+
+async def get(call: Call) -> wire.Tenant:
+    """Answer a tenant."""
+    return _shown(await step.get(call.engine.db, call.own_tenant(call.path)))
+
+
+async def delete(call: Call) -> Reply:
+    """Remove a tenant that has nothing left; 409 says what it still has."""
+    call.require_no_tenant()
+    call.audit_tenant = ""
+    await step.delete(call.engine.db, call.engine.lanes, call.path)
+    return Reply(204)
+
+
+async def pause(call: Call) -> wire.Tenant:
+    """Hand out nothing of a tenant."""
+    asked: PauseRequest = call.body
+    tenant = await step.get(call.engine.db, call.own_tenant(call.path))
+    call.audit_tenant = tenant.name
+    await call.engine.acts.pause_tenant(tenant.name, actor=call.actor(asked.reason), until=asked.until)
+    return _shown(tenant)
+
+
+async def resume(call: Call) -> wire.Tenant:
+    """Hand out a tenant's jobs again."""
+    tenant = await step.get(call.engine.db, call.own_tenant(call.path))
+    call.audit_tenant = tenant.name
+    await call.engine.acts.resume_tenant(tenant.name)
+    return _shown(tenant)
+
+
+def _shown(tenant: step.Tenant) -> wire.Tenant:
+    return wire.Tenant(name=tenant.name, created_at=tenant.created_at)

@@ -1,0 +1,72 @@
+"""The whole: the status of the queue, the list of attempts, and the figures for Prometheus."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from prometheus_client import generate_latest
+
+from windlass.errors import InvalidInput
+from windlass.job import Outcome
+from windlass.queue import stats
+from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
+from windlass.server.call import Call, Reply
+from windlass.server.shown import shown_attempt
+from windlass.wire import people as wire
+from windlass.wire.jobs import AttemptPage, AttemptsQuery, ListedAttempt
+
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+async def status(call: Call) -> wire.Overview:
+    """Answer what waits, runs and ended; of one's tenant, or of all from above them."""
+    found = await stats.overview(call.engine.db, call.named_tenant)
+    figures = msgspec.structs.asdict(found)
+    return wire.Overview(average_wait_seconds=figures.pop("average_wait_s"), **figures)
+
+
+async def attempts(call: Call) -> AttemptPage:
+    """Answer a page of ended attempts, newest first."""
+    asked: AttemptsQuery = call.query
+    outcome = None
+    if asked.outcome is not None:
+        outcome = Outcome.LOST if asked.outcome == "stale" else Outcome[asked.outcome.upper()]
+    where = AttemptFilter(
+        tenant=call.tenant,
+        schedule_id=asked.schedule_id,
+        task=asked.task,
+        worker=asked.worker_id,
+        outcome=outcome,
+        since=asked.since,
+        until=asked.until,
+    )
+    page = await find_attempts(call.engine.db, where, limit=asked.limit, cursor=_cursor(asked.cursor))
+    return AttemptPage(
+        attempts=[
+            ListedAttempt(**msgspec.structs.asdict(shown_attempt(listed.attempt)), queue=listed.queue, task=listed.task)
+            for listed in page.attempts
+        ],
+        next_cursor=None if page.next_cursor is None else _text(page.next_cursor),
+    )
+
+
+async def metrics(call: Call) -> Reply:
+    """Answer the figures of this server and of the whole, for Prometheus; they are of all tenants."""
+    call.require_no_tenant()
+    return Reply(200, generate_latest(call.engine.meters.registry), media_type=METRICS_TYPE)
+
+
+def _text(cursor: AttemptCursor) -> str:
+    return f"{cursor.finished_at:%Y-%m-%dT%H:%M:%S.%f}Z_{cursor.job_id}_{cursor.fence}"
+
+
+def _cursor(text: str | None) -> AttemptCursor | None:
+    if text is None:
+        return None
+    instant, job_id, fence = text.split("_")
+    try:
+        return AttemptCursor(datetime.fromisoformat(instant), UUID(job_id), int(fence))
+    except (ValueError, OverflowError):
+        raise InvalidInput("cursor", f"{text!r} is none. Use next_cursor of the page before.") from None

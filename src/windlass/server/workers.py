@@ -1,0 +1,189 @@
+"""Workers: register, heartbeat, and what people see and do: lists, drain, removal."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from windlass.clock import system_clock
+from windlass.errors import Conflict, Forbidden, NotFound
+from windlass.queue import fleet
+from windlass.queue import workers as step
+from windlass.queue.workers import MAX_INT, Held, NewSession
+from windlass.server.call import Call, Reply
+from windlass.wire import people as wire_people
+from windlass.wire import work as wire
+
+
+async def register(call: Call) -> wire.Registered:
+    """Open a session for a worker; saying it again is harmless."""
+    asked: wire.RegisterRequest = call.body
+    session = asked.session or call.engine.ids.new()
+    lease_s = asked.lease_seconds or call.settings.jobs.lease_seconds
+    await call.engine.register(
+        NewSession(
+            id=session,
+            worker=asked.worker_id,
+            tenant=call.tenant,
+            lease_ms=round(lease_s * 1000),
+            capacity=asked.max_threads,
+            host=asked.host,
+            pid=asked.pid,
+            version=asked.version,
+            build=asked.build,
+            region=asked.region,
+            labels=_joined(asked.labels),
+            tasks=_joined(asked.tasks),
+            queues=_joined(asked.queues),
+        )
+    )
+    return wire.Registered(
+        worker_id=asked.worker_id, session=session, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
+    )
+
+
+async def heartbeat(call: Call) -> wire.Beat:
+    """Renew a session and all its leases; of a caller without session, its sign of life and its one job."""
+    asked: wire.BeatRequest = call.body
+    if asked.session is None:
+        return await _bare_heartbeat(call, asked)
+    held = None
+    if asked.held is not None:
+        held = [Held(job.job_id, job.fence, job.started) for job in asked.held]
+    beat = step.Beat(
+        session=asked.session,
+        held=held,
+        busy=asked.busy_threads,
+        skew_ms=_skew_ms(asked),
+        tenant=call.tenant,
+        completed=asked.completed,
+        failed=asked.failed,
+    )
+    answer = await call.engine.heartbeat(beat)
+    if not answer.alive:
+        # Not known here yet, or ended; registering tells which, by Conflict.
+        lease_ms = round(call.settings.jobs.lease_seconds * 1000)
+        await call.engine.register(
+            NewSession(id=asked.session, worker=asked.worker_id, tenant=call.tenant, lease_ms=lease_ms)
+        )
+        answer = await call.engine.heartbeat(beat)
+        if not answer.alive:
+            raise Conflict(f"Session {asked.session} has ended. Stop its jobs and register with a new one.")
+    return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+
+
+async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
+    draining = await call.engine.seen(call.tenant, asked.worker_id)
+    cancel: list[UUID] = []
+    lost: list[UUID] = []
+    named: list[tuple[UUID, int | None, bool]] = [(job.job_id, job.fence, job.started) for job in asked.held or ()]
+    if asked.current_page_id is not None:
+        named.append((asked.current_page_id, None, True))
+    for job_id, fence, started in named:
+        try:
+            beat = await call.engine.beat_job(
+                job_id, worker=asked.worker_id, fence=fence, session=None, tenant=call.tenant, started=started
+            )
+            if beat.cancel:
+                cancel.append(job_id)
+        except (NotFound, Conflict):
+            lost.append(job_id)
+    return wire.Beat(cancel=cancel, lost=lost, released=[], drain=draining)
+
+
+def _skew_ms(asked: wire.BeatRequest) -> int | None:
+    """Return how far the worker's clock is ahead of ours; it is only shown."""
+    if asked.timestamp is None:
+        return None
+    try:
+        ahead_ms = round((asked.timestamp - system_clock()).total_seconds() * 1000)
+    except OverflowError:
+        return None
+    return max(-MAX_INT, min(ahead_ms, MAX_INT))
+
+
+def _joined(names: tuple[str, ...]) -> str | None:
+    return ",".join(names) or None
+
+
+async def find(call: Call) -> wire_people.WorkerList:
+    """Answer a page of workers by name."""
+    asked: wire_people.WorkersQuery = call.query
+    status = None if asked.status is None else fleet.Status(asked.status)
+    page = await fleet.list_workers(call.engine.db, call.tenant, status=status, limit=asked.limit, cursor=asked.cursor)
+    return wire_people.WorkerList(workers=[_shown(worker) for worker in page.workers], next_cursor=page.next_cursor)
+
+
+async def statuses(call: Call) -> wire_people.WorkerStatuses:
+    """Answer how the workers are, in the words of item workers."""
+    page = await fleet.list_workers(call.engine.db, call.tenant, limit=fleet.MAX_PAGE)
+    return wire_people.WorkerStatuses(
+        workers=[
+            wire_people.WorkerStatus(
+                id=worker.worker,
+                status="active" if call.vocabulary == "d" and worker.status == "idle" else worker.status.value,
+                last_heartbeat=worker.heartbeat_at,
+                current_page=worker.current_jobs[0] if worker.current_jobs else None,
+                pages_completed=worker.completed,
+                pages_failed=worker.failed,
+            )
+            for worker in page.workers
+        ]
+    )
+
+
+async def get(call: Call) -> wire_people.Worker:
+    """Answer a worker."""
+    return _shown(await fleet.get_worker(call.engine.db, call.tenant, call.path))
+
+
+async def drain(call: Call) -> wire_people.Draining:
+    """Tell a worker to finish what it has and claim no more."""
+    worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
+    sessions = await call.engine.acts.drain(tenant=call.tenant, worker=worker.worker)
+    return wire_people.Draining(worker_id=worker.worker, sessions=sessions)
+
+
+async def close(call: Call) -> Reply:
+    """End a worker's session; what it holds goes back to the queue."""
+    asked: wire_people.CloseQuery = call.query
+    if asked.session is None and "operate" not in call.principal.scopes:
+        raise Forbidden("A key of scope work ends a session only by its id. Send ?session=, or use a key of operate.")
+    worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
+    session = asked.session or worker.session
+    found = await fleet.find_session(call.engine.db, session)
+    if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
+        raise NotFound(f"There is no session {session} of worker {worker.worker}.")
+    await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")
+    return Reply(204)
+
+
+def _shown(worker: fleet.Worker) -> wire_people.Worker:
+    return wire_people.Worker(
+        id=worker.worker,
+        worker_id=worker.worker,
+        status=worker.status.value,
+        last_heartbeat_at=worker.heartbeat_at,
+        expires_at=worker.expires_at,
+        started_at=worker.started_at,
+        ended_at=worker.ended_at,
+        lease_seconds=worker.lease_ms / 1000,
+        total_threads=worker.total_threads,
+        busy_threads=worker.busy_threads,
+        available_threads=worker.available_threads,
+        current_jobs=worker.current_jobs,
+        jobs_completed=worker.completed,
+        jobs_failed=worker.failed,
+        host=worker.host,
+        pid=worker.pid,
+        version=worker.version,
+        build=worker.build,
+        region=worker.region,
+        labels=_split(worker.labels),
+        tasks=_split(worker.tasks),
+        queues=_split(worker.queues),
+        skew_ms=worker.skew_ms,
+    )
+
+
+def _split(names: str | None) -> list[str]:
+    return names.split(",") if names else []

@@ -1,0 +1,384 @@
+"""Jobs as their users see them: what is submitted, and what is shown of them.
+
+Next: work.py has the same jobs as workers see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from windlass.job import State
+from windlass.wire.base import (
+    MAX_CANCEL_WAIT_S,
+    MAX_PAGE,
+    MAX_WAIT_S,
+    Because,
+    Body,
+    Instant,
+    Key,
+    Name,
+    Pages,
+    Query,
+    Span,
+    Words,
+)
+from windlass.wire.vocabulary import FILTER_NAMES
+
+_ATTEMPT_CURSOR = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z_[0-9a-f-]{36}_[0-9]{1,10}$"
+Attempts = Annotated[int, Meta(ge=1, le=1000)]
+Priority = Annotated[int, Meta(ge=-127, le=127)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=32)]
+Json = Annotated[Raw, Meta(description="Any JSON, kept byte for byte.", examples=[{"to": "ann@example.org"}])]
+StateNames = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=200,
+        description="Names of states in any vocabulary and any case, separated by commas; `stale` for lost ones.",
+        extra_json_schema={"enum": list(FILTER_NAMES)},
+    ),
+]
+Timeout = Annotated[float, Meta(ge=1, le=315_360_000)]
+
+
+class PolicyByError(Body, frozen=True, kw_only=True):
+    """How long to wait before each further attempt after an error of one type."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"backoff": "kind"}
+
+    kind: Literal["exponential", "linear", "fixed", "table"] = "exponential"
+    base: Span = 1.0
+    factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
+    cap: Span = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    delays: Annotated[tuple[Span, ...], Meta(max_length=1000)] = ()
+    prefer_same_worker: bool = False
+    max_attempts: Attempts | None = None
+    then: Literal["dead", "hold"] = "dead"
+
+
+class Policy(PolicyByError, frozen=True, kw_only=True):
+    """How long to wait before each further attempt, and what comes after the last."""
+
+    by_error: Annotated[
+        dict[Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^\\u0000]+$")], PolicyByError],
+        Meta(max_length=32),
+    ] = msgspec.field(default_factory=dict)
+
+
+Preset = Literal["default", "immediate", "stepped"]
+
+
+class JobRequest(Body, frozen=True, kw_only=True):
+    """A job to submit."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"name": "task", "work_kind": "task", "scheduled_at": "run_at"}
+
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("run_at", "delay"), ("max_attempts", "max_retries"))
+
+    task: Annotated[Name, Meta(examples=["send_mail"])]
+    payload: Json | UnsetType = UNSET
+    tenant: Name | None = None
+    queue: Name = "default"
+    priority: Priority | None = None
+    run_at: Instant | None = None
+    delay: Span | None = None
+    timeout_seconds: Timeout | UnsetType | None = UNSET
+    """Null: no limit."""
+    max_attempts: Attempts | None = None
+    max_retries: Annotated[int, Meta(ge=0, le=999)] | None = None
+    max_lost: Attempts | None = None
+    retry_policy: Policy | Preset | None = None
+    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    idempotency_key: Key | None = None
+    unique_key: Key | None = None
+    unique_for: Span | None = None
+    start_deadline: Instant | None = None
+    labels: Names = ()
+    tags: Names = ()
+    concurrency_key: Key | None = None
+    headers: dict[str, str] | None = None
+
+
+class BatchRequest(Body, frozen=True, kw_only=True):
+    """Jobs to submit, all or none."""
+
+    jobs: Annotated[list[JobRequest], Meta(min_length=1, max_length=1000)]
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a job that was submitted."""
+
+    id: UUID
+    status: str | None
+    state: State | None
+    """Null: its key is remembered longer than the job itself."""
+    next_run_at: datetime | None
+    duplicate: bool = False
+    """Its idempotency or unique key was known: this is the job made first."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each job, in order."""
+
+    jobs: list[Submitted]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, live or finished."""
+
+    id: UUID
+    name: str
+    task: str
+    tenant: str
+    tenant_id: str
+    queue: str
+    status: str
+    state: State
+    paused: bool
+    payload: Raw
+    headers: Raw | None
+    labels: list[str]
+    tags: list[str]
+    concurrency_key: str | None
+    priority: int
+    attempt: int
+    attempt_number: int
+    attempts: int
+    retry_count: int
+    max_attempts: int
+    max_retries: int
+    max_lost: int
+    timeout_seconds: int | None
+    max_execution_time: int | None
+    retry_policy: Raw | None
+    fence: int
+    lost: int
+    releases: int
+    run: int
+    run_id: str | None
+    """`<job id>.<fence>` of the last attempt; null until the first."""
+    idempotency_key: str | None
+    unique_key: str | None
+    flow_id: UUID | None
+    parent_id: UUID | None
+    schedule_id: UUID | None
+    definition_id: UUID | None
+    created_at: datetime
+    updated_at: datetime
+    scheduled_at: datetime
+    run_at: datetime | None
+    next_run_at: datetime | None
+    executed_at: datetime | None
+    start_deadline: datetime | None
+    worker_id: str | None
+    claimed_by: str | None
+    lease_owner: str | None
+    claimed_at: datetime | None
+    heartbeat_at: datetime | None
+    lease_expires_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    completed_at: datetime | None
+    execution_time_ms: int | None
+    lateness_ms: int | None
+    """From the nominal time to the start."""
+    result: Raw | None
+    metrics: Raw | None
+    error_type: str | None
+    error_message: str | None
+    failure_reason: str | None
+    reason: str | None
+    held: bool
+
+
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, newest first."""
+
+    jobs: list[Job]
+    total: int
+    total_is_estimate: bool
+    """There are at least so many."""
+    page: int
+    next_cursor: UUID | None
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cancel has brought a job."""
+
+    id: UUID
+    status: str
+    state: State
+
+
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
+    """A job and where it stands now."""
+
+    id: UUID
+    status: str
+    state: State
+    paused: bool = False
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended attempt of a job."""
+
+    id: str
+    """The same as `run_id`."""
+    run_id: str
+    job_id: UUID
+    run: int
+    attempt: int
+    attempt_number: int
+    fence: int
+    outcome: str
+    status: str
+    worker_id: str | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime
+    completed_at: datetime
+    execution_time_ms: int | None
+    next_run_at: datetime | None
+    output: Raw | None
+    metrics: Raw | None
+    error_type: str | None
+    error_message: str | None
+    traceback: str | None
+    reason: str | None
+
+
+class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
+    """The ended attempts of a job, oldest first."""
+
+    attempts: list[Attempt]
+
+
+class AttemptsQuery(Query, frozen=True, kw_only=True):
+    """Which attempts to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    cursor: Annotated[str, Meta(max_length=100, pattern=_ATTEMPT_CURSOR)] | None = None
+    """`next_cursor` of the page before."""
+    schedule_id: UUID | None = None
+    task: Name | None = None
+    worker_id: Name | None = None
+    outcome: Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released", "snoozed", "stale"] | None = (
+        None
+    )
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class ListedAttempt(Attempt, frozen=True, kw_only=True):
+    """One ended attempt of any job."""
+
+    queue: str
+    task: str
+
+
+class AttemptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of ended attempts, newest first."""
+
+    attempts: list[ListedAttempt]
+    next_cursor: str | None
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds by cause."""
+
+    scheduled_ms: int
+    queued_ms: int
+    assigned_ms: int
+    running_ms: int
+    backoff_ms: int
+    snoozed_ms: int
+    ended_ms: int
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to a job."""
+
+    happened_at: datetime
+    kind: str
+    worker_id: str | None
+    detail: str | None
+
+
+class EventList(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to a job, in order."""
+
+    events: list[Event]
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a job: its end, its story, what it waited for."""
+
+    id: UUID
+    status: str
+    state: State
+    outcome: State | None
+    """Null while it has not ended."""
+    waits: Waits
+    timeline: list[Event]
+    attempts: list[Attempt]
+    metrics: Raw | None
+
+
+class JobQuery(Words, frozen=True, kw_only=True):
+    """How a job is asked for."""
+
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 0.0
+    """Seconds to wait for its end."""
+
+
+class CancelQuery(Words, frozen=True, kw_only=True):
+    """How a cancel is asked for."""
+
+    wait: Annotated[float, Meta(ge=0, le=MAX_CANCEL_WAIT_S)] = 0.0
+    """Seconds to wait until it has ended."""
+    reason: Annotated[str, Meta(min_length=1, max_length=2000, pattern="^[^\\u0000]+$")] | None = None
+
+
+class JobsQuery(Pages, frozen=True, kw_only=True):
+    """Which jobs to list."""
+
+    status: StateNames | None = None
+    state: StateNames | None = None
+    queue: Name | None = None
+    task: Name | None = None
+    name: Name | None = None
+    worker_id: Name | None = None
+    key: Key | None = None
+    tag: Name | None = None
+    schedule_id: UUID | None = None
+    flow_id: UUID | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+    page: Annotated[int, Meta(ge=1, le=20)] = 1
+
+
+class CancelRequest(Because, frozen=True, kw_only=True):
+    """Why to cancel. Force: do not wait for the worker to stop by itself."""
+
+    force: bool = False
+
+
+class RetryRequest(Because, frozen=True, kw_only=True):
+    """Why to run it again, and with what."""
+
+    payload: Raw | UnsetType = UNSET
+
+
+class ChangeRequest(Because, frozen=True, kw_only=True):
+    """What to change of a job that waits."""
+
+    priority: Priority | None = None
+    queue: Name | None = None
+    run_at: Instant | None = None

@@ -1,0 +1,309 @@
+"""Jobs as workers see them: claim, heartbeat, and how an attempt ended.
+
+The literal `status` words of these answers are fixed, whatever vocabulary is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from windlass.job import State
+from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+
+Lease = Annotated[float, Meta(ge=1, le=86_400)]
+Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
+Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
+Metrics = Annotated[
+    dict[
+        Annotated[str, Meta(min_length=1, max_length=200)],
+        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text,
+    ],
+    Meta(max_length=32),
+]
+
+
+class Capabilities(Body, frozen=True, kw_only=True):
+    """What a worker can run."""
+
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    """Null: every task."""
+    labels: Labels = ()
+
+
+class ClaimRequest(Body, frozen=True, kw_only=True):
+    """A worker asks for jobs."""
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    session: UUID | None = None
+    """Of its registration; without one each job has a session of its own."""
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+    queues: Names = ("default",)
+    capabilities: Capabilities | None = None
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    labels: Labels = ()
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 0.0
+    lease_seconds: Lease | None = None
+    """Of a caller without session."""
+
+
+class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its lease."""
+
+    id: UUID
+    task: str
+    definition_id: UUID | None
+    schedule_id: UUID | None
+    run_id: str
+    attempt: int
+    max_attempts: int
+    fence: int
+    session: UUID
+    priority: int
+    scheduled_at: datetime
+    max_execution_time: int | None
+    """Seconds; null: no limit."""
+    lease_seconds: float
+    payload: Raw
+    headers: Raw | None
+    tags: Raw | None
+    tenant: str
+    queue: str
+    labels: list[str]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs for a worker, and those of its own that it is to stop."""
+
+    jobs: list[ClaimedJob]
+    cancel: list[UUID]
+
+
+class LeaseBody(Body, frozen=True, kw_only=True):
+    """What every report about a lease names."""
+
+    expected: ClassVar[tuple[str, ...]] = ("fence",)
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    fence: Fence | UnsetType = UNSET
+    """Required, unless the server is told to do without (`api.allow_unfenced`)."""
+    session: UUID | None = None
+
+
+class JobBeatRequest(Body, frozen=True, kw_only=True):
+    """A worker is alive and has this job."""
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    fence: Fence | None = None
+    session: UUID | None = None
+    started: bool = False
+
+
+class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease goes on. Cancel: stop the job, and confirm with a fail of outcome `cancelled`."""
+
+    status: Literal["ok"] = "ok"
+    cancel: bool
+    lease_seconds: float
+    drain: bool
+
+
+class CompleteRequest(LeaseBody, frozen=True, kw_only=True):
+    """The task has succeeded. Further fields are taken as metrics."""
+
+    extras: ClassVar[str | None] = "metrics"
+
+    result: Raw | UnsetType = UNSET
+    metrics: Metrics | None = None
+    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
+class FailRequest(LeaseBody, frozen=True, kw_only=True):
+    """The task has failed, timed out, or was stopped."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"error": "error_message"}
+
+    error_message: Text = ""
+    error_type: Annotated[str, Meta(max_length=200)] | None = None
+    traceback: Text | None = None
+    retryable: bool = True
+    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    metrics: Metrics | None = None
+    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
+class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
+    """The worker gives the job back; with an error it is a failed attempt."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"error": "error_message"}
+
+    reason: Reason | None = None
+    error_message: Text | None = None
+    started: bool = False
+
+
+class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
+    """The task wants to be run again later."""
+
+    delay: Span
+    reason: Reason | None = None
+
+
+class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result is recorded."""
+
+    status: Literal["completed"]
+    already_applied: bool = False
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of the attempt is recorded; what becomes of the job."""
+
+    status: Literal["failed", "released", "snoozed"]
+    state: State
+    next_run_at: datetime | None
+    already_applied: bool = False
+
+
+class _Entry(Body, frozen=True, kw_only=True, tag_field="kind"):
+    """One report of a list; its session is that of the list where it names none."""
+
+    expected: ClassVar[tuple[str, ...]] = ("fence",)
+
+    job_id: UUID
+    fence: Fence | UnsetType = UNSET
+    session: UUID | None = None
+
+
+class CompleteEntry(_Entry, frozen=True, kw_only=True, tag="complete"):
+    """The task has succeeded."""
+
+    result: Raw | UnsetType = UNSET
+    metrics: Metrics | None = None
+    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
+class FailEntry(_Entry, frozen=True, kw_only=True, tag="fail"):
+    """The task has failed, timed out, or was stopped."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"error": "error_message"}
+
+    error_message: Text = ""
+    error_type: Annotated[str, Meta(max_length=200)] | None = None
+    traceback: Text | None = None
+    retryable: bool = True
+    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    metrics: Metrics | None = None
+    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+
+
+class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
+    """The worker gives the job back."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"error": "error_message"}
+
+    reason: Reason | None = None
+    error_message: Text | None = None
+    started: bool = False
+
+
+class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
+    """The task wants to be run again later."""
+
+    delay: Span
+    reason: Reason | None = None
+
+
+Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
+
+
+class ReportRequest(Body, frozen=True, kw_only=True):
+    """How attempts ended, one entry each."""
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    reports: Annotated[tuple[Entry, ...], Meta(min_length=1, max_length=1000)]
+    session: UUID | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one report."""
+
+    job_id: UUID
+    status: Literal["applied", "already", "stale", "unknown"]
+    state: State | None
+    next_run_at: datetime | None
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each report, in order."""
+
+    answers: list[Answer]
+
+
+class RegisterRequest(Body, frozen=True, kw_only=True):
+    """A worker starts."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"capacity": "max_threads", "dead_after_seconds": "lease_seconds"}
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    session: UUID | None = None
+    """Random and fresh at each start; without one it is made here."""
+    lease_seconds: Lease | None = None
+    max_threads: Count = 1
+    host: Name | None = None
+    pid: Count | None = None
+    version: Name | None = None
+    build: Name | None = None
+    region: Name | None = None
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
+    labels: Labels = ()
+    queues: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """The session is open: keep it alive with heartbeats, and name it in every call."""
+
+    status: Literal["registered"] = "registered"
+    worker_id: str
+    session: UUID
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
+class HeldJob(Body, frozen=True, kw_only=True):
+    """A lease that a worker names."""
+
+    job_id: UUID
+    fence: Fence
+    started: bool = False
+
+
+class BeatRequest(Body, frozen=True, kw_only=True):
+    """A worker is alive; with a session, this is everything it holds."""
+
+    worker_id: Annotated[Name, Meta(examples=["worker-1"])]
+    session: UUID | None = None
+    busy_threads: Count | None = None
+    held: Annotated[tuple[HeldJob, ...], Meta(max_length=10_000)] | None = None
+    """Null: it does not say; nothing is given back."""
+    completed: Count = 0
+    """Attempts since the last heartbeat."""
+    failed: Count = 0
+    current_page_id: UUID | None = None
+    timestamp: Instant | None = None
+    """Its clock, for the skew that is shown."""
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker must know: jobs to stop, jobs that are no longer its own, whether to finish and claim no more."""
+
+    status: Literal["ok"] = "ok"
+    cancel: list[UUID]
+    lost: list[UUID]
+    released: list[UUID]
+    drain: bool

@@ -1,0 +1,216 @@
+"""Natural batching: who shares a flush, who is found to be at fault, and what is run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from windlass.engine.batch import MOST_ROWS, TRIES, Batcher
+from windlass.engine.outside import Outside
+from windlass.errors import CommitUnknown, Contention, InvalidInput, TooMany, Unavailable, WindlassError
+
+
+async def _no_pause(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+OUTSIDE = Outside(pause=_no_pause, chance=lambda: 0.5)
+
+
+class Flushes:
+    """A flush that writes down its batches and waits for the test where it is told to."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.poison: set[str] = set()
+        self.errors: list[Exception] = []
+
+    async def __call__(self, requests: Sequence[str]) -> list[str | WindlassError]:
+        self.batches.append(list(requests))
+        await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        if bad := self.poison & set(requests):
+            raise InvalidInput("payload", f"{sorted(bad)[0]} cannot be stored.")
+        return [request.upper() for request in requests]
+
+
+def batcher(flush: Flushes, *, lines: int = 1, room: int = 100) -> Batcher[str, str]:
+    """Return a batcher of words; each is as many rows as it has letters."""
+    return Batcher("test", flush, weigh=lambda word: (len(word), len(word)), outside=OUTSIDE, lines=lines, room=room)
+
+
+async def test_requests_that_come_during_a_flush_share_the_next() -> None:
+    """The first goes alone at once; all that came meanwhile go together."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush)
+
+    asked = [asyncio.create_task(line.ask(word)) for word in ("a", "b", "c")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    late = [asyncio.create_task(line.ask(word)) for word in ("d", "e")]
+    await asyncio.sleep(0)
+    flush.gate.set()
+    answers = await asyncio.gather(*asked, *late)
+
+    assert ["A", "B", "C", "D", "E"] == answers
+    assert [["a", "b", "c"], ["d", "e"]] == flush.batches
+
+
+async def test_a_batch_has_a_bound_of_rows() -> None:
+    """More rows than one statement takes are flushed in turns; a request is never divided."""
+    flush = Flushes()
+    line = batcher(flush, room=10 * MOST_ROWS)
+    words = [letter * 400 for letter in "abcd"]
+
+    await asyncio.gather(*(line.ask(word) for word in words))
+
+    assert [2, 2] == [len(batch) for batch in flush.batches]
+
+
+async def test_rel_x28_a_poison_request_fails_alone() -> None:
+    """One that the database cannot take is found by halves; its 99 neighbours are stored."""
+    flush = Flushes()
+    flush.poison = {"bad"}
+    line = batcher(flush, room=1000)
+    words = [f"w{n}" for n in range(99)]
+    words.insert(57, "bad")
+
+    answers = await asyncio.gather(*(line.ask(word) for word in words), return_exceptions=True)
+
+    assert [57] == [n for n, answer in enumerate(answers) if isinstance(answer, InvalidInput)]
+    assert 99 == sum(isinstance(answer, str) for answer in answers)
+
+
+async def test_what_a_rival_prevented_is_run_again() -> None:
+    """A deadlock or lock time-out wrote nothing: the same batch goes once more."""
+    flush = Flushes()
+    flush.errors = [Contention("busy"), Contention("busy")]
+
+    answer = await batcher(flush).ask("a")
+
+    assert "A" == answer
+    assert 3 == len(flush.batches)
+
+
+async def test_a_rival_that_never_gives_way_is_reported() -> None:
+    """After a few tries the callers are told to come back."""
+    flush = Flushes()
+    flush.errors = [Contention("busy") for _ in range(TRIES)]
+
+    with pytest.raises(Contention):
+        await batcher(flush).ask("a")
+
+
+async def test_rel_x4_an_unknown_commit_is_not_run_again() -> None:
+    """A submit whose fate is unknown may have been stored: its callers get 503 and decide by their keys."""
+    flush = Flushes()
+    flush.errors = [CommitUnknown("cut")]
+
+    with pytest.raises(CommitUnknown):
+        await batcher(flush).ask("a")
+
+    assert 1 == len(flush.batches)
+
+
+async def test_an_outage_is_not_bisected() -> None:
+    """When the database is away everybody is told at once; halving would only ask it more often."""
+    flush = Flushes()
+    flush.errors = [Unavailable("away")]
+    line = batcher(flush)
+
+    answers = await asyncio.gather(*(line.ask(word) for word in "abcd"), return_exceptions=True)
+
+    assert [Unavailable] * 4 == [type(answer) for answer in answers]
+    assert 1 == len(flush.batches)
+
+
+async def test_a_full_line_refuses() -> None:
+    """Beyond its room a line answers 429 with a time to come back; what waits is not disturbed."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=3)
+    first = asyncio.create_task(line.ask("aa"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(line.ask(word)) for word in ("b", "c", "d")]
+    await asyncio.sleep(0)
+
+    with pytest.raises(TooMany):
+        await line.ask("e")
+
+    flush.gate.set()
+    assert ["AA", "B", "C", "D"] == await asyncio.gather(first, *waiting)
+
+
+async def test_a_caller_that_left_is_not_flushed() -> None:
+    """Who hangs up before its turn has asked for nothing."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush)
+    first = asyncio.create_task(line.ask("a"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(line.ask("b"))
+    await asyncio.sleep(0)
+
+    gone.cancel()
+    await asyncio.sleep(0)
+    flush.gate.set()
+
+    assert "A" == await first
+    await line.idle()
+    assert [["a"]] == flush.batches
+
+
+async def test_a_line_that_ran_empty_takes_up_work_again() -> None:
+    """A request that comes just as the last flush returns is served."""
+    flush = Flushes()
+    line = batcher(flush)
+
+    for word in "abcdef":
+        assert word.upper() == await line.ask(word)
+        # The worker of the line has seen that nothing waits and is about to end.
+        await asyncio.sleep(0)
+
+    assert 6 == len(flush.batches)
+
+
+async def test_two_lines_flush_beside_each_other() -> None:
+    """With two connections the second batch does not wait for the first."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, lines=2)
+
+    first = asyncio.create_task(line.ask("a"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    second = asyncio.create_task(line.ask("b"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert [["a"], ["b"]] == flush.batches
+    flush.gate.set()
+    assert ["A", "B"] == await asyncio.gather(first, second)
+
+
+async def test_a_fault_of_ours_fails_one_request() -> None:
+    """An error nobody foresaw is contained like a poison request."""
+    flush = Flushes()
+
+    async def broken(requests: Sequence[str]) -> list[str | WindlassError]:
+        if "bad" in requests:
+            raise KeyError("bad")
+        return await flush(requests)
+
+    line: Batcher[str, str] = Batcher("test", broken, weigh=lambda word: (1, 1), outside=OUTSIDE)
+
+    answers = await asyncio.gather(*(line.ask(word) for word in ("a", "bad", "c")), return_exceptions=True)
+
+    assert ["A", "C"] == [answers[0], answers[2]]
+    assert isinstance(answers[1], KeyError)

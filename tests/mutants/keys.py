@@ -1,0 +1,150 @@
+"""Guards of keys, tenants and the gate: what is over lets nobody in, and a tenant goes only when nothing is left."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, both, races, sql
+
+KEYS = "tests/queue/test_keys.py::test_"
+TENANTS = "tests/queue/test_tenants.py::test_"
+AUTH = "tests/server/test_auth.py::test_"
+AUDIT = "tests/queue/test_audit.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "key-found-when-revoked",
+        (sql("keys", "find_key", "AND k.revoked_at IS NULL", ""),),
+        (f"{KEYS}rel_t3_a_revoked_key_is_not_found", f"{AUTH}rel_t3_use_does_not_prolong_belief"),
+        "T3: a revoked key lets nobody in",
+    ),
+    Mutant(
+        "key-found-when-expired",
+        (sql("keys", "find_key", "k.expires_at > :now", "k.expires_at IS NOT NULL"),),
+        (f"{KEYS}rel_t3_a_key_expires_by_the_databases_clock",),
+        "T3: a key ends by the database's clock",
+    ),
+    Mutant(
+        "key-found-without-its-tenant",
+        (sql("keys", "find_key", "WHERE t.name = k.tenant", "WHERE t.name IS NOT NULL"),),
+        (f"{KEYS}a_key_whose_tenant_is_not_there_is_not_found",),
+        "N1: a key with a tenant implies the tenant",
+    ),
+    Mutant(
+        "key-revoked-by-another-tenant",
+        both(
+            "keys",
+            "revoke_key",
+            "AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))",
+            "AND coalesce(CAST(:tenant AS text), '') IS NOT NULL",
+            sqlite="AND (:tenant IS NULL OR tenant = :tenant)",
+        ),
+        (f"{KEYS}rel_t5_a_key_is_seen_and_revoked_within_its_tenant_only",),
+        "T5: another tenant's key is like one that never was",
+    ),
+    Mutant(
+        "key-beyond-its-makers-tenant",
+        (Edit("queue/keys.py", "if within is not None and new.tenant != within:", "if within == '':"),),
+        (f"{KEYS}rel_t5_a_tenants_admin_makes_keys_of_that_tenant_only",),
+        "T5: a tenant's admin makes keys of that tenant only",
+    ),
+    Mutant(
+        "key-of-a-tenant-not-kept",
+        (sql("keys", "keep_tenant", "FOR KEY SHARE", "", "postgres"),),
+        races("administration::a_tenant_is_deleted_or_gets_a_key"),
+        "N1: making a key meets deleting its tenant on the tenant's row",
+        only="postgres",
+    ),
+    Mutant(
+        "admin-limited-to-queues",
+        (Edit("queue/keys.py", 'if "admin" in new.scopes:', "if not new.scopes:"),),
+        (f"{KEYS}a_key_that_cannot_be_is_refused[sqlite-queues-fields9]",),
+        "N2: a key cannot make itself one without its limits",
+    ),
+    Mutant(
+        "first-key-with-another-secret",
+        (Edit("queue/keys.py", 'if found["hash"] != hash_token(token):', 'if not found["hash"]:'),),
+        (f"{KEYS}a_first_key_with_the_id_of_another_is_refused",),
+        "N8: servers configured with different secrets are told",
+    ),
+    Mutant(
+        "token-without-checksum",
+        (Edit("queue/keys.py", "if found and found[3] == _checksum(found[1]) else None", "if found else None"),),
+        (f"{KEYS}rel_t1_a_slip_of_the_hand_is_seen_without_a_look_up",),
+        "T1: a slip of the hand is refused without a look-up",
+    ),
+    Mutant(
+        "tenant-deleted-with-jobs-or-keys",
+        (Edit("queue/tenants.py", "if any(held.values()):", "if not held:"),),
+        (
+            f"{TENANTS}a_tenant_with_live_jobs_stays",
+            f"{TENANTS}a_tenant_with_keys_stays_until_they_are_over",
+            f"{TENANTS}a_tenant_with_history_stays_until_retention",
+        ),
+        "P39: a tenant goes only when nothing of it is left",
+    ),
+    Mutant(
+        "tenant-gone-while-its-lane-is-made",
+        (
+            Edit(
+                "queue/lanes.py",
+                "while not await transaction.fetch(SQL.lock_tenant, tenant=tenant):",
+                "if not await transaction.fetch(SQL.lock_tenant, tenant=tenant) and not names:",
+            ),
+        ),
+        races("administration::a_lane_made_while_its_tenant_is_deleted_brings_it_back"),
+        "N1: making a lane meets deleting on the tenant's row",
+        only="postgres",
+    ),
+    Mutant(
+        "tenant-leaves-its-pauses",
+        (Edit("queue/tenants.py", "(SQL.drop_pauses, SQL.drop_keys, SQL.drop_tenant)", "(SQL.drop_tenant,)"),),
+        (f"{TENANTS}a_tenant_made_again_has_no_settings_of_the_old_one",),
+        "P39: a tenant made again is a new one",
+    ),
+    Mutant(
+        "gate-believes-a-clock-set-back",
+        (
+            Edit(
+                "server/auth.py",
+                "timedelta(0) <= asked_at - found.asked_at < BELIEVED",
+                "asked_at - found.asked_at < BELIEVED",
+            ),
+        ),
+        (f"{AUTH}rel_t3_a_clock_set_back_does_not_prolong_belief",),
+        "T3: a revoked key ends, whatever the clock does",
+    ),
+    Mutant(
+        "gate-believes-from-the-answer-on",
+        (Edit("server/auth.py", "_Found(asked_at, stored,", "_Found(self._clock(), stored,"),),
+        (f"{AUTH}rel_t3_a_slow_look_up_is_as_old_as_its_question",),
+        "T3: what was read before a revoke is not believed after it",
+    ),
+    Mutant(
+        "gate-without-comparison",
+        (Edit("server/auth.py", "if found is not None and same else None", "if found is not None else None"),),
+        (f"{AUTH}rel_t2_every_refusal_is_the_same",),
+        "T2: the id alone is no authority",
+    ),
+    Mutant(
+        "gate-never-slows",
+        (Edit("server/auth.py", "if count >= FAILURES:", "if count < 0:"),),
+        (f"{AUTH}rel_t2_who_guesses_is_slowed", f"{AUTH}rel_t2_a_thousand_guesses_lock_no_good_key_out"),
+        "T2: who guesses is told to wait",
+    ),
+    Mutant(
+        "gate-takes-keys-from-the-query",
+        (
+            Edit(
+                "server/auth.py", "if any(name.lower() in QUERY_NAMES for name in query_names):", "if not QUERY_NAMES:"
+            ),
+        ),
+        (f"{AUTH}rel_t1_a_key_in_the_query_is_refused",),
+        "T1: a key in an address lands in logs",
+    ),
+    Mutant(
+        "audit-of-another-tenant",
+        (sql("audit", "list_of_tenant", "WHERE tenant = :tenant", "WHERE :tenant <> 'nothing'", "sqlite"),),
+        (f"{AUDIT}rel_t5_a_tenant_reads_its_own_entries",),
+        "T5: a tenant reads its own entries",
+        only="sqlite",
+    ),
+)

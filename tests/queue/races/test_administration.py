@@ -1,0 +1,206 @@
+"""Races about tenants and keys: made once, deleted or used, never half of both."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from tests.queue.races.orders import Race
+from tests.queue.races.pausing import Pausing
+from tests.queue.races.stage import Stage
+from windlass.db import Database
+from windlass.errors import AlreadyExists, Conflict, NotFound, WindlassError
+from windlass.job import State
+from windlass.queue import control, history, keys, lanes, tenants
+from windlass.queue.control import Actor
+from windlass.queue.keys import Key, NewKey, StoredKey
+from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.newjob import NewJob
+from windlass.queue.submit import submit
+from windlass.queue.tenants import Tenant
+
+READER = frozenset({"read"})
+
+
+async def fresh_tenant(stage: Stage) -> str:
+    """Return the name of a tenant made for one order of a race."""
+    name = f"tenant-{stage.ids.new()}"
+    await tenants.create(stage.db, name)
+    return name
+
+
+async def exists(stage: Stage, name: str) -> bool:
+    """Say whether there is such a tenant."""
+    try:
+        await tenants.get(stage.db, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def delete(db: Database, name: str) -> None:
+    """Delete a tenant, as a server that remembers no lanes."""
+    await tenants.delete(db, Lanes(), name)
+
+
+async def test_a_tenant_created_by_two_is_made_once(stage: Stage) -> None:
+    """P39: of two that create it at once one is told that it exists."""
+
+    async def prepare() -> str:
+        return f"tenant-{stage.ids.new()}"
+
+    async def judge(name: str, left: Tenant | WindlassError, right: Tenant | WindlassError) -> None:
+        assert [True, False] == sorted((isinstance(one, Tenant) for one in (left, right)), reverse=True)
+        assert any(isinstance(one, AlreadyExists) for one in (left, right))
+        assert await exists(stage, name)
+
+    assert 4 <= await Race(prepare, tenants.create, tenants.create, judge).in_every_order(stage)
+
+
+async def test_a_tenant_deleted_by_two_is_deleted_once(stage: Stage) -> None:
+    """P39: the second is told that there is none."""
+
+    async def judge(name: str, left: object, right: object) -> None:
+        assert {True, False} == {one is None for one in (left, right)}
+        assert any(isinstance(one, NotFound) for one in (left, right))
+        assert not await exists(stage, name)
+
+    assert 4 <= await Race(lambda: fresh_tenant(stage), delete, delete, judge).in_every_order(stage)
+
+
+async def test_a_tenant_deleted_beside_a_submit_loses_no_job(stage: Stage) -> None:
+    """Whatever the order, the job is stored in a lane that exists; a delete that could see it is refused."""
+
+    async def send(db: Database, name: str) -> UUID:
+        [answer] = await submit(db, Lanes(), [NewJob(id=stage.ids.new(), task="t", tenant=name)])
+        return answer.id
+
+    async def judge(name: str, deleted: object, job_id: UUID | WindlassError) -> None:
+        assert isinstance(job_id, UUID)
+        assert State.QUEUED is (await history.get(stage.db, job_id, tenant=name)).state
+        assert deleted is None or isinstance(deleted, Conflict)
+        assert isinstance(deleted, Conflict) <= await exists(stage, name)
+        # Whoever does not remember the lanes makes the tenant again.
+        await submit(stage.db, Lanes(), [NewJob(id=stage.ids.new(), task="t", tenant=name)])
+        assert await exists(stage, name)
+
+    assert 10 <= await Race(lambda: fresh_tenant(stage), delete, send, judge).in_every_order(stage)
+
+
+@pytest.mark.parametrize("mark", ["count_held", "commit"])
+async def test_a_lane_made_while_its_tenant_is_deleted_brings_it_back(postgres_stage: Stage, mark: str) -> None:
+    """Making a lane waits for the tenant's row; when it finds the row gone it makes the tenant again."""
+    stage = postgres_stage
+    name = await fresh_tenant(stage)
+    deleting, making = Pausing(stage.servers[0]), Pausing(stage.servers[1])
+    point = deleting.hold_before(mark)
+    deleted = asyncio.create_task(delete(deleting, name))
+    await point.reached.wait()
+
+    made = asyncio.create_task(lanes.make(making, name, [LaneName(name, "q", "t")], per_tenant=10))
+    waited = await stage.until_parked(made, deleting, making)
+    point.release()
+    await asyncio.gather(deleted, made)
+
+    assert waited
+    assert await exists(stage, name)
+    assert ["lock_tenant", "make_tenant", "lock_tenant"] == making.trail[:3]
+
+
+async def test_a_tenant_deleted_beside_a_pause_leaves_no_pause(stage: Stage) -> None:
+    """Pausing finds the tenant or does not; what it wrote goes with the tenant."""
+
+    async def pause(db: Database, name: str) -> None:
+        await control.pause_tenant(db, name, actor=Actor("me"))
+
+    async def judge(name: str, deleted: object, paused: object) -> None:
+        assert deleted is None
+        assert paused is None or isinstance(paused, NotFound)
+        assert not await control.resume_tenant(stage.db, name)
+
+    assert 6 <= await Race(lambda: fresh_tenant(stage), delete, pause, judge).in_every_order(stage)
+
+
+async def test_a_tenant_is_deleted_or_gets_a_key(stage: Stage) -> None:
+    """N1: a key with a tenant implies the tenant; both happen never."""
+
+    async def give(db: Database, name: str) -> Key:
+        key, _ = await keys.create(db, NewKey(name="k", scopes=READER, tenant=name))
+        return key
+
+    async def judge(name: str, deleted: object, made: Key | WindlassError) -> None:
+        if isinstance(made, Key):
+            assert isinstance(deleted, Conflict)
+            assert await exists(stage, name)
+            assert await keys.find(stage.db, made.id) is not None
+        else:
+            assert (None, NotFound) == (deleted, type(made))
+            assert not await exists(stage, name)
+
+    assert 6 <= await Race(lambda: fresh_tenant(stage), delete, give, judge).in_every_order(stage)
+
+
+async def test_rel_t3_a_revoke_that_was_answered_holds(stage: Stage) -> None:
+    """T3: beside the revoke a look may still find the key; one that begins after it does not."""
+    revoked = False
+
+    async def prepare() -> str:
+        nonlocal revoked
+        revoked = False
+        key, _ = await keys.create(stage.db, NewKey(name="k", scopes=READER))
+        return key.id
+
+    async def end(db: Database, key_id: str) -> None:
+        nonlocal revoked
+        await keys.revoke(db, key_id)
+        revoked = True
+
+    async def look(db: Database, key_id: str) -> tuple[bool, StoredKey | None]:
+        return revoked, await keys.find(db, key_id)
+
+    async def judge(key_id: str, _: object, seen: tuple[bool, StoredKey | None] | WindlassError) -> None:
+        assert isinstance(seen, tuple)
+        after, found = seen
+        assert not after or found is None
+        assert None is await keys.find(stage.db, key_id)
+
+    assert 4 <= await Race(prepare, end, look, judge).in_every_order(stage)
+
+
+async def test_two_first_starts_make_one_key(stage: Stage) -> None:
+    """N8: one server made it, the other found it, and neither fails."""
+
+    async def prepare() -> str:
+        return keys.make_token()
+
+    async def judge(token: str, left: bool | WindlassError, right: bool | WindlassError) -> None:
+        assert {True, False} == {left, right}
+        assert await keys.find(stage.db, keys.key_id_of(token) or "") is not None
+
+    assert 4 <= await Race(prepare, keys.bootstrap, keys.bootstrap, judge).in_every_order(stage)
+
+
+async def test_of_two_first_starts_with_one_id_and_two_secrets_one_fails(stage: Stage) -> None:
+    """Servers configured differently are told, whoever was first."""
+
+    def token(secret: bytes, number: int) -> str:
+        return keys.make_token(lambda count: number.to_bytes(8, "big") if count == 8 else secret * count)
+
+    async def prepare() -> int:
+        # The first sixty bits of eight bytes are the id.
+        return (stage.ids.new().int % 2**59) << 4
+
+    async def judge(_: int, left: bool | WindlassError, right: bool | WindlassError) -> None:
+        assert [True] == [one for one in (left, right) if one is True]
+        with pytest.raises(WindlassError, match="another secret"):
+            raise next(one for one in (left, right) if isinstance(one, WindlassError))
+
+    race = Race(
+        prepare,
+        lambda db, number: keys.bootstrap(db, token(b"a", number)),
+        lambda db, number: keys.bootstrap(db, token(b"b", number)),
+        judge,
+    )
+    assert 4 <= await race.in_every_order(stage)

@@ -1,0 +1,191 @@
+"""Tenants: made by name or by first use, listed, and deleted when nothing of theirs is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clock import TestClock
+from tests.queue.steps import ANN, Steps
+from windlass.db import Database
+from windlass.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from windlass.job import State
+from windlass.queue import keys, retention
+from windlass.queue.control import pause_queue, pause_tenant, resume_tenant
+from windlass.queue.lanes import Lane, LaneName, Lanes, configure
+from windlass.queue.tenants import MOST_COUNTED, Tenant, create, delete, get, list_tenants
+
+MAIL = LaneName("acme", "default", "mail")
+
+
+async def names(db: Database) -> list[str]:
+    """Return the names of all tenants."""
+    return [tenant.name for tenant in (await list_tenants(db)).tenants]
+
+
+async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
+    """P39: a second one of the same name is refused, and the first keeps its time."""
+    made = await create(db, "acme")
+    clock.advance(60)
+
+    with pytest.raises(AlreadyExists, match="There is a tenant acme already"):
+        await create(db, "acme")
+
+    assert Tenant("acme", clock.now().replace(minute=clock.now().minute - 1)) == made == await get(db, "acme")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a,b", "a\x00", "x" * 201])
+async def test_a_tenant_has_a_name(db: Database, name: str) -> None:
+    """Names are bounded as those of queues are."""
+    with pytest.raises(InvalidInput, match="tenant"):
+        await create(db, name)
+
+    assert ["default"] == await names(db)
+
+
+async def test_an_unknown_tenant_is_not_found(db: Database) -> None:
+    """P39: it can neither be read nor deleted."""
+    with pytest.raises(NotFound, match="There is no tenant nobody"):
+        await get(db, "nobody")
+    with pytest.raises(NotFound, match="There is no tenant nobody"):
+        await delete(db, Lanes(), "nobody")
+
+
+async def test_tenants_are_listed_in_pages_by_name(steps: Steps) -> None:
+    """N2: `default` is there from the start; those made by first use are listed too."""
+    await create(steps.db, "acme")
+    await steps.submit_one(tenant="bolt")
+    await create(steps.db, "zoo")
+
+    first = await list_tenants(steps.db, limit=2)
+    second = await list_tenants(steps.db, limit=2, cursor=first.next_cursor)
+
+    assert ["acme", "bolt"] == [tenant.name for tenant in first.tenants]
+    assert ["default", "zoo"] == [tenant.name for tenant in second.tenants]
+    assert ("bolt", None) == (first.next_cursor, second.next_cursor)
+
+
+async def test_the_default_tenant_stays(db: Database) -> None:
+    """N2: callers that name no tenant are in `default`."""
+    with pytest.raises(Conflict, match="Tenant default cannot be deleted"):
+        await delete(db, Lanes(), "default")
+
+    assert ["default"] == await names(db)
+
+
+async def test_a_tenant_without_anything_is_deleted(steps: Steps) -> None:
+    """P39: also one that has queues, if no job is in them; other tenants and their keys stay."""
+    await create(steps.db, "acme")
+    await create(steps.db, "acme2")
+    await keys.create(steps.db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme2"))
+    await steps.lanes.resolve(steps.db, [MAIL])
+
+    await delete(steps.db, steps.lanes, "acme")
+
+    assert ["acme2", "default"] == await names(steps.db)
+    assert ["acme2"] == [key.tenant for key in (await keys.list_keys(steps.db)).keys]
+
+
+@pytest.mark.parametrize("where", ["queued", "scheduled", "assigned"])
+async def test_a_tenant_with_live_jobs_stays(steps: Steps, where: str) -> None:
+    """P39: whoever waits or runs is counted in the refusal."""
+    if where == "assigned":
+        await steps.lease(await steps.worker(tenant="acme"), tenant="acme")
+    else:
+        await steps.submit_one(tenant="acme", delay_ms=60_000 if where == "scheduled" else None)
+
+    with pytest.raises(Conflict, match="it has 1 live jobs, 0 finished jobs and 0 keys"):
+        await delete(steps.db, steps.lanes, "acme")
+
+    assert ["acme", "default"] == await names(steps.db)
+
+
+@pytest.mark.parametrize("end", ["succeeded", "dead"])
+async def test_a_tenant_with_history_stays_until_retention(steps: Steps, end: str) -> None:
+    """P39: finished jobs can be read as long as they are kept; afterwards nothing holds the tenant."""
+    lease = await steps.lease(await steps.worker(tenant="acme"), tenant="acme")
+    await (steps.complete(lease) if end == "succeeded" else steps.fail(lease, retryable=False))
+
+    with pytest.raises(Conflict, match="it has 0 live jobs, 1 finished jobs and 0 keys"):
+        await delete(steps.db, steps.lanes, "acme")
+    steps.clock.advance(days=40)
+    await retention.sweep(steps.db, days=30, dead_days=30)
+    await delete(steps.db, steps.lanes, "acme")
+
+    assert ["default"] == await names(steps.db)
+
+
+async def test_a_tenant_with_keys_stays_until_they_are_over(db: Database, clock: TestClock) -> None:
+    """P39: a key that may be used is in use; a revoked or expired one goes with its tenant."""
+    await create(db, "acme")
+    reader = keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme")
+    key, _ = await keys.create(db, reader)
+    await keys.create(db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme", expires_at=clock.now()))
+
+    with pytest.raises(Conflict, match="0 live jobs, 0 finished jobs and 1 keys"):
+        await delete(db, Lanes(), "acme")
+    await keys.revoke(db, key.id)
+    await delete(db, Lanes(), "acme")
+
+    assert ["default"] == await names(db)
+    assert [] == (await keys.list_keys(db)).keys
+
+
+async def test_many_jobs_are_not_counted_to_the_end(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal tells about how much is there, and costs no more than that."""
+    monkeypatch.setattr("windlass.queue.tenants.MOST_COUNTED", 2)
+    await steps.submit(*(steps.job(tenant="acme") for _ in range(4)))
+
+    with pytest.raises(Conflict, match="it has more than 2 live jobs"):
+        await delete(steps.db, steps.lanes, "acme")
+
+    assert 1000 == MOST_COUNTED
+
+
+async def test_first_use_brings_a_deleted_tenant_back(steps: Steps) -> None:
+    """The server that deleted it has forgotten its lanes; their numbers are the same ones again."""
+    before = (await steps.lanes.resolve(steps.db, [MAIL]))[MAIL]
+    await delete(steps.db, steps.lanes, "acme")
+
+    job_id = await steps.submit_one(tenant="acme")
+
+    assert ["acme", "default"] == await names(steps.db)
+    assert before == (await steps.lanes.resolve(steps.db, [MAIL]))[MAIL]
+    assert State.QUEUED is (await steps.get(job_id, tenant="acme")).state
+
+
+async def test_a_job_put_where_a_tenant_was_is_not_lost(steps: Steps) -> None:
+    """A server that remembers the lanes of a deleted tenant may still submit there: the job is found, and runs."""
+    other = Lanes()
+    await steps.lanes.resolve(steps.db, [MAIL])
+    await delete(steps.db, other, "acme")
+
+    job_id = await steps.submit_one(tenant="acme")
+    lease = await steps.claim_one(await steps.worker(tenant="acme"), tenant="acme")
+
+    assert job_id == lease.id
+    assert "applied" == (await steps.complete(lease)).status
+
+
+async def test_a_tenant_made_again_has_no_settings_of_the_old_one(steps: Steps) -> None:
+    """Pauses, limits and order go with the tenant; those of others stay."""
+    db = steps.db
+    plain = (await steps.lanes.resolve(db, [MAIL]))[MAIL]
+    for tenant in ("acme", "bolt"):
+        await configure(db, LaneName(tenant, "default"), credit_ms=0, fifo=True, max_running=0, rate_per_s=1.0, burst=2)
+        await pause_queue(db, Lanes(), LaneName(tenant, "default"), actor=ANN)
+        await pause_tenant(db, tenant, actor=ANN)
+    bolt = await _lanes_of(steps, "bolt")
+
+    await delete(db, steps.lanes, "acme")
+    await create(db, "acme")
+
+    assert not await resume_tenant(db, "acme")
+    assert [plain] == [lane for lane in await _lanes_of(steps, "acme") if lane.name == MAIL]
+    assert bolt == await _lanes_of(steps, "bolt")
+    own = next(lane for lane in await _lanes_of(steps, "acme") if not lane.name.task)
+    assert (0, 0, None, None, None) == (own.paused, own.limited, own.max_running, own.rate_per_s, own.burst)
+
+
+async def _lanes_of(steps: Steps, tenant: str) -> list[Lane]:
+    lanes = await Lanes().resolve(steps.db, [LaneName(tenant, "default"), LaneName(tenant, "default", "mail")])
+    return sorted(lanes.values(), key=lambda lane: lane.id)

@@ -1,0 +1,66 @@
+"""What tests of the API may ask for: a running engine, the application on it, and a client for each key.
+
+engine    a running engine; the test runs once on each kind of database
+door      the application, with the keys of tests/server/frame.py
+client    a client whose key is `admin.a`
+calls     a function from the name of a key to a client with that key
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from tests.server.frame import KeyRing, bearer
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine.engine import Engine
+from windlass.engine.outside import Outside
+from windlass.ids import Ids
+from windlass.server.app import Door, create_app
+
+
+@pytest.fixture
+def settings() -> Settings:
+    """The settings of the server; a test overrides this to change one."""
+    return Settings()
+
+
+@pytest.fixture
+async def engine(db: Database, settings: Settings) -> AsyncIterator[Engine]:
+    """A running engine; the test runs once on each kind of database."""
+    made = Engine(db, settings, name="scheduler_test_1", ids=Ids(), outside=Outside())
+    async with made.running():
+        yield made
+
+
+@pytest.fixture
+def door(engine: Engine, settings: Settings) -> Door:
+    """The application on the running engine."""
+    return create_app(engine, settings, cast(Any, KeyRing()))
+
+
+@pytest.fixture
+async def calls(door: Door) -> AsyncIterator[Callable[[str], httpx2.AsyncClient]]:
+    """Return a client for the name of a key; none for the empty name."""
+    clients: list[httpx2.AsyncClient] = []
+
+    def make(key: str) -> httpx2.AsyncClient:
+        transport = httpx2.ASGITransport(app=cast(Any, door))
+        headers = bearer(key) if key else {}
+        client = httpx2.AsyncClient(transport=transport, base_url="http://windlass.test/api/v1", headers=headers)
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+def client(calls: Callable[[str], httpx2.AsyncClient]) -> httpx2.AsyncClient:
+    """A client whose key may do everything in tenant `a`."""
+    return calls("admin.a")

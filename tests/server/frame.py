@@ -1,0 +1,77 @@
+"""What tests of the frame need: a gate with four keys, a small table of routes, and a client without a network."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx2
+
+from windlass.engine.meters import Meters
+from windlass.engine.outside import Outside
+from windlass.errors import Unauthorized
+from windlass.queue.keys import SCOPES as ALL_SCOPES
+from windlass.server.app import Door, create_app
+from windlass.server.auth import Principal
+from windlass.server.route import Route
+
+SCOPES: dict[str, frozenset[str]] = {
+    "reader": frozenset({"read"}),
+    "producer": frozenset({"submit", "read"}),
+    "worker": frozenset({"work"}),
+    "operator": frozenset({"operate", "read"}),
+    "admin": ALL_SCOPES,
+}
+
+
+class KeyRing:
+    """A gate whose keys are called by role and tenant: `reader.a`; `root` has no tenant, `revoked` is no key."""
+
+    async def admit(self, headers: Mapping[str, str], query_names: Collection[str], address: str) -> Principal:
+        """Return who the key is for; Unauthorized for every other text."""
+        token = headers.get("authorization", "").removeprefix("Bearer ")
+        role, _, tenant = token.partition(".")
+        if token == "root":
+            return Principal("root", "root", None, ALL_SCOPES, None)
+        if role not in SCOPES or not tenant or {"key", "api_key", "token"} & set(query_names):
+            raise Unauthorized("A key is needed. Send it as Authorization: Bearer.")
+        return Principal(token, token, tenant, SCOPES[role], None)
+
+
+class _Idle:
+    """What the frame itself needs of an engine."""
+
+    draining = False
+    name = "scheduler_test_1"
+
+    def __init__(self) -> None:
+        self.outside = Outside()
+        self.meters = Meters()
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Return the header that carries a key."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0) -> Door:
+    """Return an application of these routes alone, with the keys of KeyRing."""
+    settings = SimpleNamespace(server=SimpleNamespace(vocabulary="canonical"))
+    return create_app(
+        cast(Any, engine or _Idle()),
+        cast(Any, settings),
+        cast(Any, KeyRing()),
+        routes=routes,
+        body_seconds=body_seconds,
+    )
+
+
+@asynccontextmanager
+async def client_of(door: Door, key: str | None = None) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client that calls the application in this process."""
+    transport = httpx2.ASGITransport(app=cast(Any, door))
+    headers = bearer(key) if key else {}
+    async with httpx2.AsyncClient(transport=transport, base_url="http://windlass.test", headers=headers) as client:
+        yield client

@@ -1,0 +1,376 @@
+"""The gate: good keys come in, all others are told the same, and nobody new while the database is away."""
+
+from __future__ import annotations
+
+import hmac
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.clock import TestClock
+from windlass.db import Database
+from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
+from windlass.queue import keys, tenants
+from windlass.queue.keys import SCOPES, NewKey, make_token
+from windlass.queue.lanes import Lanes
+from windlass.server import auth
+from windlass.server.auth import Gate, Principal, require
+
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+READ = frozenset({"read"})
+
+
+class Counting:
+    """A database that counts what it is asked, and can be away."""
+
+    def __init__(self, inner: Database) -> None:
+        self.inner = inner
+        self.dialect = inner.dialect
+        self.capabilities = inner.capabilities
+        self.run = inner.run
+        self.transaction = inner.transaction
+        self.asked = 0
+        self.away = False
+
+    async def fetch(self, query: Any, /, **parameters: Any) -> Any:
+        """Run a query, unless the database is away."""
+        self.asked += 1
+        if self.away:
+            raise Unavailable("The database does not answer: host db-7 refused.")
+        return await self.inner.fetch(query, **parameters)
+
+
+@pytest.fixture
+def counting(db: Database) -> Counting:
+    """The database, counting."""
+    return Counting(db)
+
+
+@pytest.fixture
+def gate(counting: Counting, clock: TestClock) -> Gate:
+    """A gate that wants keys."""
+    return Gate(counting, keys_required=True, clock=clock)
+
+
+async def made(db: Database, **fields: Any) -> tuple[keys.Key, str]:
+    """Make a key, a reader's unless said otherwise."""
+    return await keys.create(db, NewKey(**({"name": "shop", "scopes": READ} | fields)))
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the headers of a caller with this token."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def other_secret(token: str) -> str:
+    """Return a well-formed token with the same id and another secret."""
+    other = make_token()
+    body = f"{token[:16]}{other[16:-7]}"
+    return body + keys._checksum(body)
+
+
+async def refusal(gate: Gate, headers: dict[str, str], *names: str, address: str = HERE) -> Unauthorized:
+    """Expect that a caller is refused, and return how."""
+    with pytest.raises(Unauthorized) as refused:
+        await gate.admit(headers, names, address)
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        lambda token: {"authorization": f"Bearer {token}"},
+        lambda token: {"authorization": f"bearer  {token} "},
+        lambda token: {"x-api-key": token},
+        lambda token: {"x-api-key": token, "authorization": f"Bearer {token}"},
+    ],
+)
+async def test_a_good_key_comes_in(gate: Gate, db: Database, headers: Any) -> None:
+    """N2: as a bearer token, or in X-API-Key, or the same one in both."""
+    key, token = await made(db, tenant="default", queues=frozenset({"mail"}))
+
+    principal = await gate.admit(headers(token), ["limit", "key"], HERE)
+
+    assert Principal(key.id, "shop", "default", READ, frozenset({"mail"})) == principal
+
+
+async def test_an_admin_has_all_scopes(gate: Gate, db: Database) -> None:
+    """N2: admin includes the others; every other scope is only itself."""
+    _, admin = await made(db, scopes=frozenset({"admin"}))
+    _, reader = await made(db)
+
+    assert SCOPES == (await gate.admit(bearer(admin), (), HERE)).scopes
+    assert READ == (await gate.admit(bearer(reader), (), HERE)).scopes
+
+
+async def test_rel_t2_every_refusal_is_the_same(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T2: no key, none of ours, unknown, another secret, revoked, expired, of a deleted tenant, two: one answer."""
+    await tenants.create(db, "acme")
+    _, good = await made(db)
+    _, other = await made(db)
+    revoked, revoked_token = await made(db)
+    await keys.revoke(db, revoked.id)
+    _, expired = await made(db, expires_at=clock.now() + timedelta(seconds=1))
+    orphan, orphaned = await made(db, tenant="acme")
+    await keys.revoke(db, orphan.id)
+    await tenants.delete(db, Lanes(), "acme")
+    clock.advance(1)
+
+    refused = [
+        await refusal(gate, headers)
+        for headers in (
+            {},
+            {"authorization": ""},
+            {"authorization": "Bearer"},
+            {"authorization": good},
+            {"authorization": f"Basic {good}"},
+            {"x-api-key": ""},
+            {"x-api-key": "wl_nonsense"},
+            bearer("é\x00"),
+            bearer(good[:-1]),
+            bearer(make_token()),
+            bearer(other_secret(good)),
+            bearer(revoked_token),
+            bearer(expired),
+            bearer(orphaned),
+            bearer(good) | {"x-api-key": other},
+            {"authorization": f"Basic {good}", "x-api-key": good},
+        )
+    ]
+
+    assert 1 == len({str(error) for error in refused})
+    assert {(401, "Bearer")} == {(error.status, error.challenge) for error in refused}
+
+
+@pytest.mark.parametrize("name", ["api_key", "token", "access_token", "API_KEY", "apikey"])
+async def test_rel_t1_a_key_in_the_query_is_refused(gate: Gate, counting: Counting, db: Database, name: str) -> None:
+    """T1: an address lands in logs, so a key there is no key; not even beside a good one, and nothing is looked up."""
+    _, token = await made(db)
+
+    await refusal(gate, bearer(token), "limit", name)
+
+    assert 0 == counting.asked
+
+
+async def test_rel_t2_a_slip_of_the_hand_asks_the_database_nothing(gate: Gate, counting: Counting) -> None:
+    """T2: the checksum refuses it."""
+    await refusal(gate, bearer(make_token()[:-1] + "1"))
+
+    assert 0 == counting.asked
+
+
+async def test_rel_t2_every_secret_is_compared_in_constant_time(
+    gate: Gate, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T2: a good key, another secret and an unknown id all end in one comparison of hashes of one length."""
+    _, token = await made(db)
+    compared: list[set[int]] = []
+
+    def compare(left: str, right: str) -> bool:
+        compared.append({len(left), len(right)})
+        return hmac.compare_digest(left, right)
+
+    monkeypatch.setattr(auth, "compare_digest", compare)
+    await gate.admit(bearer(token), (), HERE)
+    await refusal(gate, bearer(other_secret(token)))
+    await refusal(gate, bearer(make_token()))
+
+    assert [{64}, {64}, {64}] == compared
+
+
+async def test_rel_t3_a_revoked_key_is_refused_within_two_seconds(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T3: a key found good is believed for less than two seconds, on every server."""
+    key, token = await made(db)
+    await gate.admit(bearer(token), (), HERE)
+    await keys.revoke(db, key.id)
+
+    clock.advance(1.9)
+    believed = await gate.admit(bearer(token), (), HERE)
+    clock.advance(0.1)
+
+    assert key.id == believed.key_id
+    await refusal(gate, bearer(token))
+
+
+async def test_rel_t3_use_does_not_prolong_belief(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T3: it runs from the look-up, so a key in steady use ends too."""
+    key, token = await made(db)
+    await gate.admit(bearer(token), (), HERE)
+    await keys.revoke(db, key.id)
+    for _ in range(3):
+        clock.advance(0.6)
+        await gate.admit(bearer(token), (), HERE)
+
+    clock.advance(0.6)
+
+    await refusal(gate, bearer(token))
+
+
+async def test_rel_t3_a_clock_set_back_does_not_prolong_belief(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T3: an entry from the future is looked up again."""
+    key, token = await made(db)
+    await gate.admit(bearer(token), (), HERE)
+    await keys.revoke(db, key.id)
+
+    clock.advance(-3600)
+
+    await refusal(gate, bearer(token))
+
+
+async def test_rel_t3_a_slow_look_up_is_as_old_as_its_question(
+    gate: Gate, counting: Counting, db: Database, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T3: what was read before a revoke is not believed for two seconds after it."""
+    key, token = await made(db)
+
+    async def slowly(query: Any, /, **parameters: Any) -> Any:
+        rows = await db.fetch(query, **parameters)
+        clock.advance(10)
+        return rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(counting, "fetch", slowly)
+        await gate.admit(bearer(token), (), HERE)
+    await keys.revoke(db, key.id)
+
+    await refusal(gate, bearer(token))
+
+
+async def test_a_key_in_use_costs_one_look_up_in_two_seconds(gate: Gate, counting: Counting, db: Database) -> None:
+    """N2: requests do not pay for their key; another secret under the same id does not either, and is refused."""
+    _, token = await made(db)
+
+    for _ in range(20):
+        await gate.admit(bearer(token), (), HERE)
+    await refusal(gate, bearer(other_secret(token)))
+
+    assert 1 == counting.asked
+
+
+async def test_an_unknown_key_is_looked_up_each_time(gate: Gate, counting: Counting, db: Database) -> None:
+    """N2: a key made a moment ago works at once: that it was unknown is not remembered."""
+    token = make_token()
+    await refusal(gate, bearer(token))
+    await keys.bootstrap(db, token)
+
+    principal = await gate.admit(bearer(token), (), HERE)
+
+    assert ("bootstrap", 2) == (principal.name, counting.asked)
+
+
+@pytest.mark.parametrize("guess", ["other secret", "unknown", "malformed"])
+async def test_rel_t2_who_guesses_is_slowed(gate: Gate, db: Database, clock: TestClock, guess: str) -> None:
+    """T2: after ten failures in a minute a caller is told to wait, for as long as the minute lasts."""
+    _, token = await made(db)
+    wrong = {"other secret": other_secret(token), "unknown": make_token(), "malformed": "wl_x"}[guess]
+    for _ in range(10):
+        await refusal(gate, bearer(wrong))
+    clock.advance(20)
+
+    with pytest.raises(TooMany) as slowed:
+        await gate.admit(bearer(wrong), (), HERE)
+
+    assert (429, 40.0) == (slowed.value.status, slowed.value.retry_after_s)
+    clock.advance(40)
+    await refusal(gate, bearer(wrong))
+
+
+async def test_rel_t2_a_thousand_guesses_lock_no_good_key_out(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T2: the good key comes in from the same address, remembered or not; another address is not slowed."""
+    _, token = await made(db)
+    answers = []
+    for _ in range(1000):
+        with pytest.raises((Unauthorized, TooMany)) as refused:
+            await gate.admit(bearer(other_secret(token)), (), HERE)
+        answers.append(refused.value.status)
+
+    clock.advance(2)
+    first = await gate.admit(bearer(token), (), HERE)
+    again = await gate.admit(bearer(token), (), HERE)
+
+    assert [401] * 10 + [429] * 990 == answers
+    assert "shop" == first.name == again.name
+    await refusal(gate, bearer(other_secret(token)), address=THERE)
+
+
+async def test_rel_t2_made_up_names_do_not_fill_the_memory(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T2: only so many failures are remembered; the oldest make room, and the newest still count."""
+    monkeypatch.setattr(auth, "MAX_REMEMBERED", 5)
+    for _ in range(20):
+        await refusal(gate, bearer(make_token()))
+    last = make_token()
+    for _ in range(10):
+        await refusal(gate, bearer(last))
+
+    with pytest.raises(TooMany):
+        await gate.admit(bearer(last), (), HERE)
+
+    assert 5 == len(gate._failures)
+
+
+async def test_rel_t22_nobody_new_while_the_database_is_away(
+    gate: Gate, counting: Counting, db: Database, clock: TestClock
+) -> None:
+    """T22: it fails closed: 503 to all but those found good a moment ago, and nothing told of the database."""
+    _, known = await made(db)
+    _, new = await made(db)
+    await gate.admit(bearer(known), (), HERE)
+    counting.away = True
+
+    with pytest.raises(Unavailable) as refused:
+        await gate.admit(bearer(new), (), HERE)
+    believed = await gate.admit(bearer(known), (), HERE)
+    clock.advance(2)
+    with pytest.raises(Unavailable):
+        await gate.admit(bearer(known), (), HERE)
+
+    assert "shop" == believed.name
+    assert (503, 1.0) == (refused.value.status, refused.value.retry_after_s)
+    assert "db-7" not in str(refused.value)
+
+
+async def test_rel_t22_an_outage_counts_as_nobodys_failure(gate: Gate, counting: Counting, db: Database) -> None:
+    """T22: a good key that could not be looked up is not a wrong one."""
+    _, token = await made(db)
+    counting.away = True
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            await gate.admit(bearer(token), (), HERE)
+    counting.away = False
+
+    assert "shop" == (await gate.admit(bearer(token), (), HERE)).name
+
+
+async def test_without_keys_everyone_may_do_everything(counting: Counting, clock: TestClock) -> None:
+    """N4: where no key is asked for, none is looked at."""
+    gate = Gate(counting, keys_required=False, clock=clock)
+
+    callers = [await gate.admit(headers, ["token"], HERE) for headers in ({}, bearer("x"), bearer(make_token()))]
+
+    assert [Principal(None, "anonymous", None, SCOPES, None)] * 3 == callers
+    assert 0 == counting.asked
+
+
+@pytest.mark.parametrize("scope", sorted(SCOPES))
+def test_rel_t4_a_scope_is_had_or_not(scope: str) -> None:
+    """T4: each scope allows itself and nothing else; the refusal names what is missing."""
+    principal = Principal("id", "shop", None, frozenset({scope}))
+
+    require(principal, scope)
+
+    for other in SCOPES - {scope}:
+        with pytest.raises(Forbidden, match=f"Key shop lacks the scope {other}; it has {scope}") as refused:
+            require(principal, other)
+        assert 403 == refused.value.status
+
+
+def test_rel_t4_a_key_of_some_queues_is_for_these() -> None:
+    """N2: a queue limit holds for every queue that is named; without one every queue may be."""
+    limited = Principal("id", "shop", None, READ, frozenset({"mail", "sms"}))
+
+    require(limited, "read", queues=["mail", "sms"])
+    require(Principal("id", "shop", None, READ), "read", queues=["any"])
+
+    with pytest.raises(Forbidden, match="Key shop is not for queue any, only for mail, sms"):
+        require(limited, "read", queues=["mail", "any"])

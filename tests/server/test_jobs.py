@@ -1,0 +1,299 @@
+"""Jobs over HTTP, for users: submit, look, wait, list, cancel, change, pause, retry, replay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.clock import TestClock
+from tests.server.api import claim, lease, state_of, submit, submit_and_claim
+
+Calls = Callable[[str], httpx2.AsyncClient]
+
+
+async def test_a_submitted_job_is_stored_as_it_came(client: httpx2.AsyncClient) -> None:
+    """201 with id, status and next run; the job shows every field, the payload byte for byte."""
+    payload = b'{"b": 1.0,  "a":[1e2]}'
+    body = b'{"task":"mail","payload":' + payload + b',"queue":"q","priority":5,"max_retries":4,"tags":["x"]}'
+
+    answer = await client.post("/jobs", content=body, headers={"Content-Type": "application/json"})
+    job = await client.get(f"/jobs/{answer.json()['id']}")
+
+    assert 201 == answer.status_code
+    assert ("queued", "queued") == (answer.json()["status"], answer.json()["state"])
+    assert payload in job.content
+    shown = job.json()
+    assert ("mail", "mail", "q", 5, ["x"]) == tuple(shown[k] for k in ("name", "task", "queue", "priority", "tags"))
+    assert (5, 4, 0, 0, None) == tuple(
+        shown[k] for k in ("max_attempts", "max_retries", "attempt_number", "retry_count", "run_id")
+    )
+    assert "session" not in shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "state"),
+    [
+        ({"delay": 60}, "scheduled"),
+        ({"delay": "1h30m"}, "scheduled"),
+        ({"run_at": "2030-01-01T00:00:00Z"}, "scheduled"),
+        ({"scheduledAt": "2030-01-01T01:00:00+01:00"}, "scheduled"),
+        ({"run_at": "1999-01-01T00:00:00Z"}, "queued"),
+        ({"retry_policy": "stepped"}, "queued"),
+        ({"retry_policy": {"backoff": "fixed", "base": "5s", "by_error": {"timeout": {"kind": "table"}}}}, "queued"),
+        ({"timeout_seconds": None, "headers": {"a": "b"}, "labels": ["gpu"]}, "queued"),
+    ],
+)
+async def test_times_and_options_of_a_job(client: httpx2.AsyncClient, fields: dict[str, object], state: str) -> None:
+    """Spans are seconds or texts, times have a zone, the past means now, older names are taken."""
+    answer = await client.post("/jobs", json={"task": "t", **fields})
+
+    assert (201, state) == (answer.status_code, answer.json().get("state"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"task": None}, "task"),
+        ({"task": "a/b"}, "task"),
+        ({"task": ""}, "task"),
+        ({"queue": "a,b"}, "queue"),
+        ({"queue": "\x00"}, "queue"),
+        ({"priority": 128}, "priority"),
+        ({"priority": 1.5}, "priority"),
+        ({"delay": -1}, "delay"),
+        ({"delay": "soon"}, "delay"),
+        ({"delay": 1, "run_at": "2030-01-01T00:00:00Z"}, "delay"),
+        ({"run_at": "2030-01-01T00:00:00"}, "run_at"),
+        ({"run_at": "2030-01-01T24:00:00Z"}, "run_at"),
+        ({"run_at": "infinity"}, "run_at"),
+        ({"run_at": "0001-01-01T00:00:00+14:00"}, "run_at"),
+        ({"run_at": "9999-12-31T23:59:59-14:00"}, "run_at"),
+        ({"run_at": "294277-01-01T00:00:00Z"}, "run_at"),
+        ({"max_attempts": 3, "max_retries": 3}, "max_retries"),
+        ({"max_attempts": 0}, "max_attempts"),
+        ({"timeout_seconds": 0}, "timeout_seconds"),
+        ({"retry_policy": "never"}, "retry_policy"),
+        ({"retry_policy": {"kind": "fixed", "colour": 1}}, "retry_policy.colour"),
+        ({"schedule": "* * * * *"}, "schedule"),
+        ({"depends_on": []}, "depends_on"),
+        ({"tenant": "b"}, "tenant"),
+        ({"id": str(uuid4())}, "id"),
+        ({"payload": "x" * 262_144}, "payload"),
+        ({"labels": ["x"] * 33}, "labels"),
+        ({"idempotency_key": "x" * 513}, "idempotency_key"),
+    ],
+)
+async def test_a_job_that_cannot_be_is_refused_with_its_field(
+    client: httpx2.AsyncClient, fields: dict[str, object], field: str
+) -> None:
+    """422 (413 for too large a payload) names the field; what does not exist yet is unknown."""
+    answer = await client.post("/jobs", json={"task": "t", **fields})
+
+    assert (413 if field == "payload" else 422) == answer.status_code
+    assert [field] == [error["field"] for error in answer.json()["errors"]]
+
+
+async def test_an_idempotency_key_names_the_work(client: httpx2.AsyncClient) -> None:
+    """Body and header are the same key; said again it is 200 with the first job, with another body 422."""
+    first = await client.post("/jobs", json={"task": "t", "idempotency_key": "k"})
+    again = await client.post("/jobs", json={"task": "t"}, headers={"Idempotency-Key": "k"})
+    other = await client.post("/jobs", json={"task": "u"}, headers={"Idempotency-Key": "k"})
+    both = await client.post("/jobs", json={"task": "t", "idempotency_key": "k"}, headers={"Idempotency-Key": "l"})
+
+    assert [201, 200, 422, 422] == [a.status_code for a in (first, again, other, both)]
+    assert (first.json()["id"], True) == (again.json()["id"], again.json()["duplicate"])
+    assert "key_reused" == other.json()["code"]
+
+
+async def test_a_batch_is_stored_whole_or_not_at_all(client: httpx2.AsyncClient) -> None:
+    """Answers in order; one bad job refuses the batch and is named by its index."""
+    good = await client.post("/jobs/batch", json={"jobs": [{"task": "a"}, {"name": "b", "delay": 5}]})
+    bad = await client.post("/jobs/batch", json={"jobs": [{"task": "a"}, {"task": "b", "labels": ["a/b"]}]})
+    early = {"task": "b", "run_at": "1960-01-01T00:00:00Z"}
+    worse = await client.post("/jobs/batch", json={"jobs": [{"task": "a"}, early]})
+    empty = await client.post("/jobs/batch", json={"jobs": []})
+
+    assert ["queued", "scheduled"] == [job["state"] for job in good.json()["jobs"]]
+    assert [422, 422, 422] == [bad.status_code, worse.status_code, empty.status_code]
+    assert "jobs[1].labels[0]" == bad.json()["errors"][0]["field"]
+    assert "jobs[1].run_at" == worse.json()["errors"][0]["field"]
+    assert 2 == len((await client.get("/jobs")).json()["jobs"])
+
+
+async def test_vocabularies_change_the_status_and_not_the_state(client: httpx2.AsyncClient) -> None:
+    """`status` is told in the words asked for; filters take the names of all of them."""
+    job_id = await submit(client)
+
+    words = [(await client.get(f"/jobs/{job_id}?vocabulary={v}")).json()["status"] for v in "abcd"]
+    listed = [
+        len((await client.get(f"/jobs?status={name}")).json()["jobs"])
+        for name in ("PENDING", "queued", "Queued", "running", "failed", "queued,dead")
+    ]
+
+    assert ["PENDING", "queued", "queued", "queued"] == words
+    assert [1, 1, 1, 0, 0, 1] == listed
+    assert 422 == (await client.get("/jobs?status=sleepy")).status_code
+
+
+async def test_a_list_goes_by_pages(client: httpx2.AsyncClient) -> None:
+    """Newest first; by cursor or by page; combined filters."""
+    ids = [await submit(client, queue="q") for _ in range(5)]
+    await submit(client, queue="other")
+
+    first = (await client.get("/jobs?queue=q&limit=2")).json()
+    second = (await client.get(f"/jobs?queue=q&limit=2&cursor={first['next_cursor']}")).json()
+    third = (await client.get("/jobs?queue=q&limit=2&page=3")).json()
+    beyond = (await client.get("/jobs?queue=q&limit=2&page=4")).json()
+
+    assert [ids[4], ids[3]] == [job["id"] for job in first["jobs"]]
+    assert [ids[2], ids[1]] == [job["id"] for job in second["jobs"]]
+    assert ([ids[0]], None) == ([job["id"] for job in third["jobs"]], third["next_cursor"])
+    assert [] == beyond["jobs"]
+
+
+async def test_a_waiting_reader_is_answered_when_the_job_ends(client: httpx2.AsyncClient) -> None:
+    """`?wait=` answers with the result as soon as it is there, or with the job as it is."""
+    job = await submit_and_claim(client)
+    early = await client.get(f"/jobs/{job['id']}?wait=0.01")
+    waiting = asyncio.create_task(client.get(f"/jobs/{job['id']}?wait=20"))
+    await asyncio.sleep(0)
+
+    await client.post(f"/jobs/{job['id']}/complete", json=lease(job, result={"x": 1}))
+    ended = (await waiting).json()
+
+    assert "assigned" == early.json()["state"]
+    assert ("succeeded", {"x": 1}) == (ended["state"], ended["result"])
+
+
+async def test_cancel_of_a_waiting_job_is_done_at_once(client: httpx2.AsyncClient) -> None:
+    """200 cancelled, said again the same; a finished job is 409 job_already_finished."""
+    job_id = await submit(client)
+
+    first = await client.delete(f"/jobs/{job_id}")
+    again = await client.post(f"/jobs/{job_id}/cancel", json={"reason": "twice"})
+
+    assert [(200, "cancelled"), (200, "cancelled")] == [(a.status_code, a.json()["status"]) for a in (first, again)]
+
+
+async def test_cancel_of_a_running_job_is_told_to_its_worker(client: httpx2.AsyncClient) -> None:
+    """202 cancelling; the worker confirms by a fail of outcome cancelled; afterwards 409 for a finished one."""
+    job = await submit_and_claim(client)
+    other = await submit_and_claim(client)
+    await client.post(f"/jobs/{other['id']}/complete", json=lease(other))
+
+    asked = await client.delete(f"/jobs/{job['id']}?reason=why")
+    beat = await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job))
+    waiting = asyncio.create_task(client.delete(f"/jobs/{job['id']}?wait=20"))
+    await asyncio.sleep(0)
+    await client.post(f"/jobs/{job['id']}/fail", json=lease(job, outcome="cancelled"))
+    finished = await client.delete(f"/jobs/{other['id']}")
+
+    assert (202, "cancelling") == (asked.status_code, asked.json()["status"])
+    assert beat.json()["cancel"]
+    assert (200, "cancelled") == ((await waiting).status_code, (await waiting).json()["status"])
+    assert (409, "job_already_finished") == (finished.status_code, finished.json()["code"])
+
+
+async def test_change_pause_resume(client: httpx2.AsyncClient) -> None:
+    """A waiting job changes its queue, priority and time; a leased one does not (409)."""
+    job_id = await submit(client)
+
+    changed = await client.patch(f"/jobs/{job_id}", json={"priority": 9, "queue": "fast"})
+    paused = await client.post(f"/jobs/{job_id}/pause", json={"reason": "later"})
+    none = await claim(client, queues=["fast"])
+    resumed = await client.post(f"/jobs/{job_id}/resume")
+    [job] = await claim(client, queues=["fast"])
+    late = await client.patch(f"/jobs/{job_id}", json={"priority": 1})
+
+    assert (200, 9, "fast") == (changed.status_code, changed.json()["priority"], changed.json()["queue"])
+    assert (True, False) == (paused.json()["paused"], resumed.json()["paused"])
+    assert ([], job_id) == (none, job["id"])
+    assert 409 == late.status_code
+
+
+async def test_retry_and_replay(client: httpx2.AsyncClient) -> None:
+    """A dead job runs again under its id, perhaps with another payload; a finished one is replayed as a new one."""
+    job = await submit_and_claim(client, max_attempts=1)
+    early = await client.post(f"/jobs/{job['id']}/retry")
+    failed = await client.post(f"/jobs/{job['id']}/fail", json=lease(job, error="no"))
+    dead = (await client.get("/dead-letter")).json()["jobs"]
+
+    retried = await client.post(f"/dead-letter/{job['id']}/retry", json={"payload": {"n": 2}, "reason": "fixed"})
+    [again] = await claim(client)
+    await client.post(f"/jobs/{again['id']}/complete", json=lease(again))
+    replayed = await client.post(f"/jobs/{job['id']}/replay")
+
+    assert (409, "dead") == (early.status_code, failed.json()["state"])
+    assert [(job["id"], "no", "no")] == [(d["id"], d["error_message"], d["failure_reason"]) for d in dead]
+    assert (200, "queued") == (retried.status_code, retried.json()["state"])
+    assert ({"n": 2}, job["fence"] + 1) == (again["payload"], again["fence"])
+    assert 201 == replayed.status_code
+    assert replayed.json()["id"] != job["id"]
+
+
+async def test_attempts_and_events_tell_the_story(client: httpx2.AsyncClient, clock: TestClock) -> None:
+    """Every ended attempt and everything that happened can be read."""
+    job = await submit_and_claim(client)
+    clock.advance(2)
+    await client.post(f"/jobs/{job['id']}/fail", json=lease(job, error="boom", error_type="x", duration_seconds=1))
+
+    attempts = (await client.get(f"/jobs/{job['id']}/attempts")).json()["attempts"]
+    events = (await client.get(f"/jobs/{job['id']}/events")).json()["events"]
+
+    assert [("failed", "boom", 1000, f"{job['id']}.1")] == [
+        (a["outcome"], a["error_message"], a["execution_time_ms"], a["run_id"]) for a in attempts
+    ]
+    assert {"submitted", "assigned", "failed"} <= {event["kind"] for event in events}
+
+
+async def test_dead_letters_are_purged_and_retried_by_the_list(client: httpx2.AsyncClient) -> None:
+    """Many at once, by id or by queue; each is answered; 204 for one, 409 for one that is not dead."""
+    jobs = [await submit_and_claim(client, max_attempts=1) for _ in range(3)]
+    for job in jobs:
+        await client.post(f"/jobs/{job['id']}/fail", json=lease(job, retryable=False))
+    ids = [job["id"] for job in jobs]
+    live = await submit(client, queue="elsewhere")
+
+    retried = await client.post("/dead-letter/retry", json={"ids": [ids[0], live, str(uuid4())]})
+    one = await client.delete(f"/dead-letter/{ids[1]}")
+    wrong = await client.delete(f"/dead-letter/{live}")
+    purged = await client.post("/dead-letter/purge", json={"queue": "default"})
+
+    assert ["retried", "conflict", "not_found"] == [answer["status"] for answer in retried.json()["jobs"]]
+    assert [204, 409] == [one.status_code, wrong.status_code]
+    assert (1, [ids[2]]) == (purged.json()["count"], [answer["id"] for answer in purged.json()["jobs"]])
+    assert "queued" == await state_of(client, ids[0])
+
+
+async def test_rel_t5_foreign_and_unknown_ids_answer_the_same_bytes(calls: Calls) -> None:
+    """Another tenant's job is like one that never was, in every route of a job."""
+    foreign = await submit(calls("admin.b"))
+    unknown = str(uuid4())
+    client = calls("admin.a")
+    body = {"worker_id": "w", "fence": 1}
+
+    for method, path, sent in (
+        ("GET", "", None),
+        ("GET", "/attempts", None),
+        ("GET", "/events", None),
+        ("DELETE", "", None),
+        ("PATCH", "", {"priority": 1}),
+        ("POST", "/pause", {}),
+        ("POST", "/resume", {}),
+        ("POST", "/retry", {}),
+        ("POST", "/replay", {}),
+        ("POST", "/heartbeat", body),
+        ("POST", "/complete", body),
+        ("POST", "/fail", body),
+        ("POST", "/release", body),
+        ("POST", "/snooze", {**body, "delay": 1}),
+    ):
+        there = await client.request(method, f"/jobs/{foreign}{path}", json=sent)
+        nowhere = await client.request(method, f"/jobs/{unknown}{path}", json=sent)
+
+        assert (404, 404) == (there.status_code, nowhere.status_code), (method, path)
+        assert nowhere.text == there.text.replace(foreign, unknown), (method, path)
