@@ -74,6 +74,19 @@ async def test_a_filter_that_matches_little_gives_short_pages(
     assert len(read) > 1
 
 
+async def test_a_place_cut_short_cuts_the_page(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9: where one place was read down to an id only, older jobs of other places come with a later page, in order."""
+    monkeypatch.setattr(history, "EXAMINED", 2)
+    monkeypatch.setattr(history, "OWN_ROWS", 3)
+    waiting = await steps.submit_one("rare", queue="q")
+    done = await ended(steps, 1, task="rare")
+    await ended(steps, 8)
+
+    read = await pages(steps, 100, task="rare")
+
+    assert [*done, waiting] == [job.id for page in read for job in page.jobs]
+
+
 async def test_a_list_reads_no_other_tenants_ends(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """N1: by the tenant's lanes as by the newest ends, a foreign job is in no list."""
     monkeypatch.setattr(history, "EXAMINED", 2)
@@ -155,7 +168,7 @@ async def test_attempts_are_listed_newest_first_in_pages(steps: Steps, monkeypat
     await steps.cancel(await steps.submit_one("never"))
 
     whole = await find_attempts(steps.db, AttemptFilter(tenant="default"))
-    for limit, spans in ((1, 40), (3, 40), (2, 1)):
+    for limit, spans in ((1, 12), (3, 12), (2, 5)):
         monkeypatch.setattr(attempts, "MAX_SPANS", spans)
         read, cursor, more = [], None, True
         while more:
@@ -340,3 +353,14 @@ async def test_recent_events_begin_at_an_instant_and_end_at_a_limit(steps: Steps
     assert [event for event in whole if event.happened_at >= middle] == later
     assert 3 == len(await events_since(steps.db, "default", since=since, limit=3))
     assert [] == await events_since(steps.db, "default", since=steps.clock.now() + timedelta(seconds=1))
+
+
+async def test_recent_acts_are_of_one_tenant(steps: Steps) -> None:
+    """N1: what people did to another tenant's jobs is in nobody else's events."""
+    since = steps.clock.now()
+    job_id = await steps.submit_one(tenant="acme")
+    await pause_job(steps.db, job_id, tenant="acme", actor=ANN)
+
+    told = [await events_since(steps.db, tenant, since=since) for tenant in ("default", "acme")]
+
+    assert [[], ["submitted", "paused"]] == [[event.kind for event in events] for events in told]

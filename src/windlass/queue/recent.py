@@ -19,6 +19,7 @@ from windlass.job import STATE_OF_OUTCOME, Outcome
 SQL = load(__file__)
 
 MAX_EVENTS = 1000
+MAX_LEASES = 10_000
 SKEW = timedelta(minutes=10)
 """How far the clock that made an id may be from the database's; the jobs submitted in it are looked at and left out."""
 ATTEMPT, DONE, DEAD, LEASE, WAITING = range(5)
@@ -44,7 +45,12 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
     """
     limit = max(1, min(limit, MAX_EVENTS))
     rows = await db.fetch(
-        SQL.touched_since, tenant=tenant, since=since, first_id=first_id_at(since - SKEW), limit=limit
+        SQL.touched_since,
+        tenant=tenant,
+        since=since,
+        first_id=first_id_at(since - SKEW),
+        leases=MAX_LEASES,
+        limit=limit,
     )
     acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit)
     told = {(event.happened_at, order, event.job_id, event) for row in rows for order, event in _events(row)}
