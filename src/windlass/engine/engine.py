@@ -22,6 +22,7 @@ from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
+from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
 from windlass.engine.gauges import Gauges
@@ -76,6 +77,7 @@ class Engine:
         self.meters = Meters(settings.metrics.prefix)
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
+        self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
         self.outside = outside
@@ -171,6 +173,7 @@ class Engine:
         """Take no more work: those who wait are answered, requests under way finish, duties go to others."""
         self.draining = True
         self.waits.answer_all()
+        self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
         for line in (self._submits, self._reports, self._beats):
@@ -200,7 +203,9 @@ class Engine:
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
         handout = await self._dispatch.claim(ask)
-        journal.claimed(ask, handout.jobs)
+        if handout.jobs:
+            journal.claimed(ask, handout.jobs)
+            self.wake.changed()
         return handout
 
     @property
