@@ -92,6 +92,24 @@ async def test_rel_k4_a_holder_that_was_stopped_stops_when_it_goes_on(world: Wor
     assert 2 == await term_of(world)
 
 
+async def test_rel_k8_a_frozen_installation_goes_on_when_it_is_thawed(world: World) -> None:
+    """K8: all servers stood still for ten leases; within a lease and two seconds every duty runs again."""
+    runs: list[float] = []
+    servers = [world.server(counting("promote", runs, world)) for _ in range(2)]
+    await world.pass_s(5)
+    for server in servers:
+        server.freeze()
+    await world.pass_s(60)
+    runs.clear()
+
+    for server in servers:
+        server.thaw()
+    await world.pass_s(8)
+
+    assert [] != runs
+    assert 1 == sum(len(server.loops.held) for server in servers)
+
+
 async def test_rel_b3_what_a_stopped_holder_was_about_to_do_is_not_done(world: World) -> None:
     """B3: stopped within a run for longer than its lease, it goes on and its next statement is refused."""
     steps = Steps(world.db, world.clock)
