@@ -238,7 +238,7 @@ class Loops:
     async def _retire(self, retired: Sequence[Holding]) -> None:
         """Stop these duties, then give them up."""
         for holding in retired:
-            self._drop(holding, "given up")
+            self._drop(holding, "given up", level=logging.INFO)
         tasks = [holding.task for holding in retired if holding.task]
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
@@ -269,7 +269,7 @@ class Loops:
         await holding.do(self._db, most=most)
         self._drop(holding, "its lease could not be renewed in time")
 
-    def _drop(self, holding: Holding, why: str) -> None:
+    def _drop(self, holding: Holding, why: str, *, level: int = logging.WARNING) -> None:
         """Stop a duty at once, and leave it to others for a while."""
         name = holding.duty.name
         if self._held.get(name) is not holding:
@@ -280,7 +280,7 @@ class Loops:
             holding.task.cancel()
         self._left[name] = self._time.monotonic() + self._leave_s
         if holding.term:
-            log.info("duty %s lost: %s", name, why, extra=_event("duty_lost", name, holding.term))
+            log.log(level, "duty %s lost: %s", name, why, extra=_event("duty_lost", name, holding.term))
 
     def _until_next_s(self, found: Mapping[str, leases.Duty]) -> float:
         """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
