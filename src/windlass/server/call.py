@@ -158,7 +158,7 @@ class Call:
         What is ready for a caller that has just gone goes to `undo`.
         """
         working = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._gone())
+        gone = asyncio.ensure_future(disconnected(self.receive))
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -173,6 +173,8 @@ class Call:
             await undo(working.result())
         raise ClientGone
 
-    async def _gone(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the caller has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

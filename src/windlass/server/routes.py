@@ -17,6 +17,7 @@ from windlass.server import (
     duties,
     jobs,
     keys,
+    live,
     queues,
     scale,
     tenants,
@@ -129,6 +130,8 @@ ROUTES: tuple[Route, ...] = (
     _line("GET", "/attempts", whole.attempts, "read", "List ended attempts, newest first",
           {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),
+    _line("GET", "/events", live.events, "read", "Follow what happens to jobs, as server-sent events",
+          {200: None}, query=j.EventsQuery, media_type="text/event-stream"),
     _line("GET", "/metrics", whole.metrics, "read", "Figures for Prometheus",
           {200: None}, media_type="text/plain", tenanted=False),
     # duties

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.engine.scaling import Figures, ScalingState, depth_per_worker, desired, policy_from
+from windlass.engine.whole import recommendation
 from windlass.queue import stats
 from windlass.queue.queues import get_queue
 from windlass.server.call import Call
@@ -13,8 +14,23 @@ from windlass.wire.people import Scale
 
 async def whole(call: Call) -> Scale:
     """Answer how many workers there should be; of one's tenant, or of all from above them."""
+    if call.named_tenant is None:
+        return await _recommended(call)
     found = await stats.overview(call.engine.db, call.named_tenant)
     return _scale(call, pending=found.pending, running=found.in_progress, workers=found.active_workers)
+
+
+async def _recommended(call: Call) -> Scale:
+    """Answer what the duty `scale` found, which has a cool-down of its own: every server says the same."""
+    found = await recommendation(call.engine.db, call.settings, now_s=call.engine.outside.monotonic())
+    return Scale(
+        desired_workers=found.desired,
+        active_workers=found.workers,
+        pending=found.pending,
+        in_progress=found.running,
+        queue_depth_per_worker=found.depth_per_worker,
+        policy=policy_from(call.settings).kind,
+    )
 
 
 async def queue(call: Call) -> Scale:

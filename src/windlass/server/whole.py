@@ -54,6 +54,7 @@ async def attempts(call: Call) -> AttemptPage:
 async def metrics(call: Call) -> Reply:
     """Answer the figures of this server and of the whole, for Prometheus; they are of all tenants."""
     call.require_no_tenant()
+    await call.engine.gauges.refresh()
     return Reply(200, generate_latest(call.engine.meters.registry), media_type=METRICS_TYPE)
 
 

@@ -9,7 +9,7 @@ from windlass.errors import Conflict, Forbidden, NotFound
 from windlass.queue import fleet
 from windlass.queue import workers as step
 from windlass.queue.newjob import check_instant
-from windlass.queue.workers import MAX_INT, Held, NewSession
+from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -150,7 +150,7 @@ async def close(call: Call) -> Reply:
         raise Forbidden("A key of scope work ends a session only by its id. Send ?session=, or use a key of operate.")
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
-    found = await fleet.find_session(call.engine.db, session)
+    found = (await find_sessions(call.engine.db, [session])).get(session)
     if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
         raise NotFound(f"There is no session {session} of worker {worker.worker}.")
     await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")
