@@ -43,8 +43,8 @@ async def victim_of(connection: Connection, fleet: Fleet, *, turn: int) -> tuple
         holders = {leader.pid for leader in found.values()}
         spread = all(member.process.pid in holders for member in fleet.members)
         if spread or time.monotonic() > deadline_s:
-            names = sorted(found)
-            member = fleet.by_pid(found[names[turn % len(names)]].pid) if names else None
+            told = await fleet.holders()
+            member = fleet.by_pid(told[sorted(told)[turn % len(told)]])
             if member is not None:
                 return member, {n: leader for n, leader in found.items() if leader.pid == member.process.pid}
         if time.monotonic() > deadline_s + PATIENCE_S:
