@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from secrets import token_bytes
 from uuid import UUID
 
@@ -65,9 +65,9 @@ class Ids:
         return _uuid7(self._last_ms, self._counter, self._random_bits(_TAIL_BITS))
 
 
-def first_id_at(instant: datetime) -> UUID:
-    """Return the smallest id that can be made at an instant; one before 1970 is the smallest of all."""
-    ms = min(max(to_us(instant) // 1000, 0), 2**_MS_BITS - 1)
+def first_id_at(instant: datetime, *, shift: timedelta = timedelta(0)) -> UUID:
+    """Return the smallest id that can be made at an instant, shifted; before 1970 it is the smallest of all."""
+    ms = min(max(to_us(instant) // 1000 + shift // timedelta(milliseconds=1), 0), 2**_MS_BITS - 1)
     return _uuid7(ms, 0, 0)
 
 

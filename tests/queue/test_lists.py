@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from tests.queue.steps import ANN, Steps, job_in
-from windlass.errors import NotFound
+from tests.queue.steps import ANN, NO_ZONE, Steps, job_in
+from windlass.errors import InvalidInput, NotFound
 from windlass.job import Outcome, State
-from windlass.queue import attempts, history
+from windlass.queue import attempts, history, stats
 from windlass.queue.control import pause_job, resume_job
 from windlass.queue.deadletters import retry
 from windlass.queue.history import AttemptCursor, AttemptFilter, Count, Filter, events_since, find_attempts, timeline
@@ -364,3 +366,24 @@ async def test_recent_acts_are_of_one_tenant(steps: Steps) -> None:
     told = [await events_since(steps.db, tenant, since=since) for tenant in ("default", "acme")]
 
     assert [[], ["submitted", "paused"]] == [[event.kind for event in events] for events in told]
+
+
+@pytest.mark.parametrize(
+    "instant", [NO_ZONE, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)], ids=str
+)
+async def test_instants_that_cannot_be_are_refused_or_found_empty(steps: Steps, instant: datetime) -> None:
+    """Whatever instant a caller names, it is an answer or a refusal, never a fault of ours."""
+    await ended(steps, 1)
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: history.find(steps.db, Filter(tenant="default", created_after=instant)),
+        lambda: history.count(steps.db, Filter(tenant="default", created_before=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default", since=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default", until=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default"), cursor=AttemptCursor(instant, uuid4(), 1)),
+        lambda: events_since(steps.db, "default", since=instant),
+        lambda: stats.series(steps.db, tenant="default", since=instant, until=instant),
+    ]
+
+    for ask in asked:
+        with suppress(InvalidInput):
+            await ask()

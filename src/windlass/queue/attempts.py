@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.db import Statements, load
 from windlass.job import Outcome
+from windlass.queue.newjob import check_instant
 from windlass.queue.views import Attempt, attempt_from_row
 
 SQL = load(__file__)
@@ -72,6 +73,9 @@ async def find_attempts(
 
     A page with a cursor may be short or empty where the filters match little in two months.
     """
+    check_instant("since", where.since)
+    check_instant("until", where.until)
+    check_instant("cursor", cursor.finished_at if cursor is not None else None)
     limit = max(1, min(limit, MAX_PAGE))
     [times] = await db.fetch(SQL.oldest_end, tenant=where.tenant)
     if times["oldest_at"] is None:

@@ -15,6 +15,7 @@ import msgspec
 from windlass.db import Row, Statements, load
 from windlass.ids import first_id_at
 from windlass.job import STATE_OF_OUTCOME, Outcome
+from windlass.queue.newjob import check_instant
 
 SQL = load(__file__)
 
@@ -43,12 +44,13 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
     A transaction may commit after a later one: ask again from some seconds before the last event, and leave out those
     known already. Who asks for a long time past may miss claims and starts of attempts, never their ends.
     """
+    check_instant("since", since)
     limit = max(1, min(limit, MAX_EVENTS))
     rows = await db.fetch(
         SQL.touched_since,
         tenant=tenant,
         since=since,
-        first_id=first_id_at(since - SKEW),
+        first_id=first_id_at(since, shift=-SKEW),
         leases=MAX_LEASES,
         limit=limit,
     )

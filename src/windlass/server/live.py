@@ -17,7 +17,7 @@ from windlass.errors import InvalidInput, Unavailable
 from windlass.queue.newjob import check_instant
 from windlass.queue.recent import JobEvent, events_since
 from windlass.server.call import Call, Reply
-from windlass.wire.jobs import EventsQuery, StreamedEvent
+from windlass.wire.live import EventsQuery, StreamedEvent
 
 OVERLAP = timedelta(seconds=5)
 QUIET_LOOKS = 15

@@ -31,6 +31,7 @@ from windlass.wire import jobs as j
 from windlass.wire import people as p
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
+from windlass.wire.live import EventsQuery
 
 
 def _line(
@@ -131,7 +132,7 @@ ROUTES: tuple[Route, ...] = (
           {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/events", live.events, "read", "Follow what happens to jobs, as server-sent events",
-          {200: None}, query=j.EventsQuery, media_type="text/event-stream"),
+          {200: None}, query=EventsQuery, media_type="text/event-stream"),
     _line("GET", "/metrics", whole.metrics, "read", "Figures for Prometheus",
           {200: None}, media_type="text/plain", tenanted=False),
     # duties

@@ -75,6 +75,8 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
                     await stopping.unless_again(serving)
             finally:
                 server.should_exit = server.force_exit = True
+                # Requests that are cut off here were meant to be; nobody needs a trace of each.
+                logging.getLogger("uvicorn.error").disabled = True
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
     return INTERRUPTED if stopping.at_once else 0

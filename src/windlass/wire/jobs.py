@@ -318,29 +318,6 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
 
 
-class StreamedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """One event of the stream."""
-
-    job_id: UUID
-    kind: str
-    happened_at: datetime
-    worker_id: str | None
-    detail: str | None
-
-
-class EventsQuery(Query, frozen=True, kw_only=True):
-    """Which events to stream, and from when."""
-
-    since: datetime | None = None
-    """From this time on; without it, from now on. The header `Last-Event-ID` says the same."""
-    job_id: UUID | None = None
-    """Only of this job."""
-    kind: Annotated[str, Meta(min_length=1, max_length=50)] | None = None
-    """Only of this kind: submitted, assigned, running, succeeded, failed, dead, …"""
-    seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    """End the stream after so long; without it, when either side closes it."""
-
-
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a job: its end, its story, what it waited for."""
 
