@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from prometheus_client import Counter, Histogram
 
+from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, WindlassError
 from windlass.queue.audit import Entry, record
 from windlass.queue.newjob import check_name
@@ -77,6 +78,7 @@ class Door:
         self._start = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._lobby = lobby
+        self._redactor = Redactor(settings.security.redact)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -116,7 +118,7 @@ class Door:
     def _call(
         self, scope: MutableMapping[str, Any], headers: dict[str, str], *, receive: Receive, request_id: str
     ) -> Call:
-        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby)
+        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby, redactor=self._redactor)
         client = scope.get("client")
         call.address = client[0] if client else ""
         call.request_id, call.headers = request_id, headers

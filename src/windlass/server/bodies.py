@@ -20,7 +20,7 @@ from windlass.wire.base import Body
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_PATH = re.compile(r" - at (?:key in )?`\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
