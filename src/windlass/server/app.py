@@ -150,6 +150,8 @@ class Door:
             _choose_tenant(call, route, query)
         if ready.index is not None:
             call.path = _parameter(route, value)
+        if call.principal.queues is not None:
+            await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
         if ready.decode_body is not None:
             call.body = await self._body(route, ready.decode_body, call=call, others=others)
@@ -279,6 +281,16 @@ def _permit(principal: Principal, route: Route) -> None:
         if len(route.scopes) == 1:
             raise
         raise Forbidden(f"This key lacks the scopes {' and '.join(route.scopes)}; one of them is needed.") from None
+
+
+async def _keep_to_queues(call: Call, route: Route) -> None:
+    """Return if a key that is limited to queues may ask this; Forbidden otherwise, for a queue that is not its own."""
+    if route.bound == "whole":
+        raise Forbidden("This is about more than queues, and the key is limited to some. Use a key that is not.")
+    if route.bound == "queue":
+        call.allow_queue(call.path)
+    if route.bound == "job" and await call.foreign_jobs([call.job_id]):
+        raise Forbidden(f"Job {call.path} is in a queue that this key is not for. Use a key that is.")
 
 
 def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:

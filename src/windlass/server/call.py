@@ -7,7 +7,7 @@ called; an endpoint calls the engine and returns a struct, or a Reply where the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -16,6 +16,7 @@ import msgspec
 from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue.control import Actor
+from windlass.queue.keys import queues_of
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
 
@@ -171,6 +172,23 @@ class Call:
         if self.principal.queues is not None and queue not in self.principal.queues:
             raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
         return queue
+
+    async def foreign_jobs(self, ids: Sequence[UUID]) -> frozenset[UUID]:
+        """Return those of the jobs that a key kept to some queues may not touch; unknown ones it may ask for."""
+        queues = self.principal.queues
+        if queues is None or not ids:
+            return frozenset()
+        found = await queues_of(self.engine.db, ids, tenant=self.tenant)
+        return frozenset(job_id for job_id, queue in found.items() if queue not in queues)
+
+    def one_queue(self, queue: str | None) -> str | None:
+        """Return the queue that a list is to be of, None for all; Forbidden if the key is not for that."""
+        queues = self.principal.queues
+        if queue is not None or queues is None:
+            return None if queue is None else self.allow_queue(queue)
+        if len(queues) > 1:
+            raise Forbidden(f"This key is only for queues {', '.join(sorted(queues))}. Say which, by queue.")
+        return next(iter(queues))
 
     async def while_connected(
         self, work: Coroutine[Any, Any, Value], undo: Callable[[Value], Awaitable[None]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from windlass.errors import Conflict, InvalidInput, NotFound
+from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history
 from windlass.queue.deadletters import Retried
@@ -59,8 +59,11 @@ async def _ids(call: Call, asked: wire.DeadRequest) -> Sequence[UUID]:
     if asked.ids is not None:
         if asked.queue is not None or asked.task is not None:
             raise InvalidInput("ids", "queue or task is given too. Name the jobs, or say which.")
-        call.subject = f"{len(asked.ids)} jobs"
-        return list(dict.fromkeys(asked.ids))
+        ids = list(dict.fromkeys(asked.ids))
+        if foreign := await call.foreign_jobs(ids):
+            raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
+        call.subject = f"{len(ids)} jobs"
+        return ids
     where = _filter(call, asked.queue, asked.task)
     found: list[UUID] = []
     cursor: UUID | None = None
@@ -75,7 +78,7 @@ async def _ids(call: Call, asked: wire.DeadRequest) -> Sequence[UUID]:
 
 
 def _filter(call: Call, queue: str | None, task: str | None) -> history.Filter:
-    return history.Filter(tenant=call.tenant, states=frozenset({State.DEAD}), queue=queue, task=task)
+    return history.Filter(tenant=call.tenant, states=frozenset({State.DEAD}), queue=call.one_queue(queue), task=task)
 
 
 def _retried(job_id: UUID, answer: Retried | Conflict | NotFound) -> wire.DeadAnswer:

@@ -98,13 +98,14 @@ def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
         named, lost = states_named(names, call.vocabulary)
         stale = stale or lost
         states &= named or states
+    queue = call.one_queue(asked.queue)
     if not states or (asked.task and asked.name and asked.task != asked.name):
         return None
     return history.Filter(
         tenant=call.tenant,
         states=frozenset() if states == frozenset(State) else states,
         stale=stale,
-        queue=asked.queue,
+        queue=queue,
         task=asked.task or asked.name,
         worker=asked.worker_id,
         idempotency_key=asked.key,
