@@ -43,6 +43,13 @@ HOT_SETTINGS = {
 }
 READ_SETTINGS = {"jit": "off", "statement_timeout": "60s", "default_transaction_read_only": "on"}
 CONNECT_TIMEOUT_S = 5.0
+HOT_COMMAND_S = 10.0
+READ_COMMAND_S = 65.0
+"""A statement that has no answer after this has none at all: the server is gone, and nobody said so."""
+LONG_S = 86_400.0
+"""For migrations, which may build an index for hours."""
+PING_S = 5.0
+CLOSE_S = 3.0
 STATUS_TRIES = 50
 STATUS_PAUSE_S = 0.1
 # What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
@@ -119,20 +126,23 @@ class PostgresDatabase:
         """Return the database, having connected once; Unavailable or SetupError with the reason when that fails."""
         database = cls(dsn, clock, pooled)
         try:
-            database._hot = await _translated(_set_up, database._pool(connections, HOT_SETTINGS))
-            database._read = await _translated(_set_up, database._pool(readers, READ_SETTINGS))
+            hot = database._pool(connections, HOT_SETTINGS, command_s=HOT_COMMAND_S)
+            database._hot = await _translated(_set_up, hot)
+            read = database._pool(readers, READ_SETTINGS, command_s=READ_COMMAND_S)
+            database._read = await _translated(_set_up, read)
         except BaseException:
             await database.close()
             raise
         return database
 
-    async def _pool(self, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
+    async def _pool(self, size: int, settings: dict[str, str], *, command_s: float) -> asyncpg.Pool[Any]:
         pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
             self._dsn,
             min_size=1,
             max_size=size,
             connection_class=_Connection,
             timeout=CONNECT_TIMEOUT_S,
+            command_timeout=command_s,
             statement_cache_size=0 if self._pooled else 256,
             server_settings={} if self._pooled else {"application_name": "windlass", **settings},
             max_inactive_connection_lifetime=0,
@@ -193,10 +203,12 @@ class PostgresDatabase:
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
         await _translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
+        pinging = asyncio.create_task(_ping(connection, hints))
         try:
             yield _until_none(hints)
         finally:
-            await connection.close()
+            pinging.cancel()
+            connection.terminate()
 
     async def version(self) -> str:
         """Return for example `PostgreSQL 15.8`."""
@@ -205,10 +217,14 @@ class PostgresDatabase:
             return "PostgreSQL " + str(await _translated(connection.fetchval, "SHOW server_version")).split()[0]
 
     async def close(self) -> None:
-        """Close both pools."""
+        """Close both pools; connections that do not let go in time are cut off."""
         for pool in (self._hot, self._read):
             if pool is not None:
-                await pool.close()
+                try:
+                    async with asyncio.timeout(CLOSE_S):
+                        await pool.close()
+                except TimeoutError:
+                    pool.terminate()
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
@@ -218,7 +234,7 @@ class PostgresDatabase:
 
     def _pool_for(self, query: Query) -> tuple[asyncpg.Pool[Any], dict[str, str]]:
         assert self._hot is not None and self._read is not None
-        return (self._hot, HOT_SETTINGS) if query.writes else (self._read, READ_SETTINGS)
+        return (self._hot, HOT_SETTINGS) if query.hot else (self._read, READ_SETTINGS)
 
     def _begin(self, settings: dict[str, str]) -> str:
         local = dict(settings) if self._pooled else {}
@@ -236,8 +252,11 @@ class PostgresDatabase:
             try:
                 track = await _translated(connection.fetchrow, TRACK) if tracked else None
                 yield PostgresTransaction(connection, self.capabilities.inside())
-            except BaseException:
-                await _roll_back(connection)
+            except BaseException as error:
+                if _is_over(error):
+                    _terminate(connection)
+                else:
+                    await _roll_back(connection)
                 raise
             try:
                 done = await connection.execute("COMMIT")
@@ -296,8 +315,8 @@ class PostgresTransaction:
         return await _fetch(self._connection, query, parameters)
 
     async def run(self, script: str) -> None:
-        """Run a script of statements without parameters."""
-        await _translated(self._connection.execute, script)
+        """Run a script of statements without parameters, however long it takes."""
+        await _translated(self._connection.execute, script, timeout=LONG_S)
 
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
@@ -327,8 +346,7 @@ async def _roll_back(connection: Any) -> None:
     try:
         await connection.execute("ROLLBACK")
     except _UNAVAILABLE:
-        with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
-            connection.terminate()  # the server rolls back what it had
+        _terminate(connection)
 
 
 @asynccontextmanager
@@ -343,12 +361,26 @@ async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
         raise
     try:
         yield connection
-    except Unavailable as error:
-        if isinstance(error.__cause__, asyncpg.InternalClientError):
-            connection.terminate()  # nobody could use it again
+    except BaseException as error:
+        if _is_over(error):
+            _terminate(connection)
         raise
     finally:
         await pool.release(connection)
+
+
+def _is_over(error: BaseException) -> bool:
+    """Say whether a connection is of no more use: it broke, fell silent, or its statement was cut off."""
+    return isinstance(error, asyncio.CancelledError) or (
+        isinstance(error, Unavailable)
+        and not isinstance(error, Contention)
+        and isinstance(error.__cause__, asyncpg.InternalClientError | TimeoutError | OSError)
+    )
+
+
+def _terminate(connection: Any) -> None:
+    with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
+        connection.terminate()  # the server rolls back what it had
 
 
 async def _set_up(call: Awaitable[T]) -> T:
@@ -390,6 +422,16 @@ async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **opti
         raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
     except _UNAVAILABLE as error:
         raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
+
+
+async def _ping(connection: asyncpg.Connection[Any], hints: asyncio.Queue[str | None]) -> None:
+    """Ask a listening connection now and then whether it still lives: one that fell silent would never say so."""
+    try:
+        while True:
+            await asyncio.sleep(PING_S)
+            await connection.execute("SELECT 1", timeout=PING_S)
+    except (asyncpg.PostgresError, *_UNAVAILABLE):
+        hints.put_nowait(None)
 
 
 async def _until_none(hints: asyncio.Queue[str | None]) -> AsyncIterator[str]:

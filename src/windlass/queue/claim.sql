@@ -124,6 +124,7 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
 -- name: heads
 -- Every lane that has ready jobs and is not paused, with the rank of its first: one probe of the index for each lane.
 -- index: queue_ready; a loose scan, which reads no more than the lanes' first entries.
+-- hot: claims wait for it.
 -- postgres
 WITH RECURSIVE head AS (
     (SELECT q.lane, q.rank FROM queue q WHERE q.place = 0 ORDER BY q.lane, q.rank LIMIT 1)

@@ -17,6 +17,7 @@ SELECT name FROM tenant WHERE name = :tenant
 
 -- name: find_key
 -- The key that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.
+-- hot: every caller waits for it.
 -- both
 SELECT k.id AS key, k.name, k.hash, k.tenant, k.scopes, k.queues, k.created_at, k.expires_at, k.revoked_at
   FROM key k

@@ -170,7 +170,7 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
     own = LaneName("default", scene.queue)
     queue = (await Lanes().resolve(db, [own]))[own].id
     served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
-    return await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)
+    return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
 
 
 async def beat(_: Stage, db: Database, scene: Scene) -> object:

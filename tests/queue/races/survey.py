@@ -18,7 +18,7 @@ async def survey(stage: Stage, db: Database, scene: Scene) -> object:
     await claim.heads(db)
     await stage.lanes.learn(db, [0])
     await workers.find_sessions(db, [scene.session])
-    await workers.find_live(db, tenant="default", worker="nobody")
+    await workers.find_presence(db, tenant="default", worker="nobody")
     await workers.find_lease(db, scene.id, tenant="default")
     await history.live(db, scene.ids)
     for where in _filters():
