@@ -367,6 +367,7 @@ class Engine:
                 session=job.session,
                 tenant=waiter.ask.tenant,
                 reason=reason,
+                unseen=True,
             )
             for job, waiter in gone
         ]

@@ -24,7 +24,7 @@ from windlass.server.newjobs import result_text, span_ms
 from windlass.wire import work as wire
 
 ANSWER_BYTES = 8 << 20
-"""Of payloads in the answer to one claim; what is beyond goes back at once."""
+"""Of payloads in the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
 _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED]] = {
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
@@ -97,6 +97,7 @@ async def _release(call: Call, ask: Ask, jobs: Sequence[Handed], *, reason: str)
                     session=handed.job.session,
                     tenant=ask.tenant,
                     reason=reason,
+                    unseen=True,
                 )
                 for handed in jobs
             ]
