@@ -21,8 +21,8 @@ from prometheus_client import Counter, Histogram
 
 from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
-from windlass.queue.audit import Entry, record
 from windlass.queue.newjob import check_name
+from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
 from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
@@ -155,17 +155,17 @@ class Door:
         call.query, others = ready.decode_query.decode(query)
         if ready.decode_body is not None:
             call.body = await self._body(route, ready.decode_body, call=call, others=others)
+        await acted.look(call, route)
         try:
             answer = await route.handler(call)
         except (ClientGone, Unauthorized):
             # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
-            if route.audit is not None:
-                await self._audit(route.audit, call)
+            await acted.keep(call, route)
             raise
         if not isinstance(answer, Reply):
             answer = Reply(route.status, answer)
-        if route.audit is not None and answer.status < 400:
-            await self._audit(route.audit, call)
+        if answer.status < 400:
+            await acted.keep(call, route, answer.content)
         return answer
 
     async def _body(self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any]) -> Any:
@@ -176,22 +176,6 @@ class Door:
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
         return decoder.decode(body or b"{}", others)
-
-    async def _audit(self, action: str, call: Call) -> None:
-        """Keep who did what; a deed that is done is not undone because its entry could not be written, but said."""
-        entry = Entry(
-            action=action,
-            subject=call.subject or call.path or call.tenant,
-            tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
-            actor=call.principal.name,
-            address=call.address or None,
-            request_id=call.request_id,
-            reason=getattr(call.body, "reason", None) or getattr(call.query, "reason", None),
-        )
-        try:
-            await record(self._engine.db, self._engine.ids, entry)
-        except WindlassError as error:
-            logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"

@@ -76,6 +76,7 @@ class Call:
     __slots__ = (
         "address",
         "audit_tenant",
+        "became",
         "body",
         "engine",
         "headers",
@@ -91,6 +92,7 @@ class Call:
         "settings",
         "subject",
         "tenant",
+        "was",
         "watch",
     )
 
@@ -122,6 +124,10 @@ class Call:
         """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
         self.subject: str | None = None
         """What the audit says was acted on, if not the parameter of the path."""
+        self.was: Any = None
+        """How what is acted on was, for the audit; read by the frame where the path names a job or a queue."""
+        self.became: Any = None
+        """How it is now, if the answer does not tell."""
         self.lobby = lobby
         self.redactor = redactor
         self.receive = receive

@@ -33,6 +33,7 @@ async def retry_many(call: Call) -> wire.DeadAnswers:
     ids = await _ids(call, asked)
     answers = await call.engine.acts.retry(ids, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload)
     shown = [_retried(job_id, answer) for job_id, answer in zip(ids, answers, strict=True)]
+    call.became = {"retried": [answer.id for answer in shown if answer.status == "retried"]}
     return wire.DeadAnswers(count=sum(answer.status == "retried" for answer in shown), jobs=shown)
 
 
@@ -41,6 +42,7 @@ async def purge_many(call: Call) -> wire.DeadAnswers:
     asked: wire.DeadRequest = call.body
     ids = await _ids(call, asked)
     gone = set(await call.engine.acts.purge(ids, tenant=call.tenant))
+    call.became = {"purged": sorted(gone)}
     return wire.DeadAnswers(
         count=len(gone),
         jobs=[wire.DeadAnswer(id=job_id, status="purged" if job_id in gone else "not_found") for job_id in ids],

@@ -220,6 +220,7 @@ async def replay(call: Call) -> wire.Submitted:
     answer = await call.engine.acts.replay(
         call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
     )
+    call.became = {"replayed_as": answer.id}
     return shown_submit(call, answer)
 
 
