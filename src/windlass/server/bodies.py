@@ -8,6 +8,7 @@ In an object that names a field twice the last one counts.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin, get_type_hints
@@ -150,7 +151,7 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
     aliases: Mapping[str, str] = getattr(struct, "aliases", {})
     extras: str | None = getattr(struct, "extras", None)
     inner = _structs_inside(struct)
-    own_names = {*struct.__struct_fields__, struct.__struct_config__.tag_field}
+    own_names = _own_names(struct)
     fields: dict[str, Any] = {}
     spare: dict[str, msgspec.Raw] = {}
     for name, raw in given.items():
@@ -185,6 +186,12 @@ def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:
     return msgspec.Raw(_renamed(text, struct))
 
 
+@functools.cache
+def _own_names(struct: type[msgspec.Struct]) -> frozenset[str | None]:
+    return frozenset((*struct.__struct_fields__, struct.__struct_config__.tag_field))
+
+
+@functools.cache
 def _structs_inside(struct: type[msgspec.Struct]) -> dict[str, list[type[msgspec.Struct]]]:
     """Return the fields that hold a body of their own, or a list of them, and what it can be."""
     found: dict[str, list[type[msgspec.Struct]]] = {}
