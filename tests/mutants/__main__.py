@@ -12,7 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests import cluster
-from tests.mutants import claims, control, database, door, duties, faults, keys, lists, reports, sessions, submits
+from tests.mutants import (
+    claims,
+    control,
+    database,
+    door,
+    duties,
+    engine,
+    faults,
+    keys,
+    lists,
+    reports,
+    sessions,
+    submits,
+)
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
 from tests.postgres_run import URL_VARIABLE
@@ -28,6 +41,7 @@ ALL: tuple[Mutant, ...] = (
     *database.MUTANTS,
     *door.MUTANTS,
     *duties.MUTANTS,
+    *engine.MUTANTS,
     *faults.MUTANTS,
 )
 

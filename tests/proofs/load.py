@@ -90,6 +90,20 @@ class Load:
             await connection.execute("SELECT pg_sleep(0.1)")
         return time.monotonic() - began_s
 
+    async def crowd(self, count: int, *, within_s: float) -> None:
+        """Submit so many jobs that come due one after the other within this time, so that some are at every instant."""
+        now = datetime.now(UTC)
+        jobs = []
+        for number in range(count):
+            job = job_of("keyed", secrets.token_hex(8))
+            jobs.append({**job, "run_at": (now + timedelta(seconds=within_s * (number + 1) / count)).isoformat()})
+        answer = await self._call("/jobs/batch", {"jobs": jobs}, again=True)
+        if answer is None or answer.status_code != 201:
+            self.ledger.faults.append("a crowd of jobs was not taken")
+            return
+        for job, told in zip(jobs, answer.json()["jobs"], strict=True):
+            self.ledger.acknowledge(UUID(told["id"]), job["idempotency_key"])
+
     async def _submit_on(self, number: int) -> None:
         for kind in itertools.islice(itertools.cycle(self._kinds), number, None):
             if self._full.is_set():

@@ -28,6 +28,9 @@ from tests.proofs.witness import Connection, Leader
 AFTER_S, FAST_AFTER_S = 3.0, 1.5
 """How long a woken server is watched."""
 
+CROWD, CROWD_S = 500, 1.0
+"""Jobs that come due while a holder wakes, and within which time."""
+
 # Writes of the woken server to a duty it had: only in a term of its own that is higher than its successor's first one.
 STALE_LEASES = """
 SELECT l.duty, l.term, l.at
@@ -59,6 +62,8 @@ async def prove(
                 victim.process.send(signal.SIGSTOP)
                 took = await takeovers(connection, lost, since_at=since_at)
                 done += took
+                # There is something to promote at every instant: a woken holder that does not look first is seen.
+                await load.crowd(CROWD, within_s=CROWD_S)
                 woken_at = await witness.now(connection)
                 victim.process.send(signal.SIGCONT)
                 await connection.execute(f"SELECT pg_sleep({FAST_AFTER_S if fast else AFTER_S:g})")

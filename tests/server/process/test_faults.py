@@ -27,7 +27,7 @@ async def test_rel_a7_killed_holder(own_url: str) -> None:
 
 async def test_rel_b3_stopped_holder(own_url: str) -> None:
     """The holder of a duty is stopped for longer than its lease: woken, it changes nothing."""
-    lines = await stops.prove(own_url, faults=1, fast=True, kinds=QUICK)
+    lines = await stops.prove(own_url, faults=2, fast=True, kinds=QUICK)
 
     assert [] == against(lines)
 
