@@ -42,11 +42,11 @@ def test_a_filter_finds_what_is_shown_under_its_name(vocabulary: str) -> None:
 
 def test_a_canonical_name_means_itself_where_none_is_chosen() -> None:
     """Other names are known too; several stand between commas; canceled is cancelled, failed is dead."""
-    assert ({State.QUEUED}, False) == states_named("queued")
-    assert ({State.CANCELLED}, False) == states_named("Canceled")
-    assert ({State.DEAD}, False) == states_named("failed")
-    assert ({State.DEAD, State.SUCCEEDED}, False) == states_named("dead_letter, done")
-    assert (set(), True) == states_named("STALE")
+    assert (frozenset({State.QUEUED}), False) == states_named("queued")
+    assert (frozenset({State.CANCELLED}), False) == states_named("Canceled")
+    assert (frozenset({State.DEAD}), False) == states_named("failed")
+    assert (frozenset({State.DEAD, State.SUCCEEDED}), False) == states_named("dead_letter, done")
+    assert (frozenset[State](), True) == states_named("STALE")
 
 
 @pytest.mark.parametrize("text", ["", "sleepy", "queued,", "queued;dead", "\x00", "x" * 1000])
