@@ -7,9 +7,10 @@ rows are locked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from datetime import datetime
-from secrets import randbits
+from datetime import datetime, timedelta
+from secrets import token_bytes
 from uuid import UUID
 
 from windlass.clock import Clock, system_clock, to_us
@@ -19,12 +20,33 @@ _COUNTER_BITS = 30
 _TAIL_BITS = 44
 
 
+class RandomBits:
+    """Random bits from the operating system, fetched in blocks: a call for each id would cost more than the id."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes] = token_bytes, block: int = 4096) -> None:
+        self._random_bytes = random_bytes
+        self._block = block
+        self._bytes = b""
+        self._used = 0
+        self._process = os.getpid()
+
+    def __call__(self, count: int) -> int:
+        """Return `count` random bits."""
+        size = (count + 7) // 8
+        # A forked child must not hand out what its parent has.
+        if self._used + size > len(self._bytes) or self._process != os.getpid():
+            self._bytes, self._used = self._random_bytes(max(self._block, size)), 0
+            self._process = os.getpid()
+        self._used += size
+        return int.from_bytes(self._bytes[self._used - size : self._used]) & ((1 << count) - 1)
+
+
 class Ids:
     """Makes strictly increasing UUIDv7s from a clock and a source of random bits."""
 
-    def __init__(self, clock: Clock = system_clock, random_bits: Callable[[int], int] = randbits) -> None:
+    def __init__(self, clock: Clock = system_clock, random_bits: Callable[[int], int] | None = None) -> None:
         self._clock = clock
-        self._random_bits = random_bits
+        self._random_bits = RandomBits() if random_bits is None else random_bits
         self._last_ms = 0
         self._counter = 0
 
@@ -43,9 +65,9 @@ class Ids:
         return _uuid7(self._last_ms, self._counter, self._random_bits(_TAIL_BITS))
 
 
-def first_id_at(instant: datetime) -> UUID:
-    """Return the smallest id that can be made at an instant; one before 1970 is the smallest of all."""
-    ms = min(max(to_us(instant) // 1000, 0), 2**_MS_BITS - 1)
+def first_id_at(instant: datetime, *, shift: timedelta = timedelta(0)) -> UUID:
+    """Return the smallest id that can be made at an instant, shifted; before 1970 it is the smallest of all."""
+    ms = min(max(to_us(instant) // 1000 + shift // timedelta(milliseconds=1), 0), 2**_MS_BITS - 1)
     return _uuid7(ms, 0, 0)
 
 

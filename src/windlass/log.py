@@ -47,6 +47,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "duty.acquired": (INFO, "This server has a duty now: under which term."),
         "duty.lost": (WARNING, "This server has a duty no more: why."),
         "duty.failed": (ERROR, "A round of a duty failed, and is tried again: the error."),
+        "duties.failed": (WARNING, "Renewing or taking duties failed, and is tried again: the error."),
         "server.started": (INFO, "The server listens: where."),
         "server.stopping": (INFO, "The server takes no more requests: how many are under way."),
         "server.stopped": (INFO, "The server has ended."),

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from windlass.engine.batch import MOST_ROWS, TRIES, Batcher
+from windlass.engine import batch
+from windlass.engine.batch import MOST_ROWS, MUCH, TRIES, Batcher
 from windlass.engine.outside import Outside
 from windlass.errors import CommitUnknown, Contention, InvalidInput, TooMany, Unavailable, WindlassError
 
@@ -181,22 +182,36 @@ async def test_a_line_that_ran_empty_takes_up_work_again() -> None:
     assert 6 == len(flush.batches)
 
 
-async def test_two_lines_flush_beside_each_other() -> None:
-    """With two connections the second batch does not wait for the first."""
+async def test_a_second_flush_begins_when_much_waits() -> None:
+    """Few requests wait for the first flush and share the next; many do not wait for it."""
     flush = Flushes()
     flush.gate.clear()
-    line = batcher(flush, lines=2)
+    line = batcher(flush, lines=2, room=10 * MUCH)
+    many = "m" * MUCH
 
-    first = asyncio.create_task(line.ask("a"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    second = asyncio.create_task(line.ask("b"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    asked = []
+    for word in ("a", "b", many):
+        asked.append(asyncio.create_task(line.ask(word)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
-    assert [["a"], ["b"]] == flush.batches
+    assert [["a"], ["b", many]] == flush.batches
     flush.gate.set()
-    assert ["A", "B"] == await asyncio.gather(first, second)
+    assert ["A", "B", many.upper()] == await asyncio.gather(*asked)
+
+
+async def test_a_caller_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that has fallen silent costs a caller a few seconds, then 503."""
+    monkeypatch.setattr(batch, "PATIENCE_S", 0.0)
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush)
+
+    with pytest.raises(Unavailable):
+        await line.ask("a")
+
+    flush.gate.set()
+    await line.idle()
 
 
 async def test_a_fault_of_ours_fails_one_request() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import uuid4
@@ -90,6 +91,24 @@ async def test_rel_k4_a_holder_that_was_stopped_stops_when_it_goes_on(world: Wor
     assert ({}, {"promote": 2}) == (one.loops.held, two.loops.held)
     assert [] == runs
     assert 2 == await term_of(world)
+
+
+async def test_rel_k8_a_frozen_installation_goes_on_when_it_is_thawed(world: World) -> None:
+    """K8: all servers stood still for ten leases; within a lease and two seconds every duty runs again."""
+    runs: list[float] = []
+    servers = [world.server(counting("promote", runs, world)) for _ in range(2)]
+    await world.pass_s(5)
+    for server in servers:
+        server.freeze()
+    await world.pass_s(60)
+    runs.clear()
+
+    for server in servers:
+        server.thaw()
+    await world.pass_s(8)
+
+    assert [] != runs
+    assert 1 == sum(len(server.loops.held) for server in servers)
 
 
 async def test_rel_b3_what_a_stopped_holder_was_about_to_do_is_not_done(world: World) -> None:
@@ -412,6 +431,24 @@ async def test_an_exception_in_a_duty_is_logged_and_counted(world: World, caplog
     assert 2 == sum("duty scale failed" in record.message for record in caplog.records if record.exc_info)
     [_, scale] = await list_duties(world.db)
     assert (2, 5) == (scale.metadata.errors, scale.metadata.items)
+
+
+async def test_who_does_a_duty_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """O17: each taking and each loss is one line with duty and term; a loss that was not meant is a warning."""
+    caplog.set_level(logging.INFO, "windlass")
+    one = world.server(counting("promote", [], world))
+    await world.pass_s(2)
+    await release(world.db, "promote")
+    await world.pass_s(6)
+    await one.loops.stop()
+
+    lines = [(line.levelname, vars(line)["event"], vars(line)["duty"], vars(line)["term"]) for line in caplog.records]
+    assert [
+        ("INFO", "duty_acquired", "promote", 1),
+        ("WARNING", "duty_lost", "promote", 1),
+        ("INFO", "duty_acquired", "promote", 2),
+        ("INFO", "duty_lost", "promote", 2),
+    ] == lines
 
 
 async def test_a_duty_stops_when_the_database_is_gone_and_goes_on_when_it_is_back(

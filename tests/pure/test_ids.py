@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import RFC_4122, UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clock import START, TestClock
-from windlass.clock import to_us
-from windlass.ids import Ids
+from windlass.clock import EPOCH, to_us
+from windlass.ids import Ids, first_id_at
 
 LARGEST_COUNTER = 2**30 - 1
 STEPS = st.lists(st.integers(-5_000, 5_000), min_size=1, max_size=50)
@@ -87,3 +88,16 @@ def test_two_makers_do_not_meet(clock: TestClock) -> None:
     servers = [Ids(clock) for _ in range(100)]
 
     assert 100 == len({ids.new() for ids in servers})
+
+
+@pytest.mark.parametrize("shift_s", [-3600, 0, 3600])
+def test_ids_of_an_instant_begin_with_its_first(shift_s: int) -> None:
+    """An id made at an instant is not below the first of that instant, and below the first of the next millisecond."""
+    clock = TestClock()
+    made = Ids(clock).new()
+    shift = timedelta(seconds=shift_s)
+
+    first = first_id_at(clock.now() - shift, shift=shift)
+
+    assert first <= made < first_id_at(clock.now() + timedelta(milliseconds=1))
+    assert first_id_at(EPOCH, shift=timedelta(days=-1)) == first_id_at(EPOCH)

@@ -10,8 +10,8 @@ import pytest
 from tests.queue.steps import Steps, Worker
 from windlass.errors import InvalidInput, NotFound
 from windlass.queue.claim import Group, Want, claim
-from windlass.queue.fleet import Status, find_session, get_worker, list_workers, live_session
-from windlass.queue.workers import Beat, claim_bare, close, drain, heartbeat
+from windlass.queue.fleet import Status, get_worker, list_workers, threads
+from windlass.queue.workers import Beat, claim_bare, close, drain, find_live, find_sessions, heartbeat
 
 
 async def beat(steps: Steps, worker: Worker, **fields: Any) -> None:
@@ -147,18 +147,15 @@ async def test_bare_callers_and_strangers_are_in_no_list(steps: Steps) -> None:
 async def test_a_session_is_found_by_its_key(steps: Steps) -> None:
     """Whose it is, how long its leases are, and whether it may go on; also when it has ended."""
     worker = await steps.worker("ann", lease_s=45, tenant="acme")
-    live = await find_session(steps.db, worker.session)
+    live = (await find_sessions(steps.db, [worker.session]))[worker.session]
     await drain(steps.db, tenant="acme", worker="ann")
-    draining = await find_session(steps.db, worker.session)
+    draining = (await find_sessions(steps.db, [worker.session]))[worker.session]
     await close(steps.db, worker.session, tenant="acme", reason="bye")
-    ended = await find_session(steps.db, worker.session)
+    ended = (await find_sessions(steps.db, [worker.session]))[worker.session]
 
-    assert live is not None
-    assert draining is not None
-    assert ended is not None
     assert ("ann", "acme", 45_000, False) == (live.worker, live.tenant, live.lease_ms, live.bare)
     assert [(True, False), (True, True), (False, True)] == [(s.alive, s.draining) for s in (live, draining, ended)]
-    assert None is await find_session(steps.db, uuid4())
+    assert {} == await find_sessions(steps.db, [uuid4()])
 
 
 async def test_the_newest_live_session_of_a_name(steps: Steps) -> None:
@@ -170,8 +167,8 @@ async def test_the_newest_live_session_of_a_name(steps: Steps) -> None:
     third = await steps.worker("ann")
     await close(steps.db, third.session, tenant="default", reason="bye")
 
-    assert second.session == await live_session(steps.db, "default", "ann")
-    assert None is await live_session(steps.db, "acme", "ann")
+    assert second.session == await find_live(steps.db, tenant="default", worker="ann")
+    assert None is await find_live(steps.db, tenant="acme", worker="ann")
     assert first.session != second.session
 
 
@@ -194,3 +191,16 @@ async def test_a_count_that_cannot_be_is_refused(steps: Steps, field: str, count
 
     with pytest.raises(InvalidInput, match=field):
         await beat(steps, worker, **{field: count})
+
+
+async def test_the_threads_of_all_live_workers(steps: Steps) -> None:
+    """Capacity and busy threads are added up over tenants; what has ended, and bare callers, do not count."""
+    await steps.worker("ann")
+    gone = await steps.worker("eve")
+    before = await threads(steps.db)
+    await close(steps.db, gone.session, tenant="default", reason="bye")
+
+    after = await threads(steps.db)
+
+    assert 0 < after.total < before.total
+    assert 0 == after.busy

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from tests.queue.steps import ANN, Steps, job_in
-from windlass.errors import NotFound
+from tests.queue.steps import ANN, NO_ZONE, Steps, job_in
+from windlass.errors import InvalidInput, NotFound
 from windlass.job import Outcome, State
-from windlass.queue import attempts, history
+from windlass.queue import attempts, history, stats
 from windlass.queue.control import pause_job, resume_job
 from windlass.queue.deadletters import retry
 from windlass.queue.history import AttemptCursor, AttemptFilter, Count, Filter, events_since, find_attempts, timeline
@@ -72,6 +74,19 @@ async def test_a_filter_that_matches_little_gives_short_pages(
 
     assert [waiting, *wanted[::-1]] == [job.id for page in read for job in page.jobs]
     assert len(read) > 1
+
+
+async def test_a_place_cut_short_cuts_the_page(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P9: where one place was read down to an id only, older jobs of other places come with a later page, in order."""
+    monkeypatch.setattr(history, "EXAMINED", 2)
+    monkeypatch.setattr(history, "OWN_ROWS", 3)
+    waiting = await steps.submit_one("rare", queue="q")
+    done = await ended(steps, 1, task="rare")
+    await ended(steps, 8)
+
+    read = await pages(steps, 100, task="rare")
+
+    assert [*done, waiting] == [job.id for page in read for job in page.jobs]
 
 
 async def test_a_list_reads_no_other_tenants_ends(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +170,7 @@ async def test_attempts_are_listed_newest_first_in_pages(steps: Steps, monkeypat
     await steps.cancel(await steps.submit_one("never"))
 
     whole = await find_attempts(steps.db, AttemptFilter(tenant="default"))
-    for limit, spans in ((1, 40), (3, 40), (2, 1)):
+    for limit, spans in ((1, 12), (3, 12), (2, 5)):
         monkeypatch.setattr(attempts, "MAX_SPANS", spans)
         read, cursor, more = [], None, True
         while more:
@@ -340,3 +355,35 @@ async def test_recent_events_begin_at_an_instant_and_end_at_a_limit(steps: Steps
     assert [event for event in whole if event.happened_at >= middle] == later
     assert 3 == len(await events_since(steps.db, "default", since=since, limit=3))
     assert [] == await events_since(steps.db, "default", since=steps.clock.now() + timedelta(seconds=1))
+
+
+async def test_recent_acts_are_of_one_tenant(steps: Steps) -> None:
+    """N1: what people did to another tenant's jobs is in nobody else's events."""
+    since = steps.clock.now()
+    job_id = await steps.submit_one(tenant="acme")
+    await pause_job(steps.db, job_id, tenant="acme", actor=ANN)
+
+    told = [await events_since(steps.db, tenant, since=since) for tenant in ("default", "acme")]
+
+    assert [[], ["submitted", "paused"]] == [[event.kind for event in events] for events in told]
+
+
+@pytest.mark.parametrize(
+    "instant", [NO_ZONE, datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)], ids=str
+)
+async def test_instants_that_cannot_be_are_refused_or_found_empty(steps: Steps, instant: datetime) -> None:
+    """Whatever instant a caller names, it is an answer or a refusal, never a fault of ours."""
+    await ended(steps, 1)
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: history.find(steps.db, Filter(tenant="default", created_after=instant)),
+        lambda: history.count(steps.db, Filter(tenant="default", created_before=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default", since=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default", until=instant)),
+        lambda: find_attempts(steps.db, AttemptFilter(tenant="default"), cursor=AttemptCursor(instant, uuid4(), 1)),
+        lambda: events_since(steps.db, "default", since=instant),
+        lambda: stats.series(steps.db, tenant="default", since=instant, until=instant),
+    ]
+
+    for ask in asked:
+        with suppress(InvalidInput):
+            await ask()

@@ -48,6 +48,7 @@ WHOLE = {
     "next_due": "timer_due",
     "next_lapse": "session_live",
     "next_deadline": "queue_leased queue_start_by",
+    "heads": "queue_ready",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""
 BY_LANE = {"claim": "queue_ready", "count_running": "queue_running"}

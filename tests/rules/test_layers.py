@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "cli": ALL,
     "bench": ALL,
     "": {"client", "worker"},  # windlass/__init__.py, the public door
+    "__main__": {"cli"},
 }
 
 

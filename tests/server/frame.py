@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
 
+from windlass.config import Settings
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -58,10 +58,9 @@ def bearer(key: str) -> dict[str, str]:
 
 def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0) -> Door:
     """Return an application of these routes alone, with the keys of KeyRing."""
-    settings = SimpleNamespace(server=SimpleNamespace(vocabulary="canonical"))
     return create_app(
         cast(Any, engine or _Idle()),
-        cast(Any, settings),
+        Settings(),
         cast(Any, KeyRing()),
         routes=routes,
         body_seconds=body_seconds,

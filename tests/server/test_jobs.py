@@ -7,10 +7,12 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import httpx2
+import msgspec
 import pytest
 
 from tests.clock import TestClock
 from tests.server.api import claim, lease, state_of, submit, submit_and_claim
+from windlass.config import Settings
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -297,3 +299,64 @@ async def test_rel_t5_foreign_and_unknown_ids_answer_the_same_bytes(calls: Calls
 
         assert (404, 404) == (there.status_code, nowhere.status_code), (method, path)
         assert nowhere.text == there.text.replace(foreign, unknown), (method, path)
+
+
+async def test_names_that_look_alike_are_not_the_same(calls: Calls) -> None:
+    """Case twins and NFC/NFD twins name different things; nothing is folded."""
+    client = calls("admin.a")
+    twins = ["mail", "Mail", "m\u00e4il", "ma\u0308il", "m\u0430il"]
+
+    for name in twins:
+        await client.post("/jobs", json={"task": "t", "queue": name})
+
+    listed = [queue["name"] for queue in (await client.get("/queues")).json()["queues"]]
+    assert sorted(twins) == sorted(listed)
+
+
+async def test_rel_t17_secrets_in_arguments_are_not_shown(client: httpx2.AsyncClient) -> None:
+    """What stands under a secret name is hidden from readers, at any depth; its worker gets it as it was sent."""
+    payload = {"user": "ann", "auth": [{"API-Key": "hunter2"}], "password": "hunter2"}
+    job_id = await submit(client, payload=payload, headers={"authorization": "hunter2"})
+
+    shown = await client.get(f"/jobs/{job_id}")
+    listed = await client.get("/jobs")
+    [job] = await claim(client)
+
+    assert "ann" == shown.json()["payload"]["user"]
+    assert "hunter2" not in shown.text + listed.text
+    assert payload == job["payload"]
+
+
+class TestSettings:
+    """What the settings say of jobs that do not say it themselves."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        """Settings other than the usual ones."""
+        usual = Settings()
+        jobs = msgspec.structs.replace(
+            usual.jobs, max_attempts=7, timeout_seconds=60, priority=3, max_payload_bytes=100, max_result_bytes=50
+        )
+        retry = msgspec.structs.replace(usual.retry, kind="fixed", base_seconds=90, jitter=0)
+        server = msgspec.structs.replace(usual.server, vocabulary="a")
+        return msgspec.structs.replace(usual, jobs=jobs, retry=retry, server=server)
+
+    async def test_jobs_get_the_usual_figures(self, client: httpx2.AsyncClient) -> None:
+        """Attempts, time-out, priority, retry policy and vocabulary come from the settings."""
+        job = await submit_and_claim(client)
+        failed = await client.post(f"/jobs/{job['id']}/fail", json=lease(job))
+        shown = (await client.get(f"/jobs/{job['id']}")).json()
+
+        assert (7, 60, 3, "PENDING") == tuple(
+            shown[k] for k in ("max_attempts", "timeout_seconds", "priority", "status")
+        )
+        assert failed.json()["next_run_at"].startswith("2026-01-01T12:01:3")
+
+    async def test_payloads_and_results_have_the_usual_limits(self, client: httpx2.AsyncClient) -> None:
+        """Over them it is 413, naming the field."""
+        large = await client.post("/jobs", json={"task": "t", "payload": "x" * 99})
+        job = await submit_and_claim(client, payload="x" * 98)
+        result = await client.post(f"/jobs/{job['id']}/complete", json=lease(job, result="x" * 49))
+
+        assert [413, 413] == [large.status_code, result.status_code]
+        assert ["payload", "result"] == [a.json()["errors"][0]["field"] for a in (large, result)]

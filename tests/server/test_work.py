@@ -297,6 +297,20 @@ async def test_a_stopping_server_sends_claimers_away(client: httpx2.AsyncClient,
     assert (503, "unavailable") == (ready.status_code, ready.json()["status"])
 
 
+async def test_the_answer_to_a_claim_is_bounded(client: httpx2.AsyncClient) -> None:
+    """What does not fit into 8 MiB goes back at once, unharmed, and is claimed next."""
+    large = [{"task": "t", "payload": "x" * 262_000} for _ in range(20)]
+    for _ in range(2):
+        await client.post("/jobs/batch", json={"jobs": large})
+
+    first = await claim(client, count=40)
+    second = await claim(client, count=40)
+
+    assert 32 == len(first)
+    assert 8 == len(second)
+    assert {1} == {job["attempt"] for job in second}
+
+
 class TestUnfenced:
     """`api.allow_unfenced` lets bare workers report without a fence."""
 

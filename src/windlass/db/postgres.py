@@ -69,6 +69,8 @@ _UNAVAILABLE = (
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    # A connection that was told of its end while it lay idle, and is asked before it has read that to the end.
+    asyncpg.InternalClientError,
     OSError,
     TimeoutError,
 )
@@ -78,6 +80,7 @@ _BROKEN = (
     asyncpg.InterfaceError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.InternalClientError,
     OSError,
 )
 # Data errors that no value of a caller's can be blamed for.
@@ -340,6 +343,10 @@ async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
         raise
     try:
         yield connection
+    except Unavailable as error:
+        if isinstance(error.__cause__, asyncpg.InternalClientError):
+            connection.terminate()  # nobody could use it again
+        raise
     finally:
         await pool.release(connection)
 

@@ -23,8 +23,14 @@ Flush = Callable[[Sequence[Request]], Awaitable[Sequence[Answer | WindlassError]
 Weigh = Callable[[Request], tuple[int, int]]
 """How many rows a request has, and how many bytes."""
 
+SURELY_ABORTED: tuple[type[Unavailable], ...] = (Contention, CommitAborted)
+"""After these nothing was written: the same batch may go again."""
 MOST_ROWS = 1000
 MOST_BYTES = 8 * 1024 * 1024
+MUCH = 100
+"""Rows that make a second flush worth its cost."""
+PATIENCE_S = 5.0
+"""How long a caller waits for its answer before it is told to come back."""
 TRIES = 5
 FIRST_PAUSE_S = 0.005
 FLUSH_S = 10.0
@@ -55,7 +61,7 @@ class Batcher(Generic[Request, Answer]):
         outside: Outside,
         lines: int = 1,
         room: int = 20 * MOST_ROWS,
-        again: tuple[type[Unavailable], ...] = (Contention, CommitAborted),
+        again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
         observe: Callable[[str, int, float], None] | None = None,
     ) -> None:
         self._name = name
@@ -89,13 +95,18 @@ class Batcher(Generic[Request, Answer]):
         waiting: _Waiting[Request, Answer] = _Waiting(request, rows, size)
         self._waiting.append(waiting)
         self._rows += rows
-        if self._busy_count < self._lines:
+        # A second flush beside the first only when much waits: else both would be small, and each costs the same.
+        if self._busy_count == 0 or (self._busy_count < self._lines and self._rows >= MUCH):
             # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
             self._busy_count += 1
             task = asyncio.create_task(self._work(), name=f"batch-{self._name}")
             self._working.add(task)
             task.add_done_callback(self._working.discard)
-        return await waiting.answer
+        late = asyncio.get_running_loop().call_later(PATIENCE_S, _give_up, waiting.answer)
+        try:
+            return await waiting.answer
+        finally:
+            late.cancel()
 
     async def idle(self) -> None:
         """Return when nothing waits and nothing is under way."""
@@ -173,3 +184,8 @@ def _refuse(batch: Sequence[_Waiting[Request, Answer]], error: Exception) -> Non
     for waiting in batch:
         if not waiting.answer.done():
             waiting.answer.set_exception(error)
+
+
+def _give_up(answer: asyncio.Future[Answer]) -> None:
+    if not answer.done():
+        answer.set_exception(Unavailable(f"The database did not answer within {PATIENCE_S:g} s. Try again."))

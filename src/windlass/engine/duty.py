@@ -7,12 +7,13 @@ Who runs them, and on which server, is decided in loops.py; that every server ma
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
 import msgspec
 
+from windlass import log
 from windlass.db import Database
 from windlass.job import Place
 from windlass.queue import control, deadlines, rescue, retention, timers, vacuum
@@ -27,6 +28,8 @@ class Ran(msgspec.Struct, frozen=True):
 
     items: int
     next_s: float | None = None
+    note: str | None = None
+    """What it has to tell the other servers; kept with the duty."""
 
 
 Run = Callable[[Database, int], Awaitable[Ran]]
@@ -70,13 +73,24 @@ class Periods(Protocol):
         """How often history is swept."""
 
 
-def queue_duties(wake: Waking, chance: Chance, *, periods: Periods, days: int, dead_days: int) -> list[Duty]:
-    """Return the duties that keep the queue going; history stays for `days`, dead jobs for `dead_days` (0: always)."""
+def queue_duties(
+    wake: Waking,
+    chance: Chance,
+    *,
+    periods: Periods,
+    days: int,
+    dead_days: int,
+    told: Callable[[Sequence[Moved]], None] = lambda _: None,
+) -> list[Duty]:
+    """Return the duties that keep the queue going; history stays for `days`, dead jobs for `dead_days` (0: always).
+
+    `told` hears of every lease that they end.
+    """
     often_s = periods.expire_seconds
     return [
         Duty("promote", _promoting(wake), often_s, timers.PROMOTE_BATCH),
-        Duty("rescue", _rescuing(wake, chance), often_s, rescue.RESCUE_BATCH),
-        Duty("deadlines", _ending(wake, chance), often_s, deadlines.DEADLINE_BATCH),
+        Duty("rescue", _rescuing(wake, chance, told), often_s, rescue.RESCUE_BATCH),
+        Duty("deadlines", _ending(wake, chance, told), often_s, deadlines.DEADLINE_BATCH),
         Duty("retention", _sweeping(days, dead_days), periods.cleanup_seconds, retention.CHUNK),
         every("vacuum", VACUUM_PERIOD_S, _vacuum),
     ]
@@ -106,7 +120,7 @@ def _promoting(wake: Waking) -> Run:
     return run
 
 
-def _rescuing(wake: Waking, chance: Chance) -> Run:
+def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None]) -> Run:
     async def run(db: Database, most: int) -> Ran:
         left_s = await rescue.lapse_in_s(db)
         if left_s > 0:
@@ -115,6 +129,7 @@ def _rescuing(wake: Waking, chance: Chance) -> Run:
         while True:
             rescued = await rescue.rescue(db, chance=chance, limit=most)
             _tell(wake, rescued.moved)
+            told(rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
                 return Ran(count)
@@ -122,13 +137,14 @@ def _rescuing(wake: Waking, chance: Chance) -> Run:
     return run
 
 
-def _ending(wake: Waking, chance: Chance) -> Run:
+def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None]) -> Run:
     async def run(db: Database, most: int) -> Ran:
         left_s = await deadlines.due_in_s(db)
         if left_s is None or left_s > 0:
             return Ran(0, left_s)
         moved = await deadlines.end_overdue(db, chance=chance, limit=most)
         _tell(wake, moved)
+        told(moved)
         expired = await deadlines.expire(db, limit=most)
         for job_id in expired:
             wake.ended(job_id)
@@ -141,7 +157,9 @@ def _ending(wake: Waking, chance: Chance) -> Run:
 def _sweeping(days: int, dead_days: int) -> Run:
     async def run(db: Database, most: int) -> Ran:
         swept = await retention.sweep(db, days=days, dead_days=dead_days, chunk=most)
-        return Ran(len(swept.partitions_made) + len(swept.partitions_dropped) + sum(swept.rows.values()))
+        removed = sum(swept.rows.values())
+        log.event("history.cleaned", rows=removed, days_dropped=len(swept.partitions_dropped))
+        return Ran(len(swept.partitions_made) + len(swept.partitions_dropped) + removed)
 
     return run
 

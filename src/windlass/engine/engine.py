@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -20,17 +21,21 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts
-from windlass.engine.batch import Batcher
+from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
+from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
-from windlass.engine.duty import Duty, queue_duties
+from windlass.engine.duty import queue_duties
+from windlass.engine.gauges import Gauges
 from windlass.engine.line import Ask, Handed, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.sessions import Sessions
+from windlass.engine.statsd import StatsD
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
-from windlass.errors import CommitAborted, CommitUnknown, Conflict, Contention, NotFound, Unavailable, WindlassError
+from windlass.engine.whole import whole_duties
+from windlass.errors import CommitUnknown, Conflict, NotFound, Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
@@ -38,16 +43,16 @@ from windlass.queue import workers
 from windlass.queue.claim import Claimed
 from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
+from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import Answer, Release, Report, Status, report
+from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
 
-T = TypeVar("T")
-
-REQUEST_S = 5.0
-"""How long a caller waits for its batch before it is told to come back."""
 RESTART_PAUSE_S = 1.0
+MOST_KEPT_BACK = 10_000
+"""Sessions for which retries are remembered that they may claim back; others' wait for their window to end."""
+REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 
 logger = logging.getLogger("windlass")
 
@@ -75,34 +80,21 @@ class Engine:
         self.meters = Meters(settings.metrics.prefix)
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
+        self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
         self.outside = outside
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
-        self._submits: Batcher[Sequence[NewJob], list[Submitted]] = Batcher(
-            "submit", self._submit, weigh=_weight_of_jobs, lines=lines, outside=outside, observe=self.meters.flushed
+        self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
+            "submit", self._submit, _weight_of_jobs, lines=lines
         )
         # A report says the same twice without harm, so one whose fate is unknown is simply said again.
-        again = (Contention, CommitAborted, CommitUnknown)
-        self._reports: Batcher[Sequence[Report], list[Answer]] = Batcher(
-            "report",
-            self._report,
-            weigh=_weight_of_reports,
-            lines=lines,
-            room=100_000,
-            again=again,
-            outside=outside,
-            observe=self.meters.flushed,
+        self._reports: Batcher[Sequence[Report], list[Answer]] = self._line(
+            "report", self._report, _weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
         )
-        self._beats: Batcher[Beat, BeatAnswer] = Batcher(
-            "heartbeat",
-            self._beat,
-            weigh=_weight_of_beat,
-            room=100_000,
-            again=again,
-            outside=outside,
-            observe=self.meters.flushed,
+        self._beats: Batcher[Beat, BeatAnswer] = self._line(
+            "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000
         )
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
@@ -110,12 +102,53 @@ class Engine:
         self._sessions = Sessions(
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
-        self.loops = Loops(
-            db,
+        self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
+        self.loops = self._loops(address)
+        self.wake.on_duties.append(self.loops.notice)
+        self.wake.others = lambda: self.loops.live_count > 1
+        self._statsd = None
+        if settings.metrics.statsd_address is not None:
+            self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
+        self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
+        self.meters.long_polls.set_function(lambda: self.waiting_count)
+
+    def _line(
+        self,
+        name: str,
+        flush: Flush[Any, Any],
+        weigh: Weigh[Any],
+        *,
+        lines: int = 1,
+        again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
+        room: int = 20_000,
+    ) -> Batcher[Any, Any]:
+        return Batcher(
+            name,
+            flush,
+            weigh=weigh,
+            lines=lines,
+            again=again,
+            room=room,
+            outside=self.outside,
+            observe=self.meters.flushed,
+        )
+
+    def _loops(self, address: str | None) -> Loops:
+        settings, outside = self.settings, self.outside
+        duties = queue_duties(
             self.wake,
-            self._duties(),
+            outside.chance,
+            periods=settings.duties,
+            days=settings.retention.days,
+            dead_days=settings.retention.dead_days,
+            told=self._moved,
+        )
+        return Loops(
+            self.db,
+            self.wake,
+            [*duties, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
-            server=name,
+            server=self.name,
             settings=settings.duties,
             version=__version__,
             address=address,
@@ -123,10 +156,6 @@ class Engine:
             chance=outside.chance,
             sleep=outside.pause,
         )
-        self.wake.on_duties.append(self.loops.notice)
-        self.wake.others = lambda: self.loops.live_count > 1
-        self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
-        self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
@@ -137,6 +166,8 @@ class Engine:
             "waits": self.waits.run,
             "duties": self.loops.run,
         }
+        if self._statsd is not None:
+            parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
             yield self
@@ -150,6 +181,7 @@ class Engine:
         """Take no more work: those who wait are answered, requests under way finish, duties go to others."""
         self.draining = True
         self.waits.answer_all()
+        self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
         for line in (self._submits, self._reports, self._beats):
@@ -157,19 +189,9 @@ class Engine:
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
 
-    def _duties(self) -> list[Duty]:
-        settings = self.settings
-        return queue_duties(
-            self.wake,
-            self.outside.chance,
-            periods=settings.duties,
-            days=settings.retention.days,
-            dead_days=settings.retention.dead_days,
-        )
-
     async def submit(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store the jobs of one request, all or none; answered after the commit."""
-        return await self._in_time(self._submits.ask(jobs))
+        return await self._submits.ask(jobs)
 
     async def claim(self, ask: Ask) -> Handout:
         """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
@@ -189,7 +211,9 @@ class Engine:
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
         handout = await self._dispatch.claim(ask)
-        journal.claimed(ask, handout.jobs)
+        if handout.jobs:
+            journal.claimed(ask, handout.jobs)
+            self.wake.changed()
         return handout
 
     @property
@@ -199,11 +223,11 @@ class Engine:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Record how attempts ended; answered item by item, after the commit."""
-        return await self._in_time(self._reports.ask(reports))
+        return await self._reports.ask(reports)
 
     async def heartbeat(self, beat: Beat) -> BeatAnswer:
         """Renew a session and reconcile what it holds."""
-        return await self._in_time(self._beats.ask(beat))
+        return await self._beats.ask(self._sessions.with_counts(beat))
 
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
@@ -242,14 +266,15 @@ class Engine:
         answers = await submit_requests(self.db, self.lanes, requests)
         journal.submitted(requests, answers)
         ranks: dict[int, int] = {}
+        counts: Counter[str] = Counter()
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, WindlassError):
                 continue
             for job, stored in zip(request, answer, strict=True):
-                if not stored.duplicate:
-                    self.meters.submitted.labels(self.meters.queue_name(job.queue)).inc()
+                counts[job.queue] += not stored.duplicate
                 if stored.lane is not None and stored.rank is not None:
                     ranks[stored.lane] = min(stored.rank, ranks.get(stored.lane, stored.rank))
+        self.meters.stored(counts)
         for lane, rank in ranks.items():
             self.wake.ready(lane, rank)
         return answers
@@ -263,10 +288,22 @@ class Engine:
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
+    def _moved(self, moves: Sequence[Moved]) -> None:
+        """Note leases that a duty has ended."""
+        journal.moved(moves)
+        for moved in moves:
+            lane = self.lanes.get(moved.move.lease.lane)
+            self.meters.moved(moved.move, lane)
+
     def _reported(self, item: Report, answer: Answer) -> None:
         lane = None if answer.lane is None else self.lanes.get(answer.lane)
         self.meters.reported(item, answer, lane)
-        if answer.prefer_same_worker and item.session is not None:
+        if answer.status is Status.APPLIED:
+            self._sessions.count(item, answer)
+            if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):
+                status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
+                self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
+        if answer.prefer_same_worker and item.session is not None and len(self._kept_back) < MOST_KEPT_BACK:
             self._kept_back.setdefault(item.session, set()).add((item.job_id, item.fence))
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
@@ -276,6 +313,13 @@ class Engine:
             self.wake.freed(answer.lane)
         if answer.state in FINAL_STATES:
             self.wake.ended(item.job_id)
+
+    async def _gauged(self) -> dict[str, float]:
+        try:
+            await self.gauges.refresh()
+        except WindlassError:
+            return {}
+        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         return list(await workers.heartbeat(self.db, beats))
@@ -310,13 +354,6 @@ class Engine:
             await self.report(releases)
         except WindlassError as error:
             logger.warning("%d jobs of a claimer that had gone could not be given back yet: %s", len(gone), error)
-
-    async def _in_time(self, asked: Coroutine[Any, Any, T]) -> T:
-        try:
-            async with asyncio.timeout(REQUEST_S):
-                return await asked
-        except TimeoutError:
-            raise Unavailable(f"The database did not answer within {REQUEST_S:g} s. Try again.") from None
 
     async def _keep(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part of the engine for ever: what it could not foresee is logged, and it begins anew."""

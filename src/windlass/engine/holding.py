@@ -7,19 +7,17 @@ that carry it to the table. Taking, renewing and giving up are decided in loops.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
+from windlass import log
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran
 from windlass.engine.trusted import Trusted
 from windlass.errors import DutyLost, WindlassError
 from windlass.queue.duties import Held, Metadata, Taken
-
-log = logging.getLogger("windlass")
 
 AFTER_ERROR_S = 1.0
 LONGEST_WATCH_S = 3600.0
@@ -93,10 +91,10 @@ class Holding:
             except DutyLost:
                 return
             except WindlassError as error:
-                log.warning("duty %s: %s", self.duty.name, error, extra=self._extra("duty_failed"))
+                log.event("duty.failed", duty=self.duty.name, term=self.term, message=str(error))
                 self._note(None, began_s)
-            except Exception:
-                log.exception("duty %s failed", self.duty.name, extra=self._extra("duty_failed"))
+            except Exception as error:
+                log.event("duty.failed", duty=self.duty.name, term=self.term, error=error)
                 self._note(None, began_s)
             else:
                 self._note(ran, began_s)
@@ -112,14 +110,12 @@ class Holding:
             duration_ms=round((now_s - began_s) * 1000),
             items=before.items + (ran.items if ran else 0),
             errors=before.errors + (0 if ran else 1),
+            note=ran.note if ran and ran.note is not None else before.note,
         )
         if ran is None:
             self._rest_s = AFTER_ERROR_S
         else:
             self._rest_s = self.duty.period_s if ran.next_s is None else min(ran.next_s, self.duty.period_s)
-
-    def _extra(self, event: str) -> dict[str, object]:
-        return {"event": event, "duty": self.duty.name, "term": self.term}
 
 
 def _first_rest_s(duty: Duty, taken: Taken | None) -> float:

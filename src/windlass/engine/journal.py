@@ -42,8 +42,7 @@ def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submi
 
 def claimed(ask: Ask, jobs: Sequence[Handed]) -> None:
     """Tell what a worker was handed."""
-    if jobs:
-        _several("jobs.claimed", [str(handed.job.id) for handed in jobs], tenant=ask.tenant, worker=ask.worker)
+    _several("jobs.claimed", [str(handed.job.id) for handed in jobs], tenant=ask.tenant, worker=ask.worker)
 
 
 def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:

@@ -11,7 +11,6 @@ What the duties are stands in duty.py, their leases in queue/duties.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 import time
@@ -19,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from windlass import log
 from windlass.db import Database
 from windlass.engine.duty import Duty, Waking
 from windlass.engine.holding import Holding, Time
@@ -29,8 +29,6 @@ from windlass.queue.report import Chance
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
 
-log = logging.getLogger("windlass")
-
 MARGIN = 1 / 6
 """What part of a lease is not trusted: for the time between looking at the clock and writing."""
 SHARED_BATCH = 100
@@ -40,6 +38,7 @@ KEEP_S = 600.0
 END_S = 0.5
 """How long a duty's task may take to end before its lease is given up all the same: it can write nothing any more."""
 LEAST_REST_S = 0.01
+GIVEN_UP = "given up"
 
 
 class LoopSettings(Protocol):
@@ -150,9 +149,9 @@ class Loops:
         try:
             return await self._within(step(), self._settings.lease_seconds)
         except WindlassError as error:
-            log.warning("duties: %s", error, extra={"event": "duties_failed"})
-        except Exception:
-            log.exception("duties failed", extra={"event": "duties_failed"})
+            log.event("duties.failed", message=str(error))
+        except Exception as error:
+            log.event("duties.failed", error=error)
         return None
 
     async def _round(self) -> float:
@@ -203,7 +202,7 @@ class Loops:
         taken = await leases.take(self._db, names, holder=self._holder, server=self._server, lease_ms=self._lease_ms)
         for name, won in taken.items():
             duty = self._duties[name]
-            log.info("duty %s acquired, term %d", name, won.term, extra=_event("duty_acquired", name, won.term))
+            log.event("duty.acquired", duty=name, term=won.term)
             self._start(Holding(duty, self._time, until_s=until_s, taken=won), most=duty.most)
 
     def _wanted(self, found: Mapping[str, leases.Duty]) -> list[str]:
@@ -243,7 +242,7 @@ class Loops:
     async def _retire(self, retired: Sequence[Holding]) -> None:
         """Stop these duties, then give them up."""
         for holding in retired:
-            self._drop(holding, "given up")
+            self._drop(holding, GIVEN_UP)
         tasks = [holding.task for holding in retired if holding.task]
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
@@ -285,7 +284,8 @@ class Loops:
             holding.task.cancel()
         self._left[name] = self._time.monotonic() + self._leave_s
         if holding.term:
-            log.info("duty %s lost: %s", name, why, extra=_event("duty_lost", name, holding.term))
+            level = log.INFO if why == GIVEN_UP else None
+            log.event("duty.lost", level=level, duty=name, term=holding.term, why=why)
 
     def _until_next_s(self, found: Mapping[str, leases.Duty]) -> float:
         """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
@@ -335,7 +335,3 @@ class Loops:
         finally:
             for wait in waits:
                 wait.cancel()
-
-
-def _event(event: str, name: str, term: int) -> dict[str, object]:
-    return {"event": event, "duty": name, "term": term}

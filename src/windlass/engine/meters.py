@@ -6,16 +6,20 @@ duties) is read when it is asked for (server/metrics.py). Labels are bounded: be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import Counter as Total
 
 from windlass.engine.line import Handed
 from windlass.job import Outcome, State
 from windlass.queue.lanes import Lane
+from windlass.queue.moves import Move
 from windlass.queue.report import Answer, Complete, Fail, Report, Status
 
 MOST_NAMES = 200
+OTHER = "other"
 DURATION_BUCKETS_S = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1800, 3600)
 WAIT_BUCKETS_S = (0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
 ROWS_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -33,9 +37,23 @@ class Names:
         if name in self._known:
             return name
         if len(self._known) >= self._most:
-            return "other"
+            return OTHER
         self._known.add(name)
         return name
+
+
+class _OfQueue:
+    """The counters and histograms of one queue, found once: finding them for each job costs more than counting."""
+
+    def __init__(self, meters: Meters, queue: str) -> None:
+        self.submitted = meters.submitted.labels(queue)
+        self.claimed = meters.claimed.labels(queue)
+        self.completed = meters.completed.labels(queue)
+        self.failed = meters.failed.labels(queue)
+        self.dead = meters.dead.labels(queue)
+        self.leases_lost = meters.leases_lost.labels(queue)
+        self.duration = meters.duration.labels(queue)
+        self.wait = meters.wait.labels(queue)
 
 
 class Meters:
@@ -44,9 +62,10 @@ class Meters:
     def __init__(self, prefix: str = "windlass_") -> None:
         self.registry = CollectorRegistry()
         self.queue_name = Names()
+        self._of_queue: dict[str, _OfQueue] = {}
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(prefix + name, text, labels, registry=self.registry)
+        def counter(name: str, text: str, *labels: str) -> Total:
+            return Total(prefix + name, text, labels, registry=self.registry)
 
         def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
             return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
@@ -83,17 +102,26 @@ class Meters:
         self.batch_rows.labels(line).observe(rows)
         self.batch_seconds.labels(line).observe(seconds)
 
+    def stored(self, counts: Mapping[str, int]) -> None:
+        """Count jobs that were just stored, by queue."""
+        for queue, count in counts.items():
+            self._queue(queue).submitted.inc(count)
+
     def handed(self, jobs: Sequence[Handed], slots: int) -> None:
         """Count jobs that were just handed out."""
         self.claim_slots.observe(slots)
+        counts: Counter[str] = Counter()
         for handed in jobs:
-            queue = self.queue_name(handed.lane.queue)
-            self.claimed.labels(queue).inc()
-            if handed.job.attempt == 1:
-                due_at = max(handed.job.scheduled_at, handed.job.created_at)
-                self.wait.labels(queue).observe(max((handed.job.claimed_at - due_at).total_seconds(), 0.0))
-                late_s = (handed.job.claimed_at - handed.job.scheduled_at).total_seconds()
-                self.lateness.observe(max(late_s, 0.0))
+            job, queue = handed.job, handed.lane.queue
+            counts[queue] += 1
+            if job.attempt == 1:
+                late_s = max((job.claimed_at - job.scheduled_at).total_seconds(), 0.0)
+                self.lateness.observe(late_s)
+                if job.created_at > job.scheduled_at:
+                    late_s = max((job.claimed_at - job.created_at).total_seconds(), 0.0)
+                self._queue(queue).wait.observe(late_s)
+        for queue, count in counts.items():
+            self._queue(queue).claimed.inc(count)
 
     def reported(self, report: Report, answer: Answer, lane: Lane | None) -> None:
         """Count one report and what became of it."""
@@ -101,12 +129,33 @@ class Meters:
             self.stale_reports.inc()
         if answer.status is not Status.APPLIED:
             return
-        queue = self.queue_name(lane.name.queue if lane is not None else "other")
+        of_queue = self._of_lane(lane)
         if answer.run_ms is not None:
-            self.duration.labels(queue).observe(answer.run_ms / 1000)
+            of_queue.duration.observe(answer.run_ms / 1000)
         if isinstance(report, Complete):
-            self.completed.labels(queue).inc()
+            of_queue.completed.inc()
         elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
-            self.failed.labels(queue).inc()
+            of_queue.failed.inc()
         if answer.state is State.DEAD:
-            self.dead.labels(queue).inc()
+            of_queue.dead.inc()
+
+    def moved(self, move: Move, lane: Lane | None) -> None:
+        """Count a lease that a duty has ended."""
+        of_queue = self._of_lane(lane)
+        if move.record.outcome is Outcome.LOST:
+            of_queue.leases_lost.inc()
+        elif move.record.outcome is Outcome.TIMED_OUT:
+            of_queue.failed.inc()
+        if move.to == "dead":
+            of_queue.dead.inc()
+
+    def _of_lane(self, lane: Lane | None) -> _OfQueue:
+        return self._queue(OTHER if lane is None else lane.name.queue)
+
+    def _queue(self, name: str) -> _OfQueue:
+        known = self._of_queue.get(name)
+        if known is None:
+            label = self.queue_name(name)
+            known = self._of_queue.get(label) or _OfQueue(self, label)
+            self._of_queue[label] = known
+        return known

@@ -17,7 +17,9 @@ from windlass.engine.batch import Batcher
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound
 from windlass.ids import Ids
+from windlass.job import State
 from windlass.queue import workers
+from windlass.queue.report import Answer, Fail, Report
 from windlass.queue.workers import Beat, BeatAnswer, NewSession, Session
 
 KEPT_S = 2.0
@@ -29,6 +31,11 @@ class _Presence(msgspec.Struct):
     session: UUID
     heard_at: float
     draining: bool = False
+
+
+class _Counts(msgspec.Struct):
+    completed: int = 0
+    failed: int = 0
 
 
 class Sessions:
@@ -44,6 +51,7 @@ class Sessions:
         self._outside = outside
         self._known: dict[UUID, tuple[float, Session]] = {}
         self._present: dict[tuple[str, str], _Presence] = {}
+        self._counts: dict[tuple[str, str], _Counts] = {}
 
     async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
         """Return a live session; NotFound if it is unknown or another's, Conflict if it has ended."""
@@ -62,6 +70,19 @@ class Sessions:
             self._known[session_id] = (now, session)
         return session
 
+    def count(self, report: Report, answer: Answer) -> None:
+        """Remember, for the worker's next heartbeat, that an attempt of its ended."""
+        if len(self._counts) < MOST_KNOWN:
+            counts = self._counts.setdefault((report.tenant, report.worker), _Counts())
+            counts.completed += answer.state is State.SUCCEEDED
+            counts.failed += isinstance(report, Fail)
+
+    def with_counts(self, beat: Beat) -> Beat:
+        """Return the beat with what its worker has completed and failed since the last."""
+        known = self._known.get(beat.session)
+        counts = None if known is None else self._counts.pop((beat.tenant, known[1].worker), None)
+        return beat if counts is None else _counted(beat, counts)
+
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
         now = self._outside.monotonic()
@@ -69,7 +90,8 @@ class Sessions:
         if known is None:
             return await self._appear(tenant, worker)
         if now - known.heard_at > self._lease_ms / 3000:
-            answer = await self._beats.ask(Beat(session=known.session, tenant=tenant))
+            counts = self._counts.pop((tenant, worker), _Counts())
+            answer = await self._beats.ask(_counted(Beat(session=known.session, tenant=tenant), counts))
             if not answer.alive:
                 return await self._appear(tenant, worker)
             known.heard_at = now
@@ -89,3 +111,7 @@ class Sessions:
         answer = await self._beats.ask(Beat(session=session, tenant=tenant))
         self._present[tenant, worker].draining = answer.draining
         return answer.draining
+
+
+def _counted(beat: Beat, counts: _Counts) -> Beat:
+    return msgspec.structs.replace(beat, completed=counts.completed, failed=counts.failed)

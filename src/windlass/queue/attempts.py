@@ -1,7 +1,7 @@
 """Attempts: the ended attempts of all jobs of a tenant, newest first, by filters and in pages.
 
-They are read by the time they ended, lane by lane, a day at a time: so a page costs what it shows, and a filter that
-matches little is looked for in a bounded span; then a short page says where to go on.
+They are read by the time they ended, lane by lane, a minute first and then longer spans: so a page costs about what it
+shows, and a filter that matches little is looked for in a bounded time; then a short page says where to go on.
 Those of one job are in history.py.
 """
 
@@ -14,14 +14,16 @@ import msgspec
 
 from windlass.db import Statements, load
 from windlass.job import Outcome
+from windlass.queue.newjob import check_instant
 from windlass.queue.views import Attempt, attempt_from_row
 
 SQL = load(__file__)
 
 MAX_PAGE = 500
-SPAN = timedelta(days=1)
-MAX_SPANS = 40
-"""How many days one page looks back."""
+FIRST_SPAN = timedelta(minutes=1)
+LONGEST_SPAN = timedelta(days=10)
+MAX_SPANS = 12
+"""How many spans one page looks back, each four times as long as the one before: two months."""
 AHEAD = timedelta(minutes=2)
 """An end may lie ahead of the clock that reads it, where the clock was set back meanwhile."""
 MICROSECOND = timedelta(microseconds=1)
@@ -69,8 +71,11 @@ async def find_attempts(
 ) -> AttemptPage:
     """Return up to `limit` ended attempts that match, newest first, from below `cursor` on.
 
-    A page with a cursor may be short or empty where the filters match little in forty days.
+    A page with a cursor may be short or empty where the filters match little in two months.
     """
+    check_instant("since", where.since)
+    check_instant("until", where.until)
+    check_instant("cursor", cursor.finished_at if cursor is not None else None)
     limit = max(1, min(limit, MAX_PAGE))
     [times] = await db.fetch(SQL.oldest_end, tenant=where.tenant)
     if times["oldest_at"] is None:
@@ -78,8 +83,8 @@ async def find_attempts(
     since = times["oldest_at"] if where.since is None else max(where.since, times["oldest_at"])
     below = cursor or AttemptCursor((where.until or times["now_at"] + AHEAD) - MICROSECOND, LAST_ID, LAST_FENCE)
     found: list[ListedAttempt] = []
-    for _ in range(MAX_SPANS):
-        begin = max(since, below.finished_at - SPAN)
+    for number in range(MAX_SPANS):
+        begin = max(since, below.finished_at - min(FIRST_SPAN * 4**number, LONGEST_SPAN))
         found += await _between(db, where, begin, below, limit=limit + 1 - len(found))
         if len(found) > limit:
             last = found[limit - 1].attempt

@@ -4,7 +4,7 @@
 -- and is of the lane's tenant.
 -- wants: lane, how many of it, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
--- A job may have been submitted after this transaction began: it is not claimed before it was created; a minute ahead at most,
+-- A job may have been submitted or promoted after this transaction began: it is not claimed before that; a minute ahead at most,
 -- or a clock that went back would take leases and history with it into the future.
 -- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
@@ -34,7 +34,8 @@ slot AS MATERIALIZED (
       FROM pick p
 )
 UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, session = slot.session,
-                   claimed_at = greatest(:now, least(j.created_at, :now + interval '1 minute')), started_at = NULL, deadline_at = NULL
+                   claimed_at = greatest(:now, least(greatest(j.created_at, j.run_at), :now + interval '1 minute')),
+                   started_at = NULL, deadline_at = NULL
   FROM slot CROSS JOIN LATERAL (
        SELECT s.id FROM session s
         WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive

@@ -63,7 +63,7 @@ async def depths(
         (held if lane["paused"] else jobs)[queued] += row["ready"]
         jobs[dead] += row["dead"]
         estimates |= {key for key, name in ((queued, "ready"), (dead, "dead")) if row[name] >= limit}
-    rows = await db.fetch(SQL.elsewhere, lanes=list(lanes), most=most)
+    rows = await db.fetch(SQL.elsewhere, most=most)
     for row in rows:
         if row["state"] is not None and row["lane"] in lanes:
             lane, state = lanes[row["lane"]], State(row["state"])

@@ -11,10 +11,10 @@ SELECT id AS number, tenant, queue, paused FROM lane
 
 -- name: ready_and_dead
 -- How many jobs are ready, and how many are dead, lane by lane: up to :most of each.
--- index: queue_ready, dead_finished.
+-- index: queue_ready, dead_finished.  plan: the order is that of the index; without it LIMIT makes reading the whole table look cheap.
 -- postgres
-SELECT l.lane, (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 0 AND q.lane = l.lane LIMIT :most) x) AS ready,
-       (SELECT count(*) FROM (SELECT 1 FROM dead d WHERE d.lane = l.lane LIMIT :most) x) AS dead
+SELECT l.lane, (SELECT count(*) FROM (SELECT 1 FROM queue q WHERE q.place = 0 AND q.lane = l.lane ORDER BY q.rank, q.id LIMIT :most) x) AS ready,
+       (SELECT count(*) FROM (SELECT 1 FROM dead d WHERE d.lane = l.lane ORDER BY d.finished_at LIMIT :most) x) AS dead
   FROM unnest(CAST(:lanes AS int[])) AS l(lane)
 -- sqlite
 SELECT l.value AS lane, (SELECT count(*) FROM (SELECT 1 FROM queue AS q WHERE q.place = 0 AND q.lane = l.value LIMIT :most)) AS ready,
@@ -24,13 +24,11 @@ SELECT l.value AS lane, (SELECT count(*) FROM (SELECT 1 FROM queue AS q WHERE q.
 -- name: elsewhere
 -- How many jobs are leased (source 1), blocked or held (2), waiting for their time (3), by lane and state; up to :most are read of each.
 -- What is blocked or held has no index of its own: it is found among the :most oldest rows of queue; the others have no state here.
--- index: queue_running, queue_pkey, timer_due.
--- postgres
+-- index: queue_leased, queue_pkey, timer_due, each by its order.
+-- both
 SELECT x.source, x.lane, x.state, count(*) AS jobs FROM (
-    (SELECT 1 AS source, q.lane, CASE WHEN q.flags & 2 = 2 THEN 'cancelling' WHEN q.started_at IS NOT NULL THEN 'running' ELSE 'assigned' END AS state
-       FROM unnest(CAST(:lanes AS int[])) AS l(lane) CROSS JOIN LATERAL (
-            SELECT r.lane, r.flags, r.started_at FROM queue r WHERE r.place = 1 AND r.lane > 0 AND r.lane = l.lane LIMIT :most) q
-      LIMIT :most)
+    SELECT 1 AS source, q.lane, CASE WHEN q.flags & 2 = 2 THEN 'cancelling' WHEN q.started_at IS NOT NULL THEN 'running' ELSE 'assigned' END AS state
+      FROM (SELECT lane, flags, started_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q
     UNION ALL
     SELECT 2, w.lane, CASE WHEN w.place < 2 THEN NULL WHEN w.place = 2 OR w.pending > 0 THEN 'blocked' ELSE 'queued' END
       FROM (SELECT lane, place, pending FROM queue ORDER BY id LIMIT :most) w
@@ -38,19 +36,6 @@ SELECT x.source, x.lane, x.state, count(*) AS jobs FROM (
     SELECT 3, t.lane, CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END
       FROM (SELECT lane, reason FROM timer ORDER BY due_at, id LIMIT :most) t
 ) x GROUP BY x.source, x.lane, x.state
--- sqlite
-SELECT x.source, x.lane, x.state, count(*) AS jobs FROM (
-    SELECT * FROM (
-        SELECT 1 AS source, q.lane, CASE WHEN q.flags & 2 = 2 THEN 'cancelling' WHEN q.started_at IS NOT NULL THEN 'running' ELSE 'assigned' END AS state
-          FROM json_each(:lanes) AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.value
-         LIMIT :most)
-    UNION ALL
-    SELECT 2, w.lane, CASE WHEN w.place < 2 THEN NULL WHEN w.place = 2 OR w.pending > 0 THEN 'blocked' ELSE 'queued' END
-      FROM (SELECT lane, place, pending FROM queue ORDER BY id LIMIT :most) AS w
-    UNION ALL
-    SELECT 3, t.lane, CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END
-      FROM (SELECT lane, reason FROM timer ORDER BY due_at, id LIMIT :most) AS t
-) AS x GROUP BY x.source, x.lane, x.state
 
 -- name: longest_waits
 -- How long the job that waits longest has been due, in each of these lanes where one is ready.

@@ -32,6 +32,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the last run."""
     items: int = 0
     errors: int = 0
+    note: str | None = None
+    """What the last run has to tell others, as JSON."""
 
 
 class Taken(msgspec.Struct, frozen=True):

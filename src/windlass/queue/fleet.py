@@ -76,15 +76,12 @@ class WorkerPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a session is, how long its leases are, and whether it may go on."""
+class Threads(msgspec.Struct, frozen=True):
+    """The threads of all live workers, and the largest difference of one's clock."""
 
-    worker: str
-    tenant: str
-    lease_ms: int
-    alive: bool
-    draining: bool
-    bare: bool
+    total: int
+    busy: int
+    skew_ms: int
 
 
 async def list_workers(
@@ -113,26 +110,10 @@ async def get_worker(db: Statements, tenant: str, worker: str) -> Worker:
     return found
 
 
-async def find_session(db: Statements, session: UUID) -> Session | None:
-    """Return whose a session is, dead or alive; None if it is unknown."""
-    rows = await db.fetch(SQL.find_session, session=session)
-    if not rows:
-        return None
-    [row] = rows
-    return Session(
-        worker=row["worker"],
-        tenant=row["tenant"],
-        lease_ms=row["lease_ms"],
-        alive=row["state"] == 0,
-        draining=bool(row["draining"]),
-        bare=bool(row["bare"]),
-    )
-
-
-async def live_session(db: Statements, tenant: str, worker: str) -> UUID | None:
-    """Return the newest live session that a worker of this name registered; None if there is none."""
-    rows = await db.fetch(SQL.live_session, tenant=tenant, worker=worker)
-    return rows[0]["id"] if rows else None
+async def threads(db: Statements) -> Threads:
+    """Return how many threads the live workers of all tenants have, and how many are busy."""
+    [row] = await db.fetch(SQL.threads)
+    return Threads(row["total"], row["busy"], row["skew_ms"])
 
 
 async def _with_jobs(db: Statements, rows: Sequence[Row]) -> list[Worker]:

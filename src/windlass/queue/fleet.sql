@@ -29,13 +29,13 @@ SELECT session, id FROM (
       FROM queue INDEXED BY queue_leased WHERE place = 1 AND session IN (SELECT value FROM json_each(:sessions)))
  WHERE place_in_line <= :most
 
--- name: find_session
--- Whose a session is, and whether it lives.
--- both
-SELECT worker, tenant, lease_ms, state, draining, bare FROM session WHERE id = :session
-
--- name: live_session
--- The newest live session that a worker of this name registered.
--- index: session_worker.
--- both
-SELECT id FROM session WHERE bare = 0 AND tenant = :tenant AND worker = :worker AND state + 0 = 0 ORDER BY started_at DESC, id DESC LIMIT 1
+-- name: threads
+-- The threads of all live workers, busy ones, and the largest difference of a worker's clock.
+-- index: session_live.
+-- postgres
+SELECT CAST(coalesce(sum(capacity), 0) AS bigint) AS total, CAST(coalesce(sum(busy), 0) AS bigint) AS busy,
+       coalesce(max(abs(skew_ms)), 0) AS skew_ms
+  FROM session WHERE state = 0 AND bare = 0
+-- sqlite
+SELECT coalesce(sum(capacity), 0) AS total, coalesce(sum(busy), 0) AS busy, coalesce(max(abs(skew_ms)), 0) AS skew_ms
+  FROM session WHERE state = 0 AND bare = 0

@@ -24,6 +24,7 @@ from windlass.queue.attempts import AttemptCursor as AttemptCursor
 from windlass.queue.attempts import AttemptFilter as AttemptFilter
 from windlass.queue.attempts import AttemptPage as AttemptPage
 from windlass.queue.attempts import find_attempts as find_attempts
+from windlass.queue.newjob import check_instant
 from windlass.queue.recent import JobEvent as JobEvent
 from windlass.queue.recent import events_since as events_since
 from windlass.queue.views import Attempt as Attempt
@@ -269,9 +270,11 @@ def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:
             clauses.append(clause)
             values[name] = _quoted(value) if name == "tag" else value
     if where.created_after is not None:
-        values["first_id"] = first_id_at(where.created_after - SKEW)
+        check_instant("created_after", where.created_after)
+        values["first_id"] = first_id_at(where.created_after, shift=-SKEW)
     if where.created_before is not None:
-        values["last_id"] = first_id_at(where.created_before + SKEW)
+        check_instant("created_before", where.created_before)
+        values["last_id"] = first_id_at(where.created_before, shift=SKEW)
     return tuple(clauses), values
 
 

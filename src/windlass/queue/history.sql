@@ -56,7 +56,7 @@ SELECT id FROM done WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 -- postgres
 WITH own AS MATERIALIZED (
     SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-      FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id AND x.id < :floor LIMIT :examined) d
+      FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
 )
 SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) c LEFT JOIN (
@@ -97,7 +97,7 @@ SELECT id FROM dead WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 -- postgres
 WITH own AS MATERIALIZED (
     SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-      FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id AND x.id < :floor LIMIT :examined) d
+      FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
 )
 SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) c LEFT JOIN (
@@ -154,7 +154,7 @@ SELECT count(*) AS examined, count(*) FILTER (WHERE tenant = :tenant AND state I
 -- postgres
 SELECT count(*) AS examined, count(*) FILTER (WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters}) AS jobs
   FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id LIMIT :examined) d
+          FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id ORDER BY x.finished_at DESC LIMIT :examined) d
          WHERE l.tenant = :tenant LIMIT :examined) o
 -- sqlite
 SELECT count(*) AS examined, count(*) FILTER (WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters}) AS jobs
@@ -168,7 +168,7 @@ SELECT count(*) AS examined, count(*) FILTER (WHERE CASE o.outcome WHEN 0 THEN '
 -- postgres
 SELECT count(*) AS examined, count(*) FILTER (WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters}) AS jobs
   FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id LIMIT :examined) d
+          FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id ORDER BY x.finished_at DESC LIMIT :examined) d
          WHERE l.tenant = :tenant LIMIT :examined) o
 -- sqlite
 SELECT count(*) AS examined, count(*) FILTER (WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters}) AS jobs

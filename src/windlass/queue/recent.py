@@ -15,10 +15,12 @@ import msgspec
 from windlass.db import Row, Statements, load
 from windlass.ids import first_id_at
 from windlass.job import STATE_OF_OUTCOME, Outcome
+from windlass.queue.newjob import check_instant
 
 SQL = load(__file__)
 
 MAX_EVENTS = 1000
+MAX_LEASES = 10_000
 SKEW = timedelta(minutes=10)
 """How far the clock that made an id may be from the database's; the jobs submitted in it are looked at and left out."""
 ATTEMPT, DONE, DEAD, LEASE, WAITING = range(5)
@@ -42,9 +44,15 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
     A transaction may commit after a later one: ask again from some seconds before the last event, and leave out those
     known already. Who asks for a long time past may miss claims and starts of attempts, never their ends.
     """
+    check_instant("since", since)
     limit = max(1, min(limit, MAX_EVENTS))
     rows = await db.fetch(
-        SQL.touched_since, tenant=tenant, since=since, first_id=first_id_at(since - SKEW), limit=limit
+        SQL.touched_since,
+        tenant=tenant,
+        since=since,
+        first_id=first_id_at(since, shift=-SKEW),
+        leases=MAX_LEASES,
+        limit=limit,
     )
     acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit)
     told = {(event.happened_at, order, event.job_id, event) for row in rows for order, event in _events(row)}

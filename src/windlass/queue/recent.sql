@@ -1,7 +1,8 @@
 -- name: touched_since
--- What was submitted, claimed, begun or ended since an instant, of a tenant, up to :limit of each kind, with all times of each.
+-- What was submitted, claimed, begun or ended since an instant, of a tenant, up to :limit of each kind, with all times of each;
+-- of all leases up to :leases are looked at.
 -- kind: 0 an attempt after which the job went on, 1 a finished job, 2 a dead one, 3 a lease, 4 a waiting job.
--- index: attempt_finished, done_finished, dead_finished and queue_running lane by lane; job by ids made since.
+-- index: attempt_finished, done_finished and dead_finished lane by lane; queue_leased; job by ids made since.
 -- postgres
 SELECT e.* FROM lane l CROSS JOIN LATERAL (
     (SELECT 0 AS kind, a.job_id, CAST(NULL AS timestamptz) AS created_at, a.claimed_at, a.started_at, a.finished_at, a.fence, a.outcome,
@@ -12,12 +13,13 @@ SELECT e.* FROM lane l CROSS JOIN LATERAL (
        FROM done d WHERE d.lane = l.id AND d.finished_at >= :since ORDER BY d.finished_at LIMIT :limit)
     UNION ALL
     (SELECT 2, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error, d.reason, NULL
-       FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since ORDER BY d.finished_at LIMIT :limit)
-    UNION ALL
-    (SELECT 3, q.id, NULL, q.claimed_at, q.started_at, NULL, q.fence, NULL, s.worker, q.session, NULL, NULL, NULL
-       FROM queue q LEFT JOIN session s ON s.id = q.session
-      WHERE q.place = 1 AND q.lane > 0 AND q.lane = l.id AND (q.claimed_at >= :since OR q.started_at >= :since) LIMIT :limit)) e
+       FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since ORDER BY d.finished_at LIMIT :limit)) e
  WHERE l.tenant = :tenant
+UNION ALL
+SELECT 3, q.id, NULL, q.claimed_at, q.started_at, NULL, q.fence, NULL, s.worker, q.session, NULL, NULL, NULL
+  FROM (SELECT id, lane, claimed_at, started_at, fence, session FROM queue WHERE place = 1 ORDER BY session LIMIT :leases) q
+  JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session
+ WHERE l.tenant = :tenant AND (q.claimed_at >= :since OR q.started_at >= :since)
 UNION ALL
 (SELECT 4, j.id, j.created_at, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL
    FROM job j LEFT JOIN queue q ON q.id = j.id LEFT JOIN timer t ON t.id = j.id JOIN lane l ON l.id = coalesce(q.lane, t.lane)
@@ -41,9 +43,9 @@ SELECT * FROM (
 UNION ALL
 SELECT * FROM (
     SELECT 3, q.id, NULL, q.claimed_at, q.started_at, NULL, q.fence, NULL, s.worker, q.session, NULL, NULL, NULL
-      FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.id
-      LEFT JOIN session AS s ON s.id = q.session
-     WHERE l.tenant = :tenant AND (q.claimed_at >= :since OR q.started_at >= :since) LIMIT :limit)
+      FROM (SELECT id, lane, claimed_at, started_at, fence, session FROM queue WHERE place = 1 ORDER BY session LIMIT :leases) AS q
+     CROSS JOIN lane AS l ON l.id = q.lane LEFT JOIN session AS s ON s.id = q.session
+     WHERE l.tenant = :tenant AND (q.claimed_at >= :since OR q.started_at >= :since))
 UNION ALL
 SELECT * FROM (
     SELECT 4, j.id, j.created_at, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL

@@ -19,6 +19,7 @@ from windlass.queue.depths import Depth as Depth
 from windlass.queue.depths import Wait as Wait
 from windlass.queue.depths import depths as depths
 from windlass.queue.depths import longest_waits as longest_waits
+from windlass.queue.newjob import check_instant
 
 SQL = load(__file__)
 
@@ -157,6 +158,8 @@ async def series(
     db: Statements, *, tenant: str, since: datetime, until: datetime, queue: str | None = None, limit: int = MAX_SERIES
 ) -> list[Minute]:
     """Return the minutes in which something ended, oldest first, of one queue or of all; those rolled up so far."""
+    check_instant("since", since)
+    check_instant("until", until)
     limit = max(1, min(limit, MAX_SERIES))
     rows = await db.fetch(SQL.series, tenant=tenant, queue=queue, since=since, until=until, limit=limit)
     return [Minute(**row) for row in rows]

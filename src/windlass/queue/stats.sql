@@ -110,24 +110,21 @@ SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, clai
 
 -- name: leased_waits
 -- How many of the leases were claimed since an instant, and how long their jobs had been due; up to :most are looked at.
--- index: queue_running.
+-- index: queue_leased, by its order.
 -- postgres
 SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.due_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
   FROM (
     SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
                               ELSE (SELECT greatest(j.created_at, j.run_at) FROM job j WHERE j.id = q.id) END AS due_at
-      FROM lane l CROSS JOIN LATERAL (
-           SELECT r.id, r.fence, r.claimed_at FROM queue r WHERE r.place = 1 AND r.lane > 0 AND r.lane = l.id AND r.claimed_at >= :since LIMIT :most) q
-     WHERE CAST(:tenant AS text) IS NULL OR l.tenant = :tenant
-     LIMIT :most) x
+      FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q JOIN lane l ON l.id = q.lane
+     WHERE q.claimed_at >= :since AND (CAST(:tenant AS text) IS NULL OR l.tenant = :tenant)) x
 -- sqlite
 SELECT count(*) AS claimed, coalesce(sum(max(x.claimed_at - x.due_at, 0)), 0) / 1000 AS wait_ms
   FROM (
     SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
                               ELSE (SELECT max(j.created_at, j.run_at) FROM job AS j WHERE j.id = q.id) END AS due_at
-      FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.claimed_at >= :since
-     WHERE :tenant IS NULL OR l.tenant = :tenant
-     LIMIT :most) AS x
+      FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) AS q CROSS JOIN lane AS l ON l.id = q.lane
+     WHERE q.claimed_at >= :since AND (:tenant IS NULL OR l.tenant = :tenant)) AS x
 
 -- name: active_workers
 -- How many workers are registered, do not drain and were heard within :heard_ms.

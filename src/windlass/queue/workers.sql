@@ -142,7 +142,7 @@ SELECT id, worker, tenant, lease_ms, state, draining, bare FROM session WHERE id
 -- postgres
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue q JOIN lane l ON l.id = q.lane JOIN session s ON s.id = ANY(ARRAY[q.session])
- WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
+ WHERE q.id = :id AND q.place + 0 = 1 AND l.tenant = :tenant
 -- sqlite
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session

@@ -7,23 +7,25 @@ Every WindlassError becomes a problem (problems.py); whatever else is raised is 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import re
 import secrets
-from collections.abc import MutableMapping, Sequence
+from collections.abc import AsyncGenerator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import Counter, Histogram
 
+from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, WindlassError
 from windlass.queue.audit import Entry, record
 from windlass.queue.newjob import check_name
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
 from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
-from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Receive, Reply, Send
+from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Receive, Reply, Send, disconnected
 from windlass.server.problems import problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import Ready, Route, Router
@@ -76,6 +78,7 @@ class Door:
         self._start = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._lobby = lobby
+        self._redactor = Redactor(settings.security.redact)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -106,13 +109,16 @@ class Door:
         except Exception:
             logger.exception("A request met a fault: %s %s, request %s", scope["method"], _shown(route), request_id)
             reply = unexpected(request_id)
-        await self._send(reply, request_id, send)
+        if isinstance(reply.content, AsyncGenerator):
+            await self._stream(reply, request_id, receive=receive, send=send)
+        else:
+            await self._send(reply, request_id, send)
         self._count(route, reply.status, self._engine.outside.monotonic() - started)
 
     def _call(
         self, scope: MutableMapping[str, Any], headers: dict[str, str], *, receive: Receive, request_id: str
     ) -> Call:
-        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby)
+        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby, redactor=self._redactor)
         client = scope.get("client")
         call.address = client[0] if client else ""
         call.request_id, call.headers = request_id, headers
@@ -184,6 +190,27 @@ class Door:
             timer = self._timers[name] = self._engine.meters.request_seconds.labels(name)
         timer.observe(seconds)
 
+    async def _stream(self, reply: Reply, request_id: str, *, receive: Receive, send: Send) -> None:
+        """Send an answer piece by piece, until it ends or its reader has gone."""
+        parts: AsyncGenerator[bytes, None] = reply.content
+        headers = [
+            (b"content-type", reply.media_type),
+            (b"x-request-id", request_id.encode()),
+            _NO_SNIFF,
+            _NO_STORE,
+            *reply.headers,
+        ]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        sending = asyncio.create_task(_send_parts(parts, send))
+        gone = asyncio.create_task(disconnected(receive))
+        try:
+            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, gone):
+                task.cancel()
+            await asyncio.gather(sending, gone, return_exceptions=True)
+            await parts.aclose()
+
     async def _send(self, reply: Reply, request_id: str, send: Send) -> None:
         content = reply.content
         body = content if isinstance(content, bytes) else b"" if content is None else self._encode(content)
@@ -201,6 +228,12 @@ class Door:
             del headers[0]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+async def _send_parts(parts: AsyncGenerator[bytes, None], send: Send) -> None:
+    async for part in parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from windlass.wire.base import Body
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
-_PATH = re.compile(r" - at `\$\.?(.*)`$")
+_PATH = re.compile(r" - at (?:key in )?`\$\.?(.*)`$")
 _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 _WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
@@ -162,8 +162,8 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
         else:
             fields[known] = _inside(raw, inner[known]) if known in inner else _whole(raw)
     if extras and spare:
-        own = msgspec.json.decode(fields.get(extras, b"{}"), type=dict[str, msgspec.Raw])
-        fields[extras] = {**own, **spare}
+        own = msgspec.json.decode(fields.get(extras, b"null"), type=dict[str, msgspec.Raw] | None)
+        fields[extras] = {**(own or {}), **spare}
     return msgspec.json.encode(fields)
 
 

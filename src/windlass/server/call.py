@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound
 from windlass.queue.control import Actor
 from windlass.server.auth import Principal
@@ -73,13 +74,16 @@ class Call:
         "principal",
         "query",
         "receive",
+        "redactor",
         "request_id",
         "settings",
         "subject",
         "tenant",
     )
 
-    def __init__(self, engine: Engine, settings: Settings, *, receive: Receive, lobby: Lobby) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, *, receive: Receive, lobby: Lobby, redactor: Redactor
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.principal = NOBODY
@@ -98,6 +102,7 @@ class Call:
         self.subject: str | None = None
         """What the audit says was acted on, if not the parameter of the path."""
         self.lobby = lobby
+        self.redactor = redactor
         self.receive = receive
 
     @property
@@ -153,7 +158,7 @@ class Call:
         What is ready for a caller that has just gone goes to `undo`.
         """
         working = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._gone())
+        gone = asyncio.ensure_future(disconnected(self.receive))
         try:
             await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -168,6 +173,8 @@ class Call:
             await undo(working.result())
         raise ClientGone
 
-    async def _gone(self) -> None:
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the caller has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

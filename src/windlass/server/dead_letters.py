@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from msgspec import UNSET
-
 from windlass.errors import Conflict, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history
 from windlass.queue.deadletters import Retried
 from windlass.server.call import Call, Reply
 from windlass.server.jobs import list_jobs
-from windlass.server.newjobs import raw_text
+from windlass.server.newjobs import payload_text
 from windlass.wire import people as wire
 from windlass.wire.jobs import JobList
 
@@ -31,7 +29,7 @@ async def find(call: Call) -> JobList:
 async def retry_many(call: Call) -> wire.DeadAnswers:
     """Run dead letters again."""
     asked: wire.DeadRetryRequest = call.body
-    payload = None if asked.payload is UNSET else raw_text("payload", asked.payload)
+    payload = payload_text(call, asked.payload)
     ids = await _ids(call, asked)
     answers = await call.engine.acts.retry(ids, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload)
     shown = [_retried(job_id, answer) for job_id, answer in zip(ids, answers, strict=True)]

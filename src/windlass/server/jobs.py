@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
@@ -12,7 +12,7 @@ from windlass.queue import submit as step
 from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
 from windlass.queue.views import Event
 from windlass.server.call import Call, Reply
-from windlass.server.newjobs import new_job, raw_text
+from windlass.server.newjobs import new_job, payload_text
 from windlass.server.shown import shown_attempt, shown_job
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
@@ -169,7 +169,7 @@ async def resume(call: Call) -> wire.Moved:
 async def retry(call: Call) -> wire.Moved:
     """Run a dead, cancelled or expired job again, under its own id."""
     asked: wire.RetryRequest = call.body
-    payload = None if asked.payload is UNSET else raw_text("payload", asked.payload)
+    payload = payload_text(call, asked.payload)
     [answer] = await call.engine.acts.retry(
         [call.job_id], tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
     )
@@ -181,7 +181,7 @@ async def retry(call: Call) -> wire.Moved:
 async def replay(call: Call) -> wire.Submitted:
     """Submit a finished job once more, as a new one."""
     asked: wire.RetryRequest = call.body
-    payload = None if asked.payload is UNSET else raw_text("payload", asked.payload)
+    payload = payload_text(call, asked.payload)
     answer = await call.engine.acts.replay(
         call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
     )

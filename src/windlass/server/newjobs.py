@@ -6,18 +6,22 @@ What is left out comes from the settings; spans become milliseconds, `max_retrie
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from windlass.durations import parse_duration
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, PayloadTooLarge
 from windlass.queue.newjob import NewJob
-from windlass.queue.retry import PRESETS, RetryPolicy
+from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
 from windlass.server.call import Call
 from windlass.wire.base import Span
 from windlass.wire.jobs import JobRequest, Policy, PolicyByError
+
+if TYPE_CHECKING:
+    from windlass.config.settings import Retry
 
 
 def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
@@ -27,7 +31,7 @@ def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
     return NewJob(
         id=job_id,
         task=asked.task,
-        payload="null" if asked.payload is UNSET else raw_text("payload", asked.payload),
+        payload=payload_text(call, asked.payload) or "null",
         tenant=call.tenant if asked.tenant is None else call.name_tenant(asked.tenant),
         queue=call.allow_queue(asked.queue),
         labels=tuple(asked.labels),
@@ -41,7 +45,7 @@ def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
         timeout_s=None if timeout_s is None else math.ceil(timeout_s),
         max_attempts=_max_attempts(asked, jobs.max_attempts),
         max_lost=asked.max_lost or jobs.max_lost,
-        retry=_policy(asked.retry_policy),
+        retry=_policy(asked.retry_policy, call.settings.retry),
         delivery=asked.delivery,
         idempotency_key=asked.idempotency_key,
         idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
@@ -50,11 +54,26 @@ def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
     )
 
 
-def raw_text(field: str, raw: Raw | UnsetType) -> str:
-    """Return JSON as it was received; InvalidInput if it is not UTF-8."""
-    assert raw is not UNSET
+def payload_text(call: Call, raw: Raw | UnsetType) -> str | None:
+    """Return a payload as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
+    return _text("payload", raw, longest=call.settings.jobs.max_payload_bytes)
+
+
+def result_text(call: Call, raw: Raw | UnsetType) -> str | None:
+    """Return a result as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
+    return _text("result", raw, longest=call.settings.jobs.max_result_bytes)
+
+
+def _text(field: str, raw: Raw | UnsetType, *, longest: int) -> str | None:
+    if isinstance(raw, UnsetType):
+        return None
+    text = bytes(raw)
+    if len(text) > longest:
+        raise PayloadTooLarge(
+            field, f"{len(text)} bytes, more than {longest}. Store the data elsewhere and pass its address."
+        )
     try:
-        return bytes(raw).decode()
+        return text.decode()
     except UnicodeDecodeError:
         raise InvalidInput(field, "it is not UTF-8.") from None
 
@@ -72,11 +91,19 @@ def _max_attempts(asked: JobRequest, usual: int) -> int:
     return asked.max_retries + 1
 
 
-def _policy(asked: Policy | str | None) -> RetryPolicy | None:
+def _policy(asked: Policy | str | None, usual: Retry) -> RetryPolicy | None:
+    if asked is None or asked == "default":
+        policy = RetryPolicy(
+            kind=usual.kind,
+            base_s=usual.base_seconds,
+            factor=usual.factor,
+            cap_s=usual.cap_seconds,
+            jitter=usual.jitter,
+        )
+        # What is usual everywhere need not be stored with every job.
+        return None if policy == DEFAULT else policy
     if isinstance(asked, str):
-        return None if asked == "default" else PRESETS[asked]
-    if asked is None:
-        return None
+        return PRESETS[asked]
     return _converted(asked, {error_type: _converted(inner, {}) for error_type, inner in asked.by_error.items()})
 
 

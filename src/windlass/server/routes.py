@@ -10,13 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.server import admin, audit, dead_letters, duties, jobs, keys, queues, tenants, whole, work, workers
+from windlass.server import (
+    admin,
+    audit,
+    dead_letters,
+    duties,
+    jobs,
+    keys,
+    live,
+    queues,
+    scale,
+    tenants,
+    whole,
+    work,
+    workers,
+)
 from windlass.server.route import MIB, Handler, Route, Scope
 from windlass.wire import admin as w
 from windlass.wire import jobs as j
 from windlass.wire import people as p
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
+from windlass.wire.live import EventsQuery
 
 
 def _line(
@@ -109,11 +124,15 @@ ROUTES: tuple[Route, ...] = (
           {200: p.Queue}, body=PauseRequest, body_optional=True, audit="queue.pause"),
     _line("POST", "/queues/{name}/resume", queues.resume, "operate", "Hand out from a queue again",
           {200: p.Queue}, body=Because, body_optional=True, audit="queue.resume"),
+    _line("GET", "/queues/{name}/scale", scale.queue, "read", "How many workers a queue wants", {200: p.Scale}),
     # the whole
+    _line("GET", "/autoscale", scale.whole, "read", "How many workers there should be", {200: p.Scale}),
     _line("GET", "/admin/queue/status", whole.status, "read", "What waits, runs and ended", {200: p.Overview}),
     _line("GET", "/attempts", whole.attempts, "read", "List ended attempts, newest first",
           {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),
+    _line("GET", "/events", live.events, "read", "Follow what happens to jobs, as server-sent events",
+          {200: None}, query=EventsQuery, media_type="text/event-stream"),
     _line("GET", "/metrics", whole.metrics, "read", "Figures for Prometheus",
           {200: None}, media_type="text/plain", tenanted=False),
     # duties

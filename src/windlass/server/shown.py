@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
+import msgspec
 from msgspec import Raw
 
 from windlass.job import Outcome
@@ -28,8 +29,8 @@ def shown_job(call: Call, job: history.Job) -> wire.Job:
         status=call.word(job.state),
         state=job.state,
         paused=job.paused,
-        payload=Raw(job.payload),
-        headers=_raw(job.headers),
+        payload=_redacted(call, job.payload) or Raw(b"null"),
+        headers=_redacted(call, job.headers),
         labels=[label for label in job.labels.split(",") if label],
         tags=job.tags,
         concurrency_key=job.concurrency_key or None,
@@ -111,6 +112,15 @@ def shown_attempt(attempt: history.Attempt) -> wire.Attempt:
         traceback=attempt.traceback,
         reason=attempt.reason,
     )
+
+
+def _redacted(call: Call, text: str | None) -> Raw | None:
+    """Return a job's arguments without secrets; as they were received where there are none."""
+    if text is None:
+        return None
+    value = msgspec.json.decode(text)
+    hidden = call.redactor.value(value)
+    return Raw(text) if hidden == value else Raw(msgspec.json.encode(hidden))
 
 
 def _raw(text: str | None) -> Raw | None:

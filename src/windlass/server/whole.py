@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
 from prometheus_client import generate_latest
 
-from windlass.errors import InvalidInput
+from windlass.clock import from_us, to_us
 from windlass.job import Outcome
 from windlass.queue import stats
 from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
@@ -55,18 +54,16 @@ async def attempts(call: Call) -> AttemptPage:
 async def metrics(call: Call) -> Reply:
     """Answer the figures of this server and of the whole, for Prometheus; they are of all tenants."""
     call.require_no_tenant()
+    await call.engine.gauges.refresh()
     return Reply(200, generate_latest(call.engine.meters.registry), media_type=METRICS_TYPE)
 
 
 def _text(cursor: AttemptCursor) -> str:
-    return f"{cursor.finished_at:%Y-%m-%dT%H:%M:%S.%f}Z_{cursor.job_id}_{cursor.fence}"
+    return f"{to_us(cursor.finished_at)}_{cursor.job_id}_{cursor.fence}"
 
 
 def _cursor(text: str | None) -> AttemptCursor | None:
     if text is None:
         return None
-    instant, job_id, fence = text.split("_")
-    try:
-        return AttemptCursor(datetime.fromisoformat(instant), UUID(job_id), int(fence))
-    except (ValueError, OverflowError):
-        raise InvalidInput("cursor", f"{text!r} is none. Use next_cursor of the page before.") from None
+    us, job_id, fence = text.split("_")
+    return AttemptCursor(from_us(int(us)), UUID(job_id), int(fence))

@@ -7,6 +7,7 @@ one is 409 and its worker must stop, an unknown one, or another worker's, is 404
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -19,9 +20,11 @@ from windlass.queue import report as step
 from windlass.queue.report import Report, Status
 from windlass.queue.workers import NewSession, find_lease
 from windlass.server.call import Call, Reply
-from windlass.server.newjobs import raw_text, span_ms
+from windlass.server.newjobs import result_text, span_ms
 from windlass.wire import work as wire
 
+ANSWER_BYTES = 8 << 20
+"""Of payloads in the answer to one claim; what is beyond goes back at once."""
 _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED]] = {
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
@@ -35,7 +38,7 @@ async def claim(call: Call) -> Reply:
     ask = _ask(call, asked)
 
     async def give_back(handout: Handout) -> None:
-        await _release_unheard(call, ask, handout)
+        await _release(call, ask, handout.jobs, reason="Its claimer had gone when it was assigned.")
 
     async def work() -> Handout:
         try:
@@ -51,6 +54,8 @@ async def claim(call: Call) -> Reply:
     handout = await (call.while_connected(work(), give_back) if ask.wait_s else work())
     if not handout.jobs and not handout.cancel:
         return Reply(204)
+    handout, beyond = _fitting(handout)
+    await _release(call, ask, beyond, reason="The answer to its claim was full.")
     return Reply(200, wire.Claim(jobs=[_claimed(call, handed) for handed in handout.jobs], cancel=handout.cancel))
 
 
@@ -71,9 +76,18 @@ def _ask(call: Call, asked: wire.ClaimRequest) -> Ask:
     )
 
 
-async def _release_unheard(call: Call, ask: Ask, handout: Handout) -> None:
-    reason = "Its claimer had gone when it was assigned."
-    if handout.jobs:
+def _fitting(handout: Handout) -> tuple[Handout, list[Handed]]:
+    """Return what fits into one answer, the first job always, and the jobs that do not."""
+    size = 0
+    for index, handed in enumerate(handout.jobs):
+        size += len(handed.job.payload)
+        if size > ANSWER_BYTES and index:
+            return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
+    return handout, []
+
+
+async def _release(call: Call, ask: Ask, jobs: Sequence[Handed], *, reason: str) -> None:
+    if jobs:
         await call.engine.report(
             [
                 step.Release(
@@ -84,7 +98,7 @@ async def _release_unheard(call: Call, ask: Ask, handout: Handout) -> None:
                     tenant=ask.tenant,
                     reason=reason,
                 )
-                for handed in handout.jobs
+                for handed in jobs
             ]
         )
 
@@ -216,7 +230,7 @@ async def _report(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> Repor
         case wire.CompleteEntry():
             return step.Complete(
                 **lease,
-                result=None if entry.result is UNSET else raw_text("result", entry.result),
+                result=result_text(call, entry.result),
                 metrics=_metrics(entry.metrics),
                 duration_ms=_milliseconds(entry.duration_seconds),
             )

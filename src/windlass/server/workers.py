@@ -8,7 +8,8 @@ from windlass.clock import system_clock
 from windlass.errors import Conflict, Forbidden, NotFound
 from windlass.queue import fleet
 from windlass.queue import workers as step
-from windlass.queue.workers import MAX_INT, Held, NewSession
+from windlass.queue.newjob import check_instant
+from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -44,6 +45,7 @@ async def register(call: Call) -> wire.Registered:
 async def heartbeat(call: Call) -> wire.Beat:
     """Renew a session and all its leases; of a caller without session, its sign of life and its one job."""
     asked: wire.BeatRequest = call.body
+    skew_ms = _skew_ms(asked)
     if asked.session is None:
         return await _bare_heartbeat(call, asked)
     held = None
@@ -53,7 +55,7 @@ async def heartbeat(call: Call) -> wire.Beat:
         session=asked.session,
         held=held,
         busy=asked.busy_threads,
-        skew_ms=_skew_ms(asked),
+        skew_ms=skew_ms,
         tenant=call.tenant,
         completed=asked.completed,
         failed=asked.failed,
@@ -94,10 +96,8 @@ def _skew_ms(asked: wire.BeatRequest) -> int | None:
     """Return how far the worker's clock is ahead of ours; it is only shown."""
     if asked.timestamp is None:
         return None
-    try:
-        ahead_ms = round((asked.timestamp - system_clock()).total_seconds() * 1000)
-    except OverflowError:
-        return None
+    check_instant("timestamp", asked.timestamp)
+    ahead_ms = round((asked.timestamp - system_clock()).total_seconds() * 1000)
     return max(-MAX_INT, min(ahead_ms, MAX_INT))
 
 
@@ -150,7 +150,7 @@ async def close(call: Call) -> Reply:
         raise Forbidden("A key of scope work ends a session only by its id. Send ?session=, or use a key of operate.")
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
-    found = await fleet.find_session(call.engine.db, session)
+    found = (await find_sessions(call.engine.db, [session])).get(session)
     if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
         raise NotFound(f"There is no session {session} of worker {worker.worker}.")
     await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")

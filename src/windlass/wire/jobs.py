@@ -30,7 +30,8 @@ from windlass.wire.base import (
 )
 from windlass.wire.vocabulary import FILTER_NAMES
 
-_ATTEMPT_CURSOR = "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z_[0-9a-f-]{36}_[0-9]{1,10}$"
+_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,9}$"
+"""Microseconds since 1970, job, fence."""
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Priority = Annotated[int, Meta(ge=-127, le=127)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=32)]

@@ -319,3 +319,14 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_jobs: int
     pending_is_estimate: bool
     others_are_estimates: bool
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """How many workers there should be, and why."""
+
+    desired_workers: int
+    active_workers: int
+    pending: int
+    in_progress: int
+    queue_depth_per_worker: float
+    policy: str

@@ -20,13 +20,16 @@ from windlass.queue import (
     control,
     deadletters,
     deadlines,
+    duties,
     history,
     keys,
     lanes,
     limits,
+    rescue,
     retention,
     tenants,
     timers,
+    vacuum,
     workers,
 )
 from windlass.queue import claim as claims
@@ -247,6 +250,22 @@ async def sweep(stage: Stage, db: Database, scene: Scene) -> object:
     return await stage.claim(db, scene.queue, scene.session)
 
 
+async def do_duties(_: Stage, db: Database, __: Scene) -> object:
+    """Be a server: live, take a duty, look what is to be done, and give it up."""
+    me, name = uuid4(), f"duty-{uuid4()}"
+    await duties.beat_server(db, me, name="me", version="1", address=None, lease_ms=6000)
+    await duties.take(db, [name], holder=me, server="me", lease_ms=6000)
+    held = [duties.Held(name, 1, duties.Metadata())]
+    await duties.renew(db, held, holder=me, lease_ms=6000)
+    await rescue.lapse_in_s(db)
+    await deadlines.due_in_s(db)
+    await vacuum.vacuum(db)
+    await duties.resign(db, held, holder=me)
+    await duties.release(db, name)
+    await duties.close_server(db, me)
+    return await duties.list_duties(db), await duties.list_servers(db)
+
+
 async def replay(stage: Stage, db: Database, scene: Scene) -> object:
     """Replay a dead job, and purge one that is not there."""
     await deadletters.purge(db, [uuid4()], tenant="default")
@@ -330,6 +349,7 @@ STEPS = {
         held, lambda _, db, scene: control.resume_job(db, scene.id, tenant="default", actor=ME), State.QUEUED
     ),
     "resume_due": Step(held, lambda _, db, __: control.resume_due(db), State.QUEUED),
+    "duties": Step(ready, do_duties, State.QUEUED),
     "replay": Step(dead, replay, State.DEAD),
     "retry": Step(
         dead, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED

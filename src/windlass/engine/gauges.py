@@ -1,0 +1,116 @@
+"""Gauges: what lies in the database at this moment, read when Prometheus asks, at most once in a few seconds.
+
+Every server tells the same of the database; counters of what went by are each server's own (meters.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine.meters import Names
+from windlass.engine.outside import Outside
+from windlass.engine.whole import recommendation
+from windlass.job import State
+from windlass.queue import duties, fleet, stats
+
+KEPT_S = 5.0
+
+
+class Gauges:
+    """The gauges of one server."""
+
+    def __init__(
+        self, db: Database, settings: Settings, registry: CollectorRegistry, *, queue_name: Names, outside: Outside
+    ) -> None:
+        self._db = db
+        self._settings = settings
+        self._queue_name = queue_name
+        self._outside = outside
+        self.pending = 0
+        """Claimable jobs, as they were counted last."""
+        self._read_s = float("-inf")
+        self._reading = asyncio.Lock()
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(settings.metrics.prefix + name, text, labels, registry=registry)
+
+        self._depth = gauge("queue_depth", "Jobs in each live state; queued: due and claimable.", "status", "queue")
+        self._dead = gauge("dead_letter_jobs", "Dead jobs that nobody has retried or purged.")
+        self._oldest = gauge("oldest_queued_seconds", "How long the oldest claimable job has been due.", "queue")
+        self._workers = gauge("active_workers", "Live workers, idle ones included.")
+        self._threads = gauge("worker_threads", "Threads of live workers.", "state")
+        self._skew = gauge("clock_skew_seconds", "The largest difference of a live worker's clock from the database's.")
+        self._desired = gauge("desired_workers", "How many workers there should be.")
+        self._per_worker = gauge("queue_depth_per_worker", "Claimable jobs per live worker.")
+        self._holders = gauge("duty_holders", "1 if a server has the duty.", "duty")
+        self._heartbeat_age = gauge("duty_heartbeat_age_seconds", "Since a duty's holder was heard.", "duty")
+        self._progress_age = gauge("duty_progress_age_seconds", "Since a run ended without an error.", "duty")
+        self._items = gauge("duty_items_total", "What a duty has done so far.", "duty")
+        self._errors = gauge("duty_errors_total", "Runs of a duty that failed so far.", "duty")
+        self._dead_rows = gauge("dead_rows", "Rows of hot tables that VACUUM has yet to remove.", "table")
+        self._snapshot = gauge("oldest_snapshot_seconds", "Age of the oldest snapshot.", "application")
+        self._wal = gauge("sqlite_wal_bytes", "Size of the write-ahead log of a SQLite file.")
+
+    async def refresh(self) -> None:
+        """Read the figures, unless they were read a moment ago."""
+        async with self._reading:
+            if self._outside.monotonic() - self._read_s < KEPT_S:
+                return
+            await self._read_depths()
+            await self._read_workers()
+            await self._read_duties()
+            await self._read_storage()
+            self._read_s = self._outside.monotonic()
+
+    async def _read_depths(self) -> None:
+        self._depth.clear()
+        self._oldest.clear()
+        dead = pending = 0
+        for depth in await stats.depths(self._db):
+            if depth.state is State.DEAD:
+                dead += depth.jobs
+            else:
+                pending += depth.jobs if depth.state is State.QUEUED else 0
+                self._depth.labels(depth.state.value, self._queue_name(depth.queue)).inc(depth.jobs)
+        self._dead.set(dead)
+        self.pending = pending
+        oldest: dict[str, float] = {}
+        for wait in await stats.longest_waits(self._db):
+            name = self._queue_name(wait.queue)
+            oldest[name] = max(wait.waited_s, oldest.get(name, 0.0))
+        for name, waited_s in oldest.items():
+            self._oldest.labels(name).set(waited_s)
+
+    async def _read_workers(self) -> None:
+        found = await recommendation(self._db, self._settings, now_s=self._outside.monotonic())
+        self._desired.set(found.desired)
+        self._per_worker.set(found.depth_per_worker)
+        self._workers.set(await stats.active_workers(self._db))
+        threads = await fleet.threads(self._db)
+        self._threads.labels("busy").set(threads.busy)
+        self._threads.labels("free").set(max(0, threads.total - threads.busy))
+        self._skew.set(threads.skew_ms / 1000)
+
+    async def _read_duties(self) -> None:
+        for duty in await duties.list_duties(self._db):
+            self._holders.labels(duty.name).set(int(duty.held_by is not None))
+            self._heartbeat_age.labels(duty.name).set(duty.heartbeat_age_s)
+            if duty.progress_age_s is not None:
+                self._progress_age.labels(duty.name).set(duty.progress_age_s)
+            self._items.labels(duty.name).set(duty.metadata.items)
+            self._errors.labels(duty.name).set(duty.metadata.errors)
+
+    async def _read_storage(self) -> None:
+        storage = await stats.storage(self._db)
+        self._snapshot.clear()
+        for table, rows in (storage.dead_rows or {}).items():
+            self._dead_rows.labels(table).set(rows)
+        if storage.oldest_snapshot is not None and storage.oldest_snapshot.age_s is not None:
+            application = (storage.oldest_snapshot.application or "unnamed")[:60]
+            self._snapshot.labels(application).set(storage.oldest_snapshot.age_s)
+        if storage.wal_bytes is not None:
+            self._wal.set(storage.wal_bytes)

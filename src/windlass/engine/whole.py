@@ -1,0 +1,122 @@
+"""Duties about the whole: minutes rolled up, how the queues are, how many workers there should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from windlass import log
+from windlass.config import Settings
+from windlass.db import Database, Statements
+from windlass.engine.duty import Duty, Ran, Run
+from windlass.engine.scaling import Figures, ScalingState, depth_per_worker, desired, policy_from
+from windlass.job import State
+from windlass.queue import duties, stats
+
+ROLL_UP_S = 60.0
+SCALE_S = 5.0
+SCALE = "scale"
+
+
+class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
+    """How many workers there should be, and why; kept with the duty `scale`, so that every server tells the same."""
+
+    desired: int
+    pending: int
+    running: int
+    workers: int
+    depth_per_worker: float
+    state: ScalingState = ScalingState()
+
+
+def whole_duties(settings: Settings, monotonic: Callable[[], float]) -> list[Duty]:
+    """Return the duties about the whole."""
+    return [
+        Duty("rollup", _rolling(settings, monotonic), ROLL_UP_S),
+        Duty(SCALE, _scaling(settings, monotonic), SCALE_S),
+    ]
+
+
+async def recommendation(db: Statements, settings: Settings, *, now_s: float) -> Recommendation:
+    """Return what the duty `scale` found last; before its first run, what it would find now."""
+    for duty in await duties.list_duties(db):
+        if duty.name == SCALE and (kept := _kept(duty.metadata.note)) is not None:
+            return kept
+    return await _recommend(db, settings, now_s=now_s, state=ScalingState())
+
+
+def _rolling(settings: Settings, monotonic: Callable[[], float]) -> Run:
+    looked_s = float("-inf")
+
+    async def run(db: Database, most: int) -> Ran:
+        nonlocal looked_s
+        rolled = await stats.roll_up(db)
+        if monotonic() - looked_s >= settings.duties.health_seconds:
+            looked_s = monotonic()
+            await _tell_health(db, settings)
+        return Ran(rolled.rows)
+
+    return run
+
+
+async def _tell_health(db: Database, settings: Settings) -> None:
+    found = await stats.overview(db, None)
+    counts: dict[str, Any] = {
+        "pending": found.pending,
+        "in_progress": found.in_progress,
+        "scheduled": found.scheduled,
+        "failed_24h": found.failed_24h,
+        "workers": found.active_workers,
+    }
+    log.event("queue.health", **counts)
+    if found.pending > settings.queue.depth_warning:
+        critical = found.pending > settings.queue.depth_critical
+        log.event(
+            "queue.deep",
+            **counts,
+            severity="critical" if critical else "warning",
+            hint="Start more workers, or see which queue is behind: windlass status.",
+        )
+
+
+def _scaling(settings: Settings, monotonic: Callable[[], float]) -> Run:
+    state: ScalingState | None = None
+
+    async def run(db: Database, most: int) -> Ran:
+        nonlocal state
+        if state is None:
+            before = [_kept(duty.metadata.note) for duty in await duties.list_duties(db) if duty.name == SCALE]
+            state = before[0].state if before and before[0] is not None else ScalingState()
+        found = await _recommend(db, settings, now_s=monotonic(), state=state)
+        state = found.state
+        return Ran(0, note=msgspec.json.encode(found).decode())
+
+    return run
+
+
+async def _recommend(db: Statements, settings: Settings, *, now_s: float, state: ScalingState) -> Recommendation:
+    depths = await stats.depths(db)
+    figures = Figures(
+        pending_count=sum(depth.jobs for depth in depths if depth.state is State.QUEUED),
+        running_count=sum(depth.jobs for depth in depths if depth.state in stats.IN_PROGRESS),
+        worker_count=await stats.active_workers(db),
+        threads_per_worker=settings.workers.threads,
+    )
+    count, state = desired(policy_from(settings), figures, now_s=now_s, state=state)
+    return Recommendation(
+        desired=count,
+        pending=figures.pending_count,
+        running=figures.running_count,
+        workers=figures.worker_count,
+        depth_per_worker=depth_per_worker(figures),
+        state=state,
+    )
+
+
+def _kept(note: str | None) -> Recommendation | None:
+    try:
+        return None if note is None else msgspec.json.decode(note, type=Recommendation)
+    except msgspec.DecodeError:  # another version's
+        return None

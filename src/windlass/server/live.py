@@ -1,0 +1,89 @@
+"""Live: what happens to a tenant's jobs, as a stream of server-sent events.
+
+Each event is told at least once, in order of time, and has its time as id: who comes back with `Last-Event-ID`, or
+`?since=`, goes on from there and may hear the last few seconds again. A transaction may commit after a later one, so
+each look begins some seconds before the last event, and what was told already is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.clock import system_clock
+from windlass.errors import InvalidInput, Unavailable
+from windlass.queue.newjob import check_instant
+from windlass.queue.recent import JobEvent, events_since
+from windlass.server.call import Call, Reply
+from windlass.wire.live import EventsQuery, StreamedEvent
+
+OVERLAP = timedelta(seconds=5)
+QUIET_LOOKS = 15
+"""After so many looks without an event a comment is sent, so that proxies keep the connection."""
+
+
+async def events(call: Call) -> Reply:
+    """Stream what happens to jobs, from now or from `since` on."""
+    asked: EventsQuery = call.query
+    since = asked.since or _last_event(call.headers.get("last-event-id")) or system_clock()
+    check_instant("since", since)
+    call.engine.changes.check_room()
+    return Reply(200, _stream(call, asked, since), media_type=b"text/event-stream")
+
+
+def _last_event(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        raise InvalidInput("Last-Event-ID", "it is not a time of ours. Send the id of the last event.") from None
+
+
+async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGenerator[bytes, None]:
+    told: dict[JobEvent, datetime] = {}
+    first, latest, quiet = since, since, 0
+    until_s = call.engine.outside.monotonic() + (asked.seconds or float("inf"))
+    with call.engine.changes.stream():
+        yield b": windlass\n\n"
+        while True:
+            begin = max(first, latest - OVERLAP)
+            try:
+                found = await events_since(call.engine.db, call.tenant, since=begin)
+            except Unavailable:
+                found = []
+            fresh = [event for event in found if event not in told]
+            for event in fresh:
+                told[event] = event.happened_at
+                latest = max(latest, event.happened_at)
+            told = {event: at for event, at in told.items() if at >= latest - OVERLAP}
+            shown = [_encoded(event) for event in fresh if _asked_for(event, asked)]
+            quiet = 0 if shown else quiet + 1
+            if shown:
+                yield b"".join(shown)
+            elif quiet >= QUIET_LOOKS:
+                quiet = 0
+                yield b": quiet\n\n"
+            # A full look may have more behind it.
+            if not fresh and not await call.engine.changes.wait():
+                return
+            if call.engine.outside.monotonic() >= until_s:
+                return
+
+
+def _asked_for(event: JobEvent, asked: EventsQuery) -> bool:
+    return (asked.job_id is None or event.job_id == asked.job_id) and (asked.kind is None or event.kind == asked.kind)
+
+
+def _encoded(event: JobEvent) -> bytes:
+    shown = StreamedEvent(
+        job_id=event.job_id,
+        kind=event.kind,
+        happened_at=event.happened_at,
+        worker_id=event.worker,
+        detail=event.detail,
+    )
+    moment = msgspec.json.encode(event.happened_at).strip(b'"')
+    return b"id: " + moment + b"\nevent: job\ndata: " + msgspec.json.encode(shown) + b"\n\n"

@@ -1,0 +1,167 @@
+"""Two engines on one PostgreSQL: what happens on one is heard on the other, with NOTIFY and without it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of, opened, submit, until, waiting
+from windlass.config import Settings
+from windlass.db import Database, open_database
+from windlass.engine import dispatch, wake
+from windlass.engine.engine import Engine
+from windlass.engine.outside import Outside
+from windlass.ids import Ids
+from windlass.job import State
+from windlass.queue.control import Actor
+from windlass.queue.report import Complete
+
+
+class Silent:
+    """A database without NOTIFY, as behind a pooler."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.capabilities = msgspec.structs.replace(db.capabilities, notify=False)
+
+    def __getattr__(self, name: str) -> object:
+        """Everything else is the database's own."""
+        return getattr(self._db, name)
+
+
+@pytest.fixture(params=[True, False], ids=["notify", "silent"])
+async def pair(request: pytest.FixtureRequest, postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+    """Two engines that know of each other, with NOTIFY or without it."""
+    async with two_engines(postgres_url, notify=request.param) as engines:
+        yield engines
+
+
+@pytest.fixture
+async def hinting(postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+    """Two engines that can send each other hints."""
+    async with two_engines(postgres_url, notify=True) as engines:
+        yield engines
+
+
+@asynccontextmanager
+async def two_engines(url: str, *, notify: bool) -> AsyncIterator[tuple[Engine, Engine]]:
+    """Run two engines on one database."""
+    async with AsyncExitStack() as stack:
+        engines = []
+        for number in range(2):
+            db = await open_database(url)
+            stack.push_async_callback(db.close)
+            seen = db if notify else Silent(db)
+            engine = Engine(seen, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())  # type: ignore[arg-type]
+            engines.append(await stack.enter_async_context(engine.running()))
+        for engine in engines:
+            engine.wake.others = lambda: True
+        yield engines[0], engines[1]
+
+
+async def test_a_submit_on_one_server_answers_a_claim_on_the_other(pair: tuple[Engine, Engine]) -> None:
+    """By a hint where there is NOTIFY, by the look without it."""
+    one, other = pair
+    session = await opened(other, "w")
+    [task] = await waiting(other, asking(session=session))
+
+    [job_id] = await submit(one)
+
+    assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+async def test_a_hint_alone_is_enough(hinting: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is NOTIFY nobody has to look: a claim is answered although the look is far away."""
+    one, other = hinting
+    monkeypatch.setattr(dispatch, "LOOK_S", 1000.0)
+    session = await opened(other, "w")
+    [task] = await waiting(other, asking(session=session))
+
+    # Until the other listens, what is said is not heard.
+    while not task.done():
+        await submit(one)
+        await asyncio.wait([task], timeout=0.1)
+
+    assert [] != task.result().jobs
+
+
+async def test_a_result_is_waited_for_on_another_server(pair: tuple[Engine, Engine]) -> None:
+    """Who waits for a job on one server hears of its end on the other."""
+    one, other = pair
+    [job_id] = await submit(one)
+    task = asyncio.create_task(other.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S))
+    job = (await one.claim(asking(wait_s=PATIENCE_S))).jobs[0].job
+
+    await one.report([Complete(job_id=job_id, fence=job.fence, worker="w", result='{"ok":true}')])
+    ended = await asyncio.wait_for(task, PATIENCE_S)
+
+    assert (State.SUCCEEDED, '{"ok":true}') == (ended.state, ended.result)
+
+
+async def test_waiting_for_a_result_ends_with_the_wait(pair: tuple[Engine, Engine]) -> None:
+    """A job that does not end in time is answered as it is."""
+    [job_id] = await submit(pair[0])
+
+    job = await pair[1].wait_ended(job_id, tenant="default", wait_s=0.01)
+
+    assert State.QUEUED is job.state
+
+
+async def test_both_servers_claim_each_job_once(pair: tuple[Engine, Engine]) -> None:
+    """Rivals on two servers never get the same job."""
+    ids = set(await submit(pair[0], 200))
+    seen: list[UUID] = []
+
+    async def work(engine: Engine, name: str) -> None:
+        session = await opened(engine, name)
+        while len(seen) < 200:
+            handout = await engine.claim(asking(name, session, count=13, wait_s=0.05))
+            seen.extend(ids_of(handout))
+
+    await asyncio.gather(*(work(engine, f"w{n}") for n in range(4) for engine in pair))
+
+    assert (200, ids) == (len(seen), set(seen))
+
+
+async def test_a_cancel_on_one_server_reaches_the_worker_at_the_other(pair: tuple[Engine, Engine]) -> None:
+    """The worker's long poll is answered with the job to stop, or its next heartbeat tells."""
+    one, other = pair
+    session = await opened(other, "w")
+    [job_id] = await submit(one)
+    await other.claim(asking(session=session))
+    [task] = await waiting(other, asking(session=session))
+
+    await one.acts.cancel([job_id], tenant="default", actor=Actor())
+    if not one.db.capabilities.notify:
+        task.cancel()
+        return
+
+    assert [job_id] == (await asyncio.wait_for(task, PATIENCE_S)).cancel
+
+
+async def test_a_foreign_notice_is_passed_over(hinting: tuple[Engine, Engine]) -> None:
+    """Anybody may send on the channel; what is not a hint of ours disturbs nobody."""
+    one, other = hinting
+
+    for text in ("", "{", '{"s":1}', "\N{PILE OF POO}" * 100):
+        await one.db.notify(wake.CHANNEL, text)
+
+    [job_id] = await submit(one)
+    assert [job_id] == ids_of(await other.claim(asking(wait_s=PATIENCE_S)))
+
+
+async def test_too_many_hints_become_one(hinting: tuple[Engine, Engine]) -> None:
+    """What does not fit into a message tells the others to look at everything."""
+    one, other = hinting
+    looked: list[None] = []
+    other.wake.on_all.append(lambda: looked.append(None))
+
+    for lane in range(3000):
+        one.wake.ready(10_000_000 + lane, lane)
+
+    await until(lambda: bool(looked))

@@ -1,0 +1,124 @@
+"""Guards of what people ask: statistics that lose nothing, lists that are complete and show one tenant's."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant, both, races, sql
+
+FOREIGN = "I18: another tenant's is like one that never was"
+
+
+def tests(file: str, *names: str) -> tuple[str, ...]:
+    """Return tests of the queue, on both databases."""
+    return tuple(
+        f"tests/queue/test_{file}.py::test_{name}[{kind}]" for name in names for kind in ("sqlite", "postgres")
+    )
+
+
+MUTANTS = (
+    Mutant(
+        "minutes-counted-once",
+        (Edit("queue/stats.py", 'row["rolled_at"] - LATE', 'row["rolled_at"]'),),
+        tests("stats", "a_late_commit_is_still_counted"),
+        "P37: what commits after its minute has closed is counted",
+    ),
+    Mutant(
+        "minutes-that-shrink",
+        (
+            sql("stats", "keep", "dead = greatest(s.dead, excluded.dead)", "dead = excluded.dead", "postgres"),
+            sql("stats", "keep", "dead = max(s.dead, excluded.dead)", "dead = excluded.dead", "sqlite"),
+        ),
+        tuple(f"tests/queue/test_stats.py::test_a_minute_never_counts_less[{k}-purge]" for k in ("sqlite", "postgres")),
+        "P37: a job that died was counted, also when it has been purged since",
+    ),
+    Mutant(
+        "series-of-another-tenant",
+        both("stats", "series", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
+        tests("stats", "minutes_are_told_by_tenant_and_queue"),
+        FOREIGN,
+    ),
+    Mutant(
+        "ends-read-without-the-settled-minutes",
+        (Edit("queue/stats.py", "until=settled)", "until=first)"),),
+        tests("stats", "the_window_counts_each_end_once"),
+        "P37: a window is made of all its minutes",
+    ),
+    Mutant(
+        "beats-that-count-nothing",
+        (
+            sql("workers", "renew", "+ i.completed", "", "postgres"),
+            sql("workers", "renew", "+ i.completed", "", "sqlite"),
+        ),
+        tests("fleet", "the_counts_of_several_beats_are_added"),
+        "H1: a worker's counts are what its beats said",
+    ),
+    Mutant(
+        "workers-of-another-tenant",
+        (sql("fleet", "list_workers", "AND s.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),),
+        tests("fleet", "bare_callers_and_strangers_are_in_no_list"),
+        FOREIGN,
+    ),
+    Mutant(
+        "queues-of-another-tenant",
+        (sql("queues", "list_queues", "WHERE l.tenant = :tenant", "WHERE CAST(:tenant AS text) IS NOT NULL"),),
+        tests("queues", "a_paused_tenant_pauses_its_queues"),
+        FOREIGN,
+    ),
+    Mutant(
+        "count-of-another-tenants-ends",
+        both("history", "count_done", "WHERE l.tenant = :tenant", "WHERE CAST(:tenant AS text) IS NOT NULL"),
+        tests("lists", "a_list_reads_no_other_tenants_ends"),
+        FOREIGN,
+    ),
+    Mutant(
+        "attempts-of-another-tenant",
+        (
+            sql("attempts", "ended_between", "l.tenant = :tenant", "CAST(:tenant AS text) IS NOT NULL", "postgres"),
+            sql("attempts", "ended_between", "l.tenant = :tenant", ":tenant IS NOT NULL", "sqlite", count=3),
+        ),
+        tests("lists", "attempts_by_each_filter"),
+        FOREIGN,
+    ),
+    Mutant(
+        "acts-of-another-tenant",
+        (sql("recent", "acts_since", "l.tenant = :tenant", "CAST(:tenant AS text) IS NOT NULL"),),
+        tests("lists", "recent_acts_are_of_one_tenant"),
+        FOREIGN,
+    ),
+    Mutant(
+        "short-page-that-ends-the-list",
+        (Edit("queue/history.py", "floor if self._floors else None", "None"),),
+        (
+            "tests/queue/test_lists.py::test_a_filter_that_matches_little_gives_short_pages[sqlite-done]",
+            "tests/queue/test_lists.py::test_a_filter_that_matches_little_gives_short_pages[postgres-dead]",
+        ),
+        "P9: the pages of a list are complete together",
+    ),
+    Mutant(
+        "page-below-its-floor",
+        (Edit("queue/history.py", "if job_id >= floor)", "if job_id)"),),
+        (
+            "tests/queue/test_lists.py::test_a_place_cut_short_cuts_the_page[sqlite]",
+            "tests/queue/test_lists.py::test_a_place_cut_short_cuts_the_page[postgres]",
+        ),
+        "P9: a page shows nothing below what was read of every place",
+    ),
+    Mutant(
+        "timers-not-read-again",
+        (
+            Edit(
+                "queue/history.py",
+                "    await reading.live(SQL.list_timed, _TIMED)\n    return reading",
+                "    return reading",
+            ),
+        ),
+        races("timers::rel_x16_listed_beside_a_failure[*-list_queued]"),
+        "P9: a job that fails while a list is read is in it",
+    ),
+    Mutant(
+        "statistics-swept-young",
+        (sql("retention", "forget_stats", ":now - :age_ms * 1000", ":now - :age_ms * 0", "sqlite"),),
+        ("tests/queue/test_retention.py::test_statistics_and_the_record_of_acts_go_with_their_days[sqlite]",),
+        "M27: what is younger than its days stays",
+        only="sqlite",
+    ),
+)

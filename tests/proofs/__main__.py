@@ -1,0 +1,47 @@
+"""Proofs with real processes: long runs that print what they found and end with 0 if all of it holds, else with 1.
+
+    python -m tests.proofs failover|stops|restarts|memory [--faults N] [--jobs N] [--fast] [--log FILE]
+
+Each has a PostgreSQL of its own, as durable as in production. Summaries of runs stand in docs/proofs.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from tests import cluster
+from tests.proofs import failover, memory, restarts, show, stops
+
+
+def main(arguments: list[str]) -> int:
+    """Run one proof; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proofs")
+    parser.add_argument("proof", choices=["failover", "stops", "restarts", "memory"])
+    parser.add_argument("--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts]")
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
+    parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
+    parser.add_argument("--log", type=Path, help="a file for what the servers say")
+    asked = parser.parse_args(arguments)
+    binaries = cluster.find()
+    if binaries is None:
+        print("There is no PostgreSQL on this machine to run the proof with.")
+        return 1
+    print(f"{asked.proof}: {show.machine()}, PostgreSQL {binaries.version}", flush=True)
+    with cluster.running(binaries, durable=True) as running:
+        match asked.proof:
+            case "failover":
+                proof = failover.prove(running.url, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
+            case "stops":
+                proof = stops.prove(running.url, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
+            case "restarts":
+                proof = restarts.prove(running, faults=asked.faults or 3, log=asked.log)
+            case _:
+                proof = memory.prove(running.url, jobs=asked.jobs, log=asked.log)
+        return show.finish(asyncio.run(proof))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""Every route beside every kind of caller, generated from the table: a new route enters by itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.server.frame import SCOPES, bearer
+from windlass.server.app import Door
+from windlass.server.route import OPEN_PATHS, Route, documented_path
+from windlass.server.routes import ROUTES
+
+Calls = Callable[[str], httpx2.AsyncClient]
+SCOPED = [route for route in ROUTES if route.scopes]
+ROOT = "http://windlass.test"
+
+
+def path_of(route: Route, value: str) -> str:
+    """Return the URL of a route with something in place of its parameter."""
+    return ROOT + re.sub(r"\{\w+\}", value, documented_path(route))
+
+
+async def ask(client: httpx2.AsyncClient, route: Route, value: str) -> httpx2.Response:
+    """Call a route with an empty body, where it takes one; a stream is asked to end at once."""
+    query = "?seconds=0.001" if route.media_type == "text/event-stream" else ""
+    return await client.request(route.method, path_of(route, value) + query, json={} if route.body else None)
+
+
+def test_the_open_routes_are_an_exact_list() -> None:
+    """Whatever is not in the list needs a key, and everything in the list is there."""
+    assert OPEN_PATHS == {route.path for route in ROUTES if not route.scopes}
+
+
+@pytest.mark.parametrize("key", ["", "nonsense", "reader", "revoked.a", "reader.", ".a"])
+async def test_rel_t4_without_a_good_key_every_route_is_401(calls: Calls, key: str) -> None:
+    """None, malformed, unknown: the same body for all of them, whatever is asked for."""
+    client = calls(key)
+
+    answers = [await ask(client, route, str(uuid4())) for route in SCOPED]
+    strange = [await client.request(route.method, path_of(route, "x") + "?a=1&a=2&%ff") for route in SCOPED]
+
+    assert {401} == {answer.status_code for answer in [*answers, *strange]}
+    assert 1 == len({answer.content for answer in [*answers, *strange]})
+
+
+@pytest.mark.parametrize("role", sorted(SCOPES))
+async def test_rel_t4_a_route_answers_only_its_scopes(calls: Calls, role: str) -> None:
+    """403 for who lacks the scope, before anything of the object is told; never for who has it."""
+    client = calls(f"{role}.a")
+
+    for route in SCOPED:
+        answer = await ask(client, route, str(uuid4()))
+        allowed = bool(SCOPES[role] & set(route.scopes))
+        refused = answer.status_code == 403 and "lacks the scope" in answer.json()["detail"]
+        assert allowed != refused, (route.method, route.path, answer.text)
+
+
+@pytest.mark.parametrize("role", sorted(SCOPES))
+async def test_rel_t6_a_tenant_in_the_query_is_refused(calls: Calls, role: str) -> None:
+    """The tenant comes from the key alone."""
+    client = calls(f"{role}.a")
+
+    for route in SCOPED:
+        if SCOPES[role] & set(route.scopes):
+            answer = await client.request(route.method, path_of(route, str(uuid4())) + "?tenant=b")
+            assert 422 == answer.status_code, (route.method, route.path)
+
+
+async def test_nothing_answers_with_a_fault(calls: Calls) -> None:
+    """An empty body or none, an unknown object: a problem or an answer, never 500."""
+    client = calls("root")
+
+    for route in ROUTES:
+        for value in (str(uuid4()), "nobody", "%00", "..%2F..", "%f0%9f%90%99"):
+            answer = await ask(client, route, value)
+            assert answer.status_code < 500, (route.method, route.path, value, answer.text)
+            if answer.status_code >= 400:
+                assert "application/problem+json" == answer.headers["content-type"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "HEAD", "BREW"])
+async def test_a_method_that_is_not_there_is_405(calls: Calls, method: str) -> None:
+    """With those that are, in Allow."""
+    client = calls("root")
+    shapes: dict[str, set[str]] = {}
+    for route in ROUTES:
+        shapes.setdefault(documented_path(route), set()).add(route.method)
+
+    for path, methods in shapes.items():
+        if method not in methods:
+            answer = await client.request(method, ROOT + re.sub(r"\{\w+\}", "x", path))
+            assert 405 == answer.status_code, path
+            assert methods <= set(answer.headers["allow"].split(", "))
+
+
+async def test_the_document_and_the_router_name_the_same_routes(door: Door, calls: Calls) -> None:
+    """Every route of JSON is documented with its statuses, and nothing else is."""
+    document = (await calls("").get(f"{ROOT}/openapi.json")).json()
+
+    documented = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    served = {(r.method, documented_path(r)) for r in ROUTES if r.media_type == "application/json"}
+
+    assert served == documented
+    assert "3.1.0" == document["openapi"]
+
+
+async def test_rel_t12_the_reference_page_needs_nothing_else(calls: Calls) -> None:
+    """One page without script or foreign address, with a strict policy, naming every operation."""
+    page = await calls("").get(f"{ROOT}/docs")
+
+    assert 200 == page.status_code
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "nosniff" == page.headers["x-content-type-options"]
+    assert not re.search(r"<script|https?://|<link|<img|<iframe|javascript:", page.text)
+    for route in ROUTES:
+        if route.media_type == "application/json":
+            assert documented_path(route) in page.text
+
+
+async def test_examples_of_the_document_are_accepted(calls: Calls) -> None:
+    """What the page shows for copying is a body that decodes."""
+    from windlass.server.reference import _example
+
+    document = (await calls("").get(f"{ROOT}/openapi.json")).json()
+    client = calls("root")
+
+    for route in SCOPED:
+        if route.body is not None:
+            operation = document["paths"][documented_path(route)][route.method.lower()]
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            body = _example(schema, document["components"]["schemas"])
+            answer = await client.request(route.method, path_of(route, str(uuid4())), json=body)
+            assert answer.status_code != 422, (route.path, body, answer.text)
+
+
+async def test_lists_never_show_another_tenant(calls: Calls) -> None:
+    """Jobs, queues, workers, attempts, dead letters, keys, audit and counts of one tenant are its own."""
+    foreign = calls("admin.b")
+    await foreign.post("/jobs", json={"task": "secret-task", "queue": "secret-queue", "idempotency_key": "secret-key"})
+    await foreign.post("/jobs/claim", json={"worker_id": "secret-worker", "queues": ["secret-queue"]})
+    await foreign.post("/queues/secret-queue/pause", json={"reason": "secret-reason"})
+
+    client = calls("admin.a")
+    for route in SCOPED:
+        if route.method == "GET" and route.parameter is None and route.path != "/metrics":
+            answer = await ask(client, route, "")
+            assert answer.status_code in (200, 403), route.path
+            assert "secret" not in answer.text, route.path
+    status = (await client.get("/admin/queue/status")).json()
+
+    assert (0, 0, 0) == (status["pending"], status["in_progress"], status["active_workers"])
+    assert 403 == (await client.get(f"{ROOT}/metrics", headers=bearer("admin.a"))).status_code

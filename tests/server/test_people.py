@@ -1,0 +1,241 @@
+"""What people see and do over HTTP besides jobs: workers, queues, the whole, tenants, keys, duties, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+from tests.clock import TestClock
+from tests.server.api import WORKER, claim, lease, submit, submit_and_claim
+from windlass.engine.engine import Engine
+
+Calls = Callable[[str], httpx2.AsyncClient]
+
+
+async def test_the_status_counts_what_waits_and_runs(client: httpx2.AsyncClient) -> None:
+    """P37: pending is due and claimable; also at the root; a registered idle worker is active."""
+    await submit_and_claim(client)
+    await submit(client)
+    await submit(client, delay=60)
+    await client.post("/workers/register", json={"worker_id": "idle-1", "session": str(uuid4())})
+
+    below = (await client.get("/admin/queue/status")).json()
+    root = (await client.get("http://windlass.test/admin/queue/status")).json()
+
+    assert below == root
+    assert (1, 1, 1, 0) == tuple(below[k] for k in ("pending", "in_progress", "scheduled", "failed_24h"))
+    assert 2 == below["active_workers"]
+    assert {"completed_24h", "average_wait_seconds"} <= set(below)
+
+
+async def test_workers_are_listed_with_what_they_hold(client: httpx2.AsyncClient) -> None:
+    """A worker shows its threads, jobs and counts, never its session."""
+    session = str(uuid4())
+    await client.post(
+        "/workers/register",
+        json={"worker_id": WORKER, "session": session, "max_threads": 2, "tasks": ["t", "u"], "labels": ["gpu"]},
+    )
+    job_id = await submit(client)
+    [job] = await claim(client, session=session)
+    held = [{"job_id": job_id, "fence": job["fence"]}]
+    await client.post(
+        "/workers/heartbeat",
+        json={"worker_id": WORKER, "session": session, "held": held, "busy_threads": 1, "completed": 3, "failed": 1},
+    )
+
+    listed = (await client.get("/workers")).json()["workers"]
+    one = (await client.get(f"/workers/{WORKER}")).json()
+    words = (await client.get("/workers/status?vocabulary=d")).json()["workers"]
+
+    assert [one] == listed
+    assert ("active", 2, 1, 1, [job_id]) == tuple(
+        one[k] for k in ("status", "total_threads", "busy_threads", "available_threads", "current_jobs")
+    )
+    assert (3, 1, ["t", "u"], ["gpu"]) == tuple(one[k] for k in ("jobs_completed", "jobs_failed", "tasks", "labels"))
+    assert session not in str(listed)
+    assert (WORKER, "active", job_id, 3, 1) == tuple(
+        words[0][k] for k in ("id", "status", "currentPage", "pagesCompleted", "pagesFailed")
+    )
+    assert 404 == (await client.get("/workers/nobody")).status_code
+
+
+async def test_a_worker_is_drained_and_removed(calls: Calls) -> None:
+    """202 for a drain; 204 for a removal, after which its jobs are ready again; a work key needs the session."""
+    client, worker = calls("admin.a"), calls("worker.a")
+    session = str(uuid4())
+    await client.post("/workers/register", json={"worker_id": WORKER, "session": session})
+    await submit(client)
+    await claim(client, session=session)
+
+    drained = await client.post(f"/workers/{WORKER}/drain", json={"reason": "deploy"})
+    refused = await worker.delete(f"/workers/{WORKER}")
+    wrong = await worker.delete(f"/workers/{WORKER}?session={uuid4()}")
+    removed = await worker.delete(f"/workers/{WORKER}?session={session}")
+
+    assert (202, "draining", 1) == (drained.status_code, drained.json()["status"], drained.json()["sessions"])
+    assert [403, 404, 204] == [refused.status_code, wrong.status_code, removed.status_code]
+    assert "stopped" == (await client.get(f"/workers/{WORKER}")).json()["status"]
+    assert 1 == len(await claim(client))
+
+
+async def test_queues_have_limits_order_and_pauses(client: httpx2.AsyncClient) -> None:
+    """PUT sets exactly what it says; a paused queue hands out nothing and says who paused it."""
+    unknown = await client.get("/queues/mail")
+    put = await client.put("/queues/mail", json={"order": "fifo", "max_running": 1, "rate_per_second": 5, "burst": 2})
+    paused = await client.post("/queues/mail/pause", json={"reason": "mend", "until": "2026-01-01T13:00:00Z"})
+    await submit(client, queue="mail")
+    none = await claim(client, queues=["mail"])
+    resumed = await client.post("/queues/mail/resume")
+    again = await client.put("/queues/mail", json={})
+
+    assert [404, 200, 200] == [unknown.status_code, put.status_code, paused.status_code]
+    assert ("fifo", 1, 5.0, 2) == tuple(put.json()[k] for k in ("order", "max_running", "rate_per_second", "burst"))
+    assert ("mend", "admin.a", "queue") == tuple(paused.json()["pause"][k] for k in ("reason", "actor", "of"))
+    assert ([], False) == (none, resumed.json()["paused"])
+    assert ("priority", None, 1) == tuple(again.json()[k] for k in ("order", "max_running", "pending"))
+    assert 1 == len(await claim(client, queues=["mail"]))
+    assert ["mail"] == [queue["name"] for queue in (await client.get("/queues")).json()["queues"]]
+    assert 422 == (await client.put("/queues/mail", json={"rate_per_second": 0})).status_code
+
+
+async def test_autoscalers_are_told_how_many_workers(client: httpx2.AsyncClient) -> None:
+    """By the policy of the settings, within its bounds; of the tenant and of one queue."""
+    for _ in range(5):
+        await submit(client, queue="mail")
+
+    whole = await client.get("/autoscale")
+    queue = await client.get("/queues/mail/scale")
+    other = await client.get("/queues/none/scale")
+
+    assert (5, 5, 5.0) == tuple(whole.json()[k] for k in ("desired_workers", "pending", "queue_depth_per_worker"))
+    assert whole.json() == queue.json()
+    assert 404 == other.status_code
+
+
+async def test_attempts_are_listed_over_all_jobs(client: httpx2.AsyncClient, clock: TestClock) -> None:
+    """Newest first, by filters, in pages; the report of a job tells its waits."""
+    jobs = []
+    for _ in range(3):
+        job = await submit_and_claim(client, task="t", max_attempts=1)
+        clock.advance(5)
+        await client.post(f"/jobs/{job['id']}/fail", json=lease(job, error="x"))
+        jobs.append(job["id"])
+
+    first = (await client.get("/attempts?limit=2&outcome=failed")).json()
+    second = (await client.get(f"/runs?limit=2&cursor={first['next_cursor']}")).json()
+    none = (await client.get("/attempts?worker_id=other")).json()
+    report = (await client.get(f"/jobs/{jobs[0]}/report")).json()
+
+    assert [jobs[2], jobs[1]] == [attempt["job_id"] for attempt in first["attempts"]]
+    assert [jobs[0]] == [attempt["job_id"] for attempt in second["attempts"]]
+    assert ([], None) == (none["attempts"], none["next_cursor"])
+    assert ("dead", "dead", 1) == (report["state"], report["outcome"], len(report["attempts"]))
+    # SQLite's clock may begin up to a second ahead.
+    assert 4000 <= report["waits"]["assigned_ms"] + report["waits"]["running_ms"] <= 5000
+
+
+async def test_acts_are_kept_in_the_audit(calls: Calls) -> None:
+    """One entry for each act that succeeded: who, from where, what, why; none for a refused one."""
+    client = calls("admin.a")
+    job_id = await submit(client)
+    headers = {"X-Request-Id": "req-1"}
+
+    await client.post(f"/jobs/{job_id}/pause", json={"reason": "wait"}, headers=headers)
+    await client.delete(f"/jobs/{job_id}?reason=enough")
+    await client.delete(f"/jobs/{uuid4()}")
+    entries = (await client.get("/audit")).json()["entries"]
+    foreign = (await calls("admin.b").get("/audit")).json()["entries"]
+    filtered = (await calls("root").get("/audit?action=job.pause")).json()["entries"]
+
+    assert [("job.cancel", job_id, "enough"), ("job.pause", job_id, "wait")] == [
+        (entry["action"], entry["subject"], entry["reason"]) for entry in entries
+    ]
+    assert ("admin.a", "127.0.0.1", "req-1", "a") == tuple(
+        entries[1][k] for k in ("actor", "address", "request_id", "tenant")
+    )
+    assert [] == foreign
+    assert [entries[1]] == filtered
+
+
+async def test_keys_are_made_within_ones_tenant(calls: Calls) -> None:
+    """The token is shown once; an admin of a tenant makes and sees keys of that tenant only."""
+    root, client = calls("root"), calls("admin.a")
+    await root.post("/tenants", json={"name": "a"})
+
+    made = await client.post("/keys", json={"name": "mailer", "role": "producer", "queues": ["mail"]})
+    beyond = await client.post("/keys", json={"name": "x", "tenant": "b"})
+    above = await root.post("/keys", json={"name": "top", "scopes": ["read", "work"]})
+    unknown = await root.post("/keys", json={"name": "x", "tenant": "nobody"})
+    own = (await client.get("/keys")).json()["keys"]
+    revoked = await client.delete(f"/keys/{made.json()['id']}")
+    foreign = await client.delete(f"/keys/{above.json()['id']}")
+
+    assert (201, "a", ["read", "submit"], ["mail"]) == (
+        made.status_code,
+        made.json()["tenant"],
+        made.json()["scopes"],
+        made.json()["queues"],
+    )
+    assert made.json()["token"].startswith("wl_")
+    assert [422, 201, 404] == [beyond.status_code, above.status_code, unknown.status_code]
+    assert [made.json()["id"]] == [key["id"] for key in own]
+    assert "token" not in own[0]
+    assert (200, 404) == (revoked.status_code, foreign.status_code)
+    assert revoked.json()["revoked_at"] is not None
+
+
+async def test_tenants_are_made_paused_and_removed(calls: Calls) -> None:
+    """Only from above tenants; one's own can be seen and paused; one with jobs cannot be removed."""
+    root, client = calls("root"), calls("admin.a")
+
+    made = await root.post("/tenants", json={"name": "a"})
+    twice = await root.post("/tenants", json={"name": "a"})
+    refused = await client.post("/tenants", json={"name": "c"})
+    foreign = await client.get("/tenants/default")
+    paused = await client.post("/tenants/a/pause", json={"reason": "unpaid"})
+    await submit(client)
+    none = await claim(client)
+    await client.post("/tenants/a/resume")
+    kept = await root.delete("/tenants/a")
+    names = [tenant["name"] for tenant in (await root.get("/tenants")).json()["tenants"]]
+
+    assert [201, 409, 403, 404, 200, 409] == [
+        answer.status_code for answer in (made, twice, refused, foreign, paused, kept)
+    ]
+    assert ([], 1) == (none, len(await claim(client)))
+    assert "a" in names
+
+
+async def test_duties_show_their_holders(calls: Calls, engine: Engine) -> None:
+    """A reader sees who does what; only from above tenants is a duty taken away."""
+    listed = await calls("reader.a").get("/duties")
+    unknown = await calls("root").post("/duties/nothing/release")
+    refused = await calls("admin.a").post("/duties/promote/release")
+
+    assert 200 == listed.status_code
+    assert {"duties", "servers"} == set(listed.json())
+    assert [404, 403] == [unknown.status_code, refused.status_code]
+
+
+async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
+    """Open to everybody: alive, ready, version; the figures need a key above tenants."""
+    client = calls("")
+    root = "http://windlass.test"
+
+    open_ = [await client.get(f"{root}{path}") for path in ("/health", "/healthz", "/readyz", "/version")]
+    await submit(calls("admin.a"))
+    figures = await calls("root").get(f"{root}/metrics")
+
+    assert [200] * 4 == [answer.status_code for answer in open_]
+    assert figures.headers["content-type"].startswith("text/plain")
+    assert 'windlass_jobs_submitted_total{queue="default"} 1.0' in figures.text
+    assert 'windlass_http_requests_total{route="POST /jobs",status="201"} 1.0' in figures.text
+
+
+@pytest.mark.parametrize("query", ["cursor=x", "cursor=1_x_1", "outcome=sad", "since=yesterday"])
+async def test_a_list_of_attempts_refuses_what_it_cannot_read(client: httpx2.AsyncClient, query: str) -> None:
+    """A cursor that is none of ours is 422."""
+    assert 422 == (await client.get(f"/attempts?{query}")).status_code
