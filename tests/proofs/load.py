@@ -33,6 +33,7 @@ LEASE_S = 2.0
 SESSION_S = 4.0
 DRAIN_S = 90.0
 LIVE = "SELECT count(*) FROM windlass.job"
+ENDED = "SELECT count(*) FROM windlass.done"
 
 KINDS = ("plain", "keyed", "later", "keyed", "flaky", "lost", "keyed", "overrun", "nobody", "later")
 """What is submitted, in turn."""
@@ -79,6 +80,12 @@ class Load:
         finally:
             for client in self._clients:
                 await client.aclose()
+
+    async def done(self, connection: Connection, count: int) -> None:
+        """Wait until so many jobs have ended."""
+        async with asyncio.timeout(DRAIN_S):
+            while await connection.fetchval(ENDED) < count:
+                await connection.execute("SELECT pg_sleep(0.05)")
 
     async def drain(self, connection: Connection) -> float | None:
         """Submit no more and wait until no job is live; return how long that took, None if it did not come to that."""

@@ -48,4 +48,5 @@ BEGIN
     INSERT INTO proof.act (duty, count) VALUES ('rescue', 0);
     RETURN NULL;
 END $$;
-CREATE TRIGGER witness AFTER INSERT OR UPDATE ON windlass.pulse FOR EACH STATEMENT EXECUTE FUNCTION proof.awake();
+CREATE TRIGGER witness AFTER INSERT OR UPDATE ON windlass.pulse FOR EACH ROW WHEN (NEW.name = 'rescue')
+EXECUTE FUNCTION proof.awake();

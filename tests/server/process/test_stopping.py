@@ -106,7 +106,7 @@ async def test_rel_a12_term_at_start(launch: Launch) -> None:
 async def test_rel_r7_hand_over(own_url: str) -> None:
     """A server that stops hands its duties over: another has all of them within a second, in higher terms."""
     async with fleets.running(own_url) as fleet, connected(own_url) as connection:
-        first, lost = await victim_of(connection, fleet, turn=0)
+        first, lost = await victim_of(connection, fleet, turn=0, within_s=0)
         [second] = [member for member in fleet.members if member is not first]
         since_at = await witness.now(connection)
 
