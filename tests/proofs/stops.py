@@ -66,7 +66,8 @@ async def prove(
                 done += took
                 await until(connection, since_at, seconds=FAST_STOPPED_S if fast else STOPPED_S)
                 # There is something to promote at every instant: a woken holder that does not look first is seen.
-                await load.crowd(CROWD, within_s=CROWD_S)
+                [other, *_] = [member.url for member in fleet.members if member is not victim]
+                await load.crowd(CROWD, within_s=CROWD_S, url=other)
                 woken_at = await witness.now(connection)
                 victim.process.send(signal.SIGCONT)
                 await connection.execute(f"SELECT pg_sleep({FAST_AFTER_S if fast else AFTER_S:g})")

@@ -12,6 +12,8 @@ CREATE TABLE proof.act (
     role text NOT NULL DEFAULT session_user, duty text NOT NULL, count integer NOT NULL
 );
 
+CREATE INDEX ON proof.lease (duty, at);
+
 CREATE FUNCTION proof.lease_written() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO proof.lease (duty, holder, term, expires_at) VALUES (NEW.name, NEW.holder, NEW.term, NEW.expires_at);
