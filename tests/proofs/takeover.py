@@ -27,6 +27,8 @@ TAKEN = """
 SELECT min(at) AS at FROM proof.lease WHERE duty = $1 AND term > $2 AND holder IS NOT NULL AND holder <> $3
 """
 
+RESIGNED = "SELECT count(*) FROM proof.lease WHERE duty = $1 AND term = $2 AND holder IS NULL"
+
 
 class Takeover(msgspec.Struct, frozen=True):
     """A duty that changed hands: how long after the fault another had it, and acted (None: it has a longer pace)."""
@@ -64,10 +66,13 @@ async def _spread(connection: Connection, fleet: Fleet) -> bool:
     return all(member.process.pid in holders for member in fleet.members)
 
 
-async def takeovers(connection: Connection, lost: dict[str, Leader], *, since_at: datetime) -> list[Takeover]:
+async def takeovers(
+    connection: Connection, lost: dict[str, Leader], *, since_at: datetime, given_up: bool = False
+) -> list[Takeover]:
     """Wait until other servers have these duties and act for them; return how long each took since the fault.
 
-    A duty that nobody acts for, however long one waits, has taken for ever.
+    A duty that nobody acts for, however long one waits, has taken for ever. One that its holder was just giving up when
+    the fault came tells nothing of the fault, and is left out, unless all are `given_up`.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     left = dict(lost)
@@ -80,6 +85,9 @@ async def takeovers(connection: Connection, lost: dict[str, Leader], *, since_at
             leader = now[name]
             taken_at = await connection.fetchval(TAKEN, name, before.term, before.holder)
             if taken_at is None or leader.term <= before.term:
+                continue
+            if not given_up and await connection.fetchval(RESIGNED, name, before.term):
+                del left[name]
                 continue
             acts_at = leader.last_run_at
             if name in witness.FREQUENT and (acts_at is None or acts_at <= taken_at):
