@@ -66,10 +66,9 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
             elif quiet >= QUIET_LOOKS:
                 quiet = 0
                 yield b": quiet\n\n"
+            left_s = until_s - call.engine.outside.monotonic()
             # A full look may have more behind it.
-            if not fresh and not await call.engine.changes.wait():
-                return
-            if call.engine.outside.monotonic() >= until_s:
+            if left_s <= 0 or (not fresh and not await call.engine.changes.wait(left_s)):
                 return
 
 

@@ -15,6 +15,7 @@ from windlass import __version__
 from windlass.server.route import Route, documented_path
 from windlass.wire.base import Body, Name, Problem
 
+JSON = "application/json"
 _WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
 _REASONS = {
@@ -42,14 +43,13 @@ that names a field twice the last one counts. Lists of jobs, claims and reports 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the document of these routes."""
-    shown = [route for route in routes if route.media_type == "application/json"]
-    types = _types(shown)
+    types = _types(routes)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     for kind in types:
         _refine(kind, components)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
-    for route in shown:
+    for route in routes:
         paths.setdefault(documented_path(route), {})[route.method.lower()] = _operation(route, by_type, components)
     return {
         "openapi": "3.1.0",
@@ -122,7 +122,7 @@ def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
-            "content": {"application/json": {"schema": by_type[id(route.body)]}},
+            "content": {JSON: {"schema": by_type[id(route.body)]}},
         }
         if route.query_is_body:
             operation["description"] += " Plain fields of the body may stand in the query instead."
@@ -171,10 +171,14 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in route.answers.items():
-        content = {} if kind is None else {"content": {route.media_type: {"schema": by_type[id(kind)]}}}
-        responses[str(status)] = {"description": _REASONS[status], **content}
+        response: dict[str, Any] = {"description": _REASONS[status]}
+        if kind is not None:
+            response["content"] = {route.media_type: {"schema": by_type[id(kind)]}}
+        elif route.media_type != JSON:
+            response["content"] = {route.media_type: {"schema": {"type": "string"}}}
+        responses[str(status)] = response
     for status in sorted(problem_statuses(route)):
-        response: dict[str, Any] = {
+        response = {
             "description": _REASONS[status],
             "content": {"application/problem+json": {"schema": by_type[id(Problem)]}},
         }

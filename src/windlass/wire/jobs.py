@@ -24,6 +24,7 @@ from windlass.wire.base import (
     Key,
     Name,
     Pages,
+    PositiveSpan,
     Query,
     Span,
     Words,
@@ -99,7 +100,7 @@ class JobRequest(Body, frozen=True, kw_only=True):
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     idempotency_key: Key | None = None
     unique_key: Key | None = None
-    unique_for: Span | None = None
+    unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     labels: Names = ()
     tags: Names = ()
