@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test bench mutants soak-store
+.PHONY: help install check test bench mutants soak-store fuzz proofs
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -34,7 +34,7 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 test: check ## check, then every test on SQLite and PostgreSQL
 	$(BIN)/pytest -n $(JOBS) --ignore=tests/rules $(ARGS)
 
-bench: $(STAMP) ## measure the store beside the raw drivers
+bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http: a server over HTTP
 	$(BIN)/python -m tests.bench $(ARGS)
 
 mutants: $(STAMP) ## remove each guard in turn and see its test fail
@@ -42,3 +42,12 @@ mutants: $(STAMP) ## remove each guard in turn and see its test fail
 
 soak-store: $(STAMP) ## the long profile of the store's model tests
 	WINDLASS_HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/queue/test_model.py tests/queue/test_model_open.py $(ARGS)
+
+fuzz: $(STAMP) ## ten thousand generated requests against the server's own document
+	$(BIN)/python -m tests.fuzz --requests 10000 $(ARGS)
+
+proofs: $(STAMP) ## kill, stop and restart servers and databases under load: half an hour
+	$(BIN)/python -m tests.proofs failover $(ARGS)
+	$(BIN)/python -m tests.proofs stops $(ARGS)
+	$(BIN)/python -m tests.proofs restarts $(ARGS)
+	$(BIN)/python -m tests.proofs memory $(ARGS)

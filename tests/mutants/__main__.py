@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests import cluster
-from tests.mutants import claims, control, database, duties, faults, keys, lists, reports, sessions, submits
+from tests.mutants import claims, control, database, duties, engine, faults, keys, lists, reports, sessions, submits
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
 from tests.postgres_run import URL_VARIABLE
@@ -27,6 +27,7 @@ ALL: tuple[Mutant, ...] = (
     *keys.MUTANTS,
     *database.MUTANTS,
     *duties.MUTANTS,
+    *engine.MUTANTS,
     *faults.MUTANTS,
 )
 

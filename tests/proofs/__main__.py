@@ -33,13 +33,13 @@ def main(arguments: list[str]) -> int:
     with cluster.running(binaries, durable=True) as running:
         match asked.proof:
             case "failover":
-                proof = failover.prove(running, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
+                proof = failover.prove(running.url, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
             case "stops":
-                proof = stops.prove(running, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
+                proof = stops.prove(running.url, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
             case "restarts":
                 proof = restarts.prove(running, faults=asked.faults or 3, log=asked.log)
             case _:
-                proof = memory.prove(running, jobs=asked.jobs, log=asked.log)
+                proof = memory.prove(running.url, jobs=asked.jobs, log=asked.log)
         return show.finish(asyncio.run(proof))
 
 

@@ -8,13 +8,13 @@ long all its duties wait for another server. The killed one is started again. At
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests import cluster
 from tests.databases import connected
 from tests.proofs import fleet as fleets
 from tests.proofs import show, witness
-from tests.proofs.load import Load
+from tests.proofs.load import KINDS, Load
 from tests.proofs.takeover import Takeover, measured, takeovers, victim_of
 from tests.proofs.verdict import Line, verdict
 
@@ -25,14 +25,13 @@ FAST_GOAL_S, FAST_MOST_S = 3.0, 4.0
 
 
 async def prove(
-    cluster_of_run: cluster.Cluster, *, faults: int = 20, fast: bool = False, log: Path | None = None
+    url: str, *, faults: int = 20, fast: bool = False, kinds: Sequence[str] = KINDS, log: Path | None = None
 ) -> list[Line]:
     """Kill holders so many times under load; return what was found."""
-    url = cluster_of_run.url
     done: list[Takeover] = []
     settings = fleets.FAST if fast else None
     async with fleets.running(url, settings=settings, log=log) as fleet, connected(url) as connection:
-        load = Load(fleet.urls)
+        load = Load(fleet.urls, kinds=kinds)
         async with load.flowing():
             for turn in range(faults):
                 victim, lost = await victim_of(connection, fleet, turn=turn)

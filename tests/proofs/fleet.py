@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import httpx2
 
 from tests.databases import connected, opened
 from tests.proofs import witness
@@ -37,11 +40,7 @@ class Member:
         port = urlsplit(self.url).port or 0
         self.process = await start(*server_arguments(self.database_url, port=port), settings=self._settings)
         self.processes.append(self.process)
-        try:
-            self.url = await self.process.serving()
-        except BaseException:
-            await self.process.close()
-            raise
+        self.url = await self.process.serving()
 
     async def kill(self) -> None:
         """End it as a machine does that loses power: it says nothing to anybody."""
@@ -63,6 +62,12 @@ class Fleet:
     def by_pid(self, pid: int | None) -> Member | None:
         """Return the server whose process this is; None if it is nobody's any more."""
         return next((member for member in self.members if member.process.pid == pid), None)
+
+    async def holders(self) -> dict[str, int | None]:
+        """Return the process that does each duty, as a server tells it; None where nobody does."""
+        async with httpx2.AsyncClient(base_url=self.members[-1].url) as client:
+            told = (await client.get("/api/v1/duties")).raise_for_status().json()
+        return {duty["name"]: witness.pid_of(duty["held_by"]) for duty in told["duties"]}
 
     def write(self, log: Path) -> None:
         """Write down all that the servers have said."""
@@ -90,13 +95,11 @@ async def running(
     await prepared(database_url, roles=roles)
     fleet = Fleet([])
     try:
-        for role in roles:
-            member = Member(role, database_url, settings or {})
-            await member.start()
-            fleet.members.append(member)
+        fleet.members += [Member(role, database_url, settings or {}) for role in roles]
+        await asyncio.gather(*(member.start() for member in fleet.members))
         yield fleet
     finally:
-        for member in fleet.members:
-            await member.process.close()
+        for process in (process for member in fleet.members for process in member.processes):
+            await process.close()
         if log is not None:
             fleet.write(log)

@@ -29,21 +29,26 @@ ANSWER_S = 3.0
 """How long a caller waits for an answer before it asks the next server."""
 PAUSE_S = 0.05
 CLAIM_WAIT_S = 1.0
-LEASE_S = 3.0
-SESSION_S = 6.0
+LEASE_S = 2.0
+SESSION_S = 4.0
 DRAIN_S = 90.0
 LIVE = "SELECT count(*) FROM windlass.job"
 
 KINDS = ("plain", "keyed", "later", "keyed", "flaky", "lost", "keyed", "overrun", "nobody", "later")
 """What is submitted, in turn."""
+QUICK = ("plain", "keyed", "later", "flaky", "lost", "nobody")
+"""The same without jobs that overrun their time: their workers have another half minute to stop them."""
 
 
 class Load:
     """Callers of a fleet."""
 
-    def __init__(self, urls: Sequence[str], *, pace_s: float = 0.02, submitters: int = 6) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, kinds: Sequence[str] = KINDS, pace_s: float = 0.02, submitters: int = 6
+    ) -> None:
         self.ledger = Ledger()
         self._clients = [httpx2.AsyncClient(base_url=f"{url}/api/v1", timeout=ANSWER_S) for url in urls]
+        self._kinds = kinds
         self._pace_s = pace_s
         self._submitter_count = submitters
         self._full = asyncio.Event()
@@ -85,8 +90,22 @@ class Load:
             await connection.execute("SELECT pg_sleep(0.1)")
         return time.monotonic() - began_s
 
+    async def crowd(self, count: int, *, within_s: float) -> None:
+        """Submit so many jobs that come due one after the other within this time, so that some are at every instant."""
+        now = datetime.now(UTC)
+        jobs = []
+        for number in range(count):
+            job = job_of("keyed", secrets.token_hex(8))
+            jobs.append({**job, "run_at": (now + timedelta(seconds=within_s * (number + 1) / count)).isoformat()})
+        answer = await self._call("/jobs/batch", {"jobs": jobs}, again=True)
+        if answer is None or answer.status_code != 201:
+            self.ledger.faults.append("a crowd of jobs was not taken")
+            return
+        for job, told in zip(jobs, answer.json()["jobs"], strict=True):
+            self.ledger.acknowledge(UUID(told["id"]), job["idempotency_key"])
+
     async def _submit_on(self, number: int) -> None:
-        for kind in itertools.islice(itertools.cycle(KINDS), number, None):
+        for kind in itertools.islice(itertools.cycle(self._kinds), number, None):
             if self._full.is_set():
                 return
             await self._submit(kind)
@@ -223,21 +242,24 @@ class Load:
         turn = random.randrange(len(self._clients))
         while True:
             client = self._clients[turn % len(self._clients)]
-            began_s = time.monotonic()
-            try:
-                answer = await client.post(path, json=body, timeout=ANSWER_S + wait_s)
-            except httpx2.HTTPError:
-                self.ledger.silences += 1
-                answer = None
-            else:
-                took_s = time.monotonic() - began_s - wait_s
-                self.ledger.answered(answer.status_code, path=path, text=answer.text, took_s=took_s)
-            if answer is not None and answer.status_code != 503:
+            answer = await self._ask(client, path, body=body, wait_s=wait_s)
+            if answer is not None and answer.status_code < 500:
                 return answer
             if not again or self._over.is_set():
                 return answer
             turn += 1
             await _pause(self._over, PAUSE_S)
+
+    async def _ask(self, client: httpx2.AsyncClient, path: str, *, body: Json, wait_s: float) -> httpx2.Response | None:
+        began_s = time.monotonic()
+        try:
+            answer = await client.post(path, json=body, timeout=ANSWER_S + wait_s)
+        except httpx2.HTTPError:
+            self.ledger.silences += 1
+            return None
+        took_s = time.monotonic() - began_s - wait_s
+        self.ledger.answered(answer.status_code, path=path, text=answer.text, took_s=took_s)
+        return answer
 
 
 def job_of(kind: str, key: str | None) -> Json:

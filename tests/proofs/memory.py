@@ -18,7 +18,6 @@ from uuid import uuid4
 import httpx2
 import msgspec
 
-from tests.cluster import Cluster
 from tests.proofs import fleet as fleets
 from tests.proofs.verdict import Line, checked
 
@@ -93,13 +92,11 @@ class Mill:
         return msgspec.json.decode(answer.content) if answer.content else None
 
 
-async def prove(
-    cluster: Cluster, *, jobs: int = 1_000_000, every_s: float = EVERY_S, log: Path | None = None
-) -> list[Line]:
+async def prove(url: str, *, jobs: int = 1_000_000, every_s: float = EVERY_S, log: Path | None = None) -> list[Line]:
     """Bring so many jobs through one server; return what was found."""
     samples: list[Sample] = []
     began_s = time.monotonic()
-    async with fleets.running(cluster.url, count=1, log=log) as fleet:
+    async with fleets.running(url, count=1, log=log) as fleet:
         [member] = fleet.members
         mill = Mill(member.url, jobs)
         running = asyncio.create_task(mill.run())
@@ -113,7 +110,7 @@ async def prove(
             running.cancel()
         took_s = time.monotonic() - began_s
         print(f"{mill.done} jobs in {took_s:.0f} s, {mill.done / took_s:.0f}/s")
-        lines = [await checked(cluster.url)]
+        lines = [await checked(url)]
     for sample in samples[:: max(1, len(samples) // 20)]:
         print(f"{sample.jobs:9} jobs  {sample.rss_mb:7.1f} MB  {sample.files:3} files  {sample.threads:3} threads")
     return [*shape(samples), *lines]

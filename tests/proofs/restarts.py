@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
@@ -25,7 +26,7 @@ from tests.proofs import fleet as fleets
 from tests.proofs import show
 from tests.proofs.failover import drained
 from tests.proofs.ledger import Ledger
-from tests.proofs.load import Load
+from tests.proofs.load import KINDS, Load
 from tests.proofs.verdict import Line, verdict
 
 MODES = ("fast", "immediate", "kill")
@@ -37,22 +38,30 @@ PATIENCE_S = 60.0
 LOADED_S = 5.0
 
 
-async def prove(cluster: Cluster, *, faults: int = 3, log: Path | None = None) -> list[Line]:
+async def prove(
+    cluster: Cluster,
+    *,
+    faults: int = 3,
+    kinds: Sequence[str] = KINDS,
+    down_s: float = DOWN_S,
+    loaded_s: float = LOADED_S,
+    log: Path | None = None,
+) -> list[Line]:
     """Restart the database so many times under load; return what was found."""
     url = cluster.url
     back: list[float] = []
     async with fleets.running(url, log=log) as fleet:
-        load = Load(fleet.urls)
+        load = Load(fleet.urls, kinds=kinds)
         async with load.flowing():
-            await _loaded(LOADED_S)
+            await _loaded(loaded_s)
             for turn in range(faults):
                 mode = MODES[turn % len(MODES)]
                 await asyncio.to_thread(stop, cluster, mode)
-                await _loaded(DOWN_S)
+                await _loaded(down_s)
                 took = await restart(cluster, fleet.urls, ledger=load.ledger)
                 back += took
                 print(f"{turn + 1:3}. {mode}: back after " + ", ".join(f"{each:.2f} s" for each in took), flush=True)
-                await _loaded(LOADED_S)
+                await _loaded(loaded_s)
             async with connected(url) as connection:
                 drained_s = await load.drain(connection)
         ended = [member.role for member in fleet.members if not member.process.is_running]

@@ -6,6 +6,7 @@ that each connects as.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,13 +53,19 @@ class Leader(msgspec.Struct, frozen=True):
     @property
     def pid(self) -> int | None:
         """The process that has the duty."""
-        return None if self.held_by is None else int(self.held_by.rpartition("_")[2])
+        return pid_of(self.held_by)
+
+
+def pid_of(server: str | None) -> int | None:
+    """Return the process that a server's name tells; None of nobody."""
+    return None if server is None else int(server.rpartition("_")[2])
 
 
 async def install(connection: Connection, roles: list[str]) -> None:
     """Set the witness up in a migrated database, with a role for each server."""
     for role in roles:
-        await connection.execute(f'CREATE ROLE "{role}" SUPERUSER LOGIN')
+        with suppress(asyncpg.DuplicateObjectError):  # roles belong to the cluster, and another database of it has them
+            await connection.execute(f'CREATE ROLE "{role}" SUPERUSER LOGIN')
     await connection.execute(SETUP.read_text(encoding="utf-8"))
 
 

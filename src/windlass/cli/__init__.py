@@ -14,6 +14,7 @@ from windlass.cli.config import config
 from windlass.cli.keys import keys
 from windlass.cli.migrate import migrate
 from windlass.cli.server import server
+from windlass.cli.status import status
 from windlass.errors import WindlassError
 
 
@@ -36,7 +37,7 @@ def cli() -> None:
     """
 
 
-for command in (server, migrate, check, config, keys, bench):
+for command in (server, status, migrate, check, config, keys, bench):
     cli.add_command(command)
 
 

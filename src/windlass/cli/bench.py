@@ -1,4 +1,4 @@
-"""`windlass bench`: measure on your own machine; later parts join `store` here."""
+"""`windlass bench`: measure on your own machine, the store by itself or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import tempfile
 from pathlib import Path
 
 import click
+import uvloop
 from rich.console import Console
 
+from windlass.bench import http as over_http
+from windlass.bench import httpshow
 from windlass.bench.growth import growth_cells
 from windlass.bench.measure import Cell, Figure
 from windlass.bench.scratch import is_postgres, undurable
@@ -21,13 +24,7 @@ from windlass.bench.store import PARTS, store_cells
 POSTGRES_VARIABLE = "WINDLASS_TEST_POSTGRES_URL"
 
 
-@click.group()
-def bench() -> None:
-    """Measure how fast Windlass is here, beside the least that the same driver can do."""
-
-
-@bench.command()
-@click.option(
+database_option = click.option(
     "--database",
     "urls",
     metavar="URL",
@@ -35,7 +32,19 @@ def bench() -> None:
     help="Where to measure, in a scratch database of its own; may be given again. "
     f"Default: a temporary SQLite file, and the server of {POSTGRES_VARIABLE} if that is set.",
 )
-@click.option("--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too.")
+json_option = click.option(
+    "--json", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too."
+)
+
+
+@click.group()
+def bench() -> None:
+    """Measure how fast Windlass is here, beside the least that the same driver can do."""
+
+
+@bench.command()
+@database_option
+@json_option
 @click.option("--seconds", default=1.0, show_default=True, type=click.FloatRange(min=0.01), help="Per cell and side.")
 @click.option("--parts", default=",".join(PARTS), show_default=True, help="What to measure, of these and growth.")
 @click.option("--growth", is_flag=True, help="Also beside millions of other rows, and under a held snapshot: minutes.")
@@ -50,12 +59,8 @@ def store(
 
     Example: windlass bench store --database postgresql://localhost/jobs --json figures.json
     """
-    chosen = tuple(part for part in parts.split(",") if part)
-    unknown = sorted(set(chosen) - {*PARTS, "growth"})
-    if unknown:
-        raise click.BadParameter(f"{', '.join(unknown)}: known are {', '.join(PARTS)} and growth.")
-    # In a file or a pipe nothing tells a width; the table needs this much.
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    chosen = _chosen(parts, (*PARTS, "growth"))
+    console = _console(140)
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder, Display(console) as display:
         figures = asyncio.run(
             _measure(
@@ -73,6 +78,52 @@ def store(
     if file is not None:
         write_json(file, figures)
         console.print(f"Written to {file}.", highlight=False)
+
+
+@bench.command()
+@database_option
+@json_option
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(min=0.01), help="Per cell and side.")
+@click.option("--parts", default=",".join(over_http.PARTS), show_default=True, help="What to measure.")
+@click.option("--idle-seconds", "idle_s", default=25.0, show_default=True, type=click.FloatRange(min=0.01))
+@click.option("--idle-workers", default=500, show_default=True, type=click.IntRange(1, 5000))
+def http(
+    urls: tuple[str, ...], file: Path | None, seconds: float, parts: str, idle_s: float, idle_workers: int
+) -> None:
+    """Measure one server process over HTTP, beside the raw driver and a bare endpoint.
+
+    Submit, claim and report, alone and together; the wake-up of a waiting claim; what idle workers cost.
+    The server is started on a scratch database beside the one it is pointed at, with default settings.
+
+    Example: windlass bench http --database postgresql://localhost/jobs --json figures.json
+    """
+    chosen = _chosen(parts, over_http.PARTS)
+    console = _console(180)
+    span = over_http.Span(seconds=seconds, idle_s=idle_s, idle_workers=idle_workers)
+    with (
+        tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder,
+        Display(console) as display,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        measuring = _measure_http(urls or _default_urls(console, folder), console, display, parts=chosen, span=span)
+        readings = runner.run(measuring)
+    console.print(httpshow.table(readings))
+    if file is not None:
+        httpshow.write_json(file, readings)
+        console.print(f"Written to {file}.", highlight=False)
+
+
+def _chosen(parts: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(part for part in parts.split(",") if part)
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: known are {', '.join(known)}.")
+    return chosen
+
+
+def _console(width: int) -> Console:
+    # In a file or a pipe nothing tells a width; the table needs this much.
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def _default_urls(console: Console, folder: str) -> list[str]:
@@ -94,12 +145,10 @@ async def _measure(
     rows: int,
     hold_s: float,
 ) -> list[Figure]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    console.print(f"Python {platform.python_version()}, {cores} cores", highlight=False)
+    _say_machine(console)
     figures: list[Figure] = []
     for url in urls:
-        if is_postgres(url) and (weak := await undurable(url)):
-            console.print(f"Warning: this server runs with {', '.join(weak)}; its figures are not those of production.")
+        await _warn_if_undurable(console, url)
         if set(parts) & set(PARTS):
             async with store_cells(url, parts=parts, seconds=seconds) as cells:
                 figures += await _figures(cells, display)
@@ -117,3 +166,34 @@ async def _figures(cells: list[Cell], display: Display) -> list[Figure]:
         figures.append(await cell.figure())
         display.advance()
     return figures
+
+
+async def _measure_http(
+    urls: tuple[str, ...] | list[str],
+    console: Console,
+    display: Display,
+    *,
+    parts: tuple[str, ...],
+    span: over_http.Span,
+) -> list[over_http.Reading]:
+    _say_machine(console)
+    readings: list[over_http.Reading] = []
+    for url in urls:
+        await _warn_if_undurable(console, url)
+        async with over_http.http_cells(url, parts=parts, span=span) as cells:
+            display.expect(len(cells))
+            for cell in cells:
+                display.note(cell.name)
+                readings += await cell.run()
+                display.advance()
+    return readings
+
+
+def _say_machine(console: Console) -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    console.print(f"Python {platform.python_version()}, {cores} cores", highlight=False)
+
+
+async def _warn_if_undurable(console: Console, url: str) -> None:
+    if is_postgres(url) and (weak := await undurable(url)):
+        console.print(f"Warning: this server runs with {', '.join(weak)}; its figures are not those of production.")

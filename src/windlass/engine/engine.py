@@ -31,6 +31,7 @@ from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.sessions import Sessions
+from windlass.engine.statsd import StatsD
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.whole import whole_duties
@@ -44,11 +45,13 @@ from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import Answer, Release, Report, Status, report
+from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
 
 RESTART_PAUSE_S = 1.0
+MOST_KEPT_BACK = 10_000
+"""Sessions for which retries are remembered that they may claim back; others' wait for their window to end."""
 REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 
 logger = logging.getLogger("windlass")
@@ -103,6 +106,9 @@ class Engine:
         self.loops = self._loops(address)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
+        self._statsd = None
+        if settings.metrics.statsd_address is not None:
+            self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
         self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
@@ -160,6 +166,8 @@ class Engine:
             "waits": self.waits.run,
             "duties": self.loops.run,
         }
+        if self._statsd is not None:
+            parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
             yield self
@@ -292,7 +300,10 @@ class Engine:
         self.meters.reported(item, answer, lane)
         if answer.status is Status.APPLIED:
             self._sessions.count(item, answer)
-        if answer.prefer_same_worker and item.session is not None:
+            if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):
+                status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
+                self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
+        if answer.prefer_same_worker and item.session is not None and len(self._kept_back) < MOST_KEPT_BACK:
             self._kept_back.setdefault(item.session, set()).add((item.job_id, item.fence))
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
@@ -302,6 +313,13 @@ class Engine:
             self.wake.freed(answer.lane)
         if answer.state in FINAL_STATES:
             self.wake.ended(item.job_id)
+
+    async def _gauged(self) -> dict[str, float]:
+        try:
+            await self.gauges.refresh()
+        except WindlassError:
+            return {}
+        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         return list(await workers.heartbeat(self.db, beats))

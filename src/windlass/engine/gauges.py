@@ -30,6 +30,8 @@ class Gauges:
         self._settings = settings
         self._queue_name = queue_name
         self._outside = outside
+        self.pending = 0
+        """Claimable jobs, as they were counted last."""
         self._read_s = float("-inf")
         self._reading = asyncio.Lock()
 
@@ -67,13 +69,15 @@ class Gauges:
     async def _read_depths(self) -> None:
         self._depth.clear()
         self._oldest.clear()
-        dead = 0
+        dead = pending = 0
         for depth in await stats.depths(self._db):
             if depth.state is State.DEAD:
                 dead += depth.jobs
             else:
+                pending += depth.jobs if depth.state is State.QUEUED else 0
                 self._depth.labels(depth.state.value, self._queue_name(depth.queue)).inc(depth.jobs)
         self._dead.set(dead)
+        self.pending = pending
         oldest: dict[str, float] = {}
         for wait in await stats.longest_waits(self._db):
             name = self._queue_name(wait.queue)

@@ -56,6 +56,7 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
         stopping = _Stopping()
         door = Starting()
         server = _Listener(_configuration(settings, door))
+        _load_certificates(server, settings)
         with stopping.on_signals():
             serving = asyncio.create_task(server.serve(sockets=[listener]), name="listen")
             try:
@@ -75,6 +76,8 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
                     await stopping.unless_again(serving)
             finally:
                 server.should_exit = server.force_exit = True
+                # Requests that are cut off here were meant to be; nobody needs a trace of each.
+                logging.getLogger("uvicorn.error").disabled = True
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
     return INTERRUPTED if stopping.at_once else 0
@@ -230,6 +233,17 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
         ssl_ca_certs=security.tls_client_ca,
         ssl_cert_reqs=ssl.CERT_REQUIRED if security.tls_client_ca else ssl.CERT_NONE,
     )
+
+
+def _load_certificates(server: uvicorn.Server, settings: Settings) -> None:
+    try:
+        server.config.load()
+    except (OSError, ssl.SSLError) as error:
+        security = settings.security
+        raise SetupError(
+            f"The certificate {security.tls_cert} with key {security.tls_key} cannot be used: {error}. "
+            "Check security.tls_cert, tls_key and tls_client_ca."
+        ) from error
 
 
 def _scheme(settings: Settings) -> str:

@@ -1,0 +1,94 @@
+"""`windlass status`: how an installation is: what waits, what runs, who does which duty."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from windlass.cli.calls import Server
+from windlass.cli.config import config_option, load_settings
+from windlass.errors import Forbidden
+
+
+@click.command()
+@config_option
+@click.option("--url", metavar="URL", help="Where a server is.  [default: server.url]")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def status(ctx: click.Context, config_path: str | None, url: str | None, output: Literal["table", "json"]) -> None:
+    """Ask a server how it is, and how the whole is.
+
+    Exit code 0: it can do its work; 1: it lives and cannot; 5: nobody answers.
+
+    Example: windlass status --url http://localhost:8000
+    """
+    settings = load_settings({"config": config_path, "server.url": url}).settings
+    with Server(settings) as server:
+        found = {"url": server.url, "health": server.get("/health", problems=False)}
+        healthy = found["health"].get("status") == "ok"
+        if healthy:
+            found |= _whole(server)
+    if output == "json":
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _show(found)
+    ctx.exit(0 if healthy else 1)
+
+
+def _whole(server: Server) -> dict[str, Any]:
+    """Return what this key may see of the whole."""
+    found: dict[str, Any] = {"queue": server.get("/api/v1/admin/queue/status")}
+    found["queues"] = server.get("/api/v1/queues")["queues"]
+    try:
+        found |= server.get("/api/v1/duties")
+    except Forbidden:
+        found |= {"duties": [], "servers": []}
+    return found
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    health = found["health"]
+    console.print(f"{found['url']}: {health.get('status', 'unavailable')}")
+    for reason in health.get("reasons", []):
+        console.print(f"  {reason}")
+    if "queue" not in found:
+        return
+    whole = found["queue"]
+    about = "about " if whole["pending_is_estimate"] else ""
+    console.print(
+        f"{about}{whole['pending']} pending, {whole['in_progress']} in progress, {whole['scheduled']} scheduled, "
+        f"{whole['dead_letter_jobs']} dead letters; in 24 h {whole['completed_24h']} completed, "
+        f"{whole['failed_24h']} failed; {whole['active_workers']} workers, "
+        f"average wait {whole['average_wait_seconds']:.2f} s"
+    )
+    if found["queues"]:
+        table = Table("queue", "pending", "in progress", "scheduled", "oldest", "paused", box=None, pad_edge=False)
+        for queue in found["queues"]:
+            oldest = queue["oldest_queued_seconds"]
+            table.add_row(
+                queue["name"],
+                str(queue["pending"]),
+                str(queue["in_progress"]),
+                str(queue["scheduled"]),
+                "" if oldest is None else f"{oldest:.1f} s",
+                "paused" if queue["paused"] else "",
+            )
+        console.print(table)
+    if found["duties"]:
+        table = Table("duty", "held by", "term", "last run", "items", "errors", box=None, pad_edge=False)
+        for duty in found["duties"]:
+            table.add_row(
+                duty["name"],
+                duty["held_by"] or "nobody",
+                str(duty["term"]),
+                duty["last_run_at"] or "",
+                str(duty["items"]),
+                str(duty["errors"]),
+            )
+        console.print(table)

@@ -1,0 +1,110 @@
+"""Guards of the engine: neighbours in a batch, who gets what in a claim, who is woken, who gives back."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+BATCH = "tests/engine/test_batch.py::test_"
+DISPATCH = "tests/engine/test_dispatch.py::test_"
+TWO = "tests/engine/test_two_servers.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "batch-fails-with-its-worst",
+        (Edit("engine/batch.py", "if len(batch) > 1:", "if len(batch) > 1000:"),),
+        (f"{BATCH}rel_x28_a_poison_request_fails_alone", f"{BATCH}a_fault_of_ours_fails_one_request"),
+        "X28: a poison request fails alone",
+    ),
+    Mutant(
+        "batch-repeats-unknown-commits",
+        (Edit("engine/batch.py", "= (Contention, CommitAborted)", "= (Unavailable,)"),),
+        (f"{BATCH}rel_x4_an_unknown_commit_is_not_run_again",),
+        "X4: an unknown commit is not run again",
+    ),
+    Mutant(
+        "batch-without-bound",
+        (Edit("engine/batch.py", "if self._waiting and self._rows + rows > self._room:", "if self._rows < 0:"),),
+        (f"{BATCH}a_full_line_refuses",),
+        "S10: a full line answers 429",
+    ),
+    Mutant(
+        "batch-forgets-what-comes-at-its-end",
+        (Edit("engine/batch.py", "            self._busy_count -= 1\n", "            pass\n"),),
+        (f"{BATCH}a_line_that_ran_empty_takes_up_work_again",),
+        "a request that comes when the line has just run empty is served",
+    ),
+    Mutant(
+        "claim-keeps-jobs-of-those-who-left",
+        (
+            Edit(
+                "engine/dispatch.py",
+                "        if waiter.jobs:\n            self._return(",
+                "        if False:\n            self._return(",
+            ),
+        ),
+        (f"{DISPATCH}rel_x31_a_client_that_left_loses_nothing[sqlite]",),
+        "X31: a client that left at the moment of assignment loses nothing",
+    ),
+    Mutant(
+        "claim-hands-jobs-to-those-who-left",
+        (Edit("engine/dispatch.py", "            if waiter.gone:\n", "            if False:\n"),),
+        (f"{DISPATCH}rel_x31_a_client_that_left_during_the_statement_loses_nothing[sqlite]",),
+        "X31: also while the statement is under way",
+    ),
+    Mutant(
+        "claim-never-looks",
+        (
+            Edit(
+                "engine/dispatch.py",
+                "        except TimeoutError:\n            self._look_again = True\n",
+                "        except TimeoutError:\n            pass\n",
+            ),
+        ),
+        (f"{DISPATCH}rel_x21_work_is_found_without_any_wake_up[sqlite]",),
+        "X21: a lost wake-up costs a moment, never a job",
+    ),
+    Mutant(
+        "claim-dead-session-in-the-way",
+        (Edit("engine/dispatch.py", "        if not suspects:\n            return\n", "        return\n"),),
+        (f"{DISPATCH}a_session_that_ended_does_not_stand_in_the_way[sqlite]",),
+        "a session that ended while it waited takes no slot from the living",
+    ),
+    Mutant(
+        "claim-of-anothers-session",
+        (Edit("engine/sessions.py", "(session.tenant, session.worker) != (tenant, worker)", "False"),),
+        (f"{DISPATCH}whose_session_it_is_is_checked_before_anything_is_assigned[sqlite]",),
+        "N3: the worker is who its session says before anything is assigned",
+    ),
+    Mutant(
+        "claim-any-task",
+        (Edit("engine/line.py", "(self.tasks is None or name.task in self.tasks)", "True"),),
+        (f"{DISPATCH}a_worker_gets_only_what_it_can_run[sqlite]",),
+        "L17: a worker gets only tasks it knows",
+    ),
+    Mutant(
+        "claim-any-labels",
+        (Edit("engine/line.py", 'self.labels.issuperset(filter(None, name.labels.split(",")))', "True"),),
+        (f"{DISPATCH}a_worker_gets_only_what_it_can_run[sqlite]",),
+        "L17: a worker gets only labels it has",
+    ),
+    Mutant(
+        "limited-completion-wakes-nobody",
+        (Edit("engine/engine.py", "            self.wake.freed(answer.lane)\n", "            pass\n"),),
+        (f"{DISPATCH}a_limited_queue_hands_out_no_more_than_its_limit[sqlite]",),
+        "L15: a completion in a limited lane makes room at once",
+    ),
+    Mutant(
+        "hints-not-sent",
+        (Edit("engine/wake.py", "        await self._db.notify(CHANNEL, text.decode())\n", "        return\n"),),
+        (f"{TWO}a_hint_alone_is_enough",),
+        "wake-ups reach other servers",
+        only="postgres",
+    ),
+    Mutant(
+        "ends-elsewhere-not-looked-for",
+        (Edit("engine/waits.py", "                if job_id not in live:\n", "                if False:\n"),),
+        (f"{TWO}a_result_is_waited_for_on_another_server[notify]",),
+        "R12: who waits hears of an end on another server",
+        only="postgres",
+    ),
+)

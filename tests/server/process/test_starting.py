@@ -1,0 +1,111 @@
+"""A server starts: what it refuses, with which words and exit code, and how it waits for its database."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import httpx2
+
+from tests import cluster
+from tests.cluster import Cluster
+from tests.proofs.processes import PATIENCE_S, server_arguments
+from tests.server.process.conftest import Launch
+
+FILE = "sqlite:///windlass.db"
+
+
+def nothing_in(folder: Path) -> bool:
+    """Say whether the folder is empty."""
+    return not any(folder.iterdir())
+
+
+async def test_a_server_sets_an_empty_file_up_and_serves(launch: Launch) -> None:
+    """Without any preparation a server makes its database, says where it serves, and takes jobs."""
+    server = await launch(*server_arguments(FILE))
+
+    url = await server.serving()
+
+    async with httpx2.AsyncClient(base_url=url) as client:
+        assert 200 == (await client.get("/readyz")).status_code
+        assert 201 == (await client.post("/api/v1/jobs", json={"task": "t"})).status_code
+    assert "No key is needed: everybody from this machine may do everything." == server.lines[0]
+
+
+async def test_rel_h10_port_taken(launch: Launch, tmp_path: Path) -> None:
+    """A port that another has is named, with exit code 1, and nothing is half started: not even a file is made."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = await launch(*server_arguments(FILE, port=port))
+
+        code = await server.ended()
+
+    wanted = f"Error: Cannot listen on 127.0.0.1:{port}: Address already in use. Use another --port or --host."
+    assert (1, wanted) == (code, server.lines[-1])
+    assert "Traceback" not in server.text
+    assert nothing_in(tmp_path)
+
+
+async def test_rel_g4_second_server_of_a_file(launch: Launch) -> None:
+    """A SQLite file has one server: a second one ends with exit code 4 and says why; the first goes on."""
+    first = await launch(*server_arguments(FILE))
+    url = await first.serving()
+
+    second = await launch(*server_arguments(FILE))
+
+    assert 4 == await second.ended()
+    assert second.lines[-1].startswith("Error: ")
+    assert "windlass.db" in second.lines[-1]
+    assert "Traceback" not in second.text
+    async with httpx2.AsyncClient(base_url=url) as client:
+        assert 201 == (await client.post("/api/v1/jobs", json={"task": "t"})).status_code
+
+
+async def test_an_open_address_without_a_key_is_refused(launch: Launch) -> None:
+    """Where others can reach it a server does not start before there is a key."""
+    server = await launch(*server_arguments(FILE), "--host", "0.0.0.0")
+
+    code = await server.ended()
+
+    assert 1 == code
+    assert server.lines[-1].startswith("Error: There is no key yet, and 0.0.0.0 can be reached from elsewhere.")
+    assert "Traceback" not in server.text
+
+
+async def test_keys_off_on_an_open_address_is_refused(launch: Launch) -> None:
+    """Keys cannot be turned off by a setting alone where others can reach the server."""
+    server = await launch(*server_arguments(FILE), "--host", "0.0.0.0", security_keys_required="false")
+
+    code = await server.ended()
+
+    assert 1 == code
+    assert "or say --insecure." in server.lines[-1]
+
+
+async def test_an_insecure_server_is_warned_of(launch: Launch) -> None:
+    """Who insists may serve everybody, and is told loudly."""
+    server = await launch(*server_arguments(FILE), "--host", "0.0.0.0", "--insecure")
+
+    await server.serving()
+
+    assert "No key is needed: everybody from ANYWHERE that reaches this address may do everything." in server.text
+    assert "Keys and jobs travel unencrypted" in server.text
+
+
+async def test_rel_a13_database_down_at_start(launch: Launch, own_cluster: Cluster, own_url: str) -> None:
+    """A server whose database is down lives, is not ready, and serves by itself once the database has come."""
+    own_cluster.stop()
+    port = cluster.free_port()
+    server = await launch(*server_arguments(own_url, port=port))
+    await server.said("The database does not answer yet")
+
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
+        alive, not_yet = await client.get("/healthz"), await client.get("/readyz")
+        refused = await client.post("/api/v1/jobs", json={"task": "t"})
+        own_cluster.start()
+        await server.serving()
+        ready = await client.get("/readyz")
+
+    assert (200, 503, 200) == (alive.status_code, not_yet.status_code, ready.status_code)
+    assert (503, "1") == (refused.status_code, refused.headers["retry-after"])
+    assert "Traceback" not in server.text

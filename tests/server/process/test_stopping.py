@@ -1,0 +1,119 @@
+"""A server stops: what its callers see, which exit code it has, and who has its duties then."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from tests.databases import connected
+from tests.proofs import fleet as fleets
+from tests.proofs import witness
+from tests.proofs.processes import PATIENCE_S, ServerProcess, server_arguments
+from tests.proofs.takeover import takeovers, victim_of
+from tests.server.process.conftest import Launch
+
+FILE = "sqlite:///windlass.db"
+STOPS = "The server stops"
+HAND_OVER_S = 1.0
+AT_ONCE_S = 1.0
+
+
+async def polling(client: httpx2.AsyncClient) -> asyncio.Task[httpx2.Response]:
+    """Return a claim that waits at the server."""
+    claim = {"worker_id": "ann", "wait": 20}
+    waiting = asyncio.create_task(client.post("/api/v1/jobs/claim", json=claim))
+    # The second claim came later and has waited to its end: the first one waits by now.
+    assert 204 == (await client.post("/api/v1/jobs/claim", json={"worker_id": "bob", "wait": 0.3})).status_code
+    assert not waiting.done()
+    return waiting
+
+
+@asynccontextmanager
+async def hanging(server: ServerProcess) -> AsyncIterator[None]:
+    """Have a request under way for a block whose body never comes to an end."""
+    url = httpx2.URL(await server.serving())
+    assert url.port is not None
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    head = "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    try:
+        writer.write(f"{head}Expect: 100-continue\r\n\r\n{{".encode())
+        assert b"100 Continue" in await reader.readline()  # so the server has begun with it
+        yield
+    finally:
+        writer.close()
+
+
+async def test_rel_a12_term_drains(launch: Launch) -> None:
+    """SIGTERM: who waits is answered, a balancer sees 503, and the process ends with 0, having said nothing odd."""
+    server = await launch(*server_arguments(FILE))
+    async with httpx2.AsyncClient(base_url=await server.serving(), timeout=PATIENCE_S) as client:
+        waiting = await polling(client)
+
+        server.send(signal.SIGTERM)
+
+        await server.said(STOPS)
+        assert 503 == (await client.get("/readyz")).status_code
+        assert 204 == (await waiting).status_code
+    assert 0 == await server.ended()
+    assert "Traceback" not in server.text
+
+
+async def test_rel_a12_int_ends_with_0(launch: Launch) -> None:
+    """SIGINT, as Ctrl-C sends it: who waits is answered, and the process ends with 0."""
+    server = await launch(*server_arguments(FILE))
+    async with httpx2.AsyncClient(base_url=await server.serving(), timeout=PATIENCE_S) as client:
+        waiting = await polling(client)
+
+        server.send(signal.SIGINT)
+
+        assert 204 == (await waiting).status_code
+    assert 0 == await server.ended()
+    assert "Traceback" not in server.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_rel_a12_second_signal_ends_at_once(launch: Launch, number: signal.Signals) -> None:
+    """A second signal waits for nobody: exit code 130 within a second, though a request is under way."""
+    server = await launch(*server_arguments(FILE))
+    await server.serving()
+    async with hanging(server):
+        server.send(number)
+        await server.said(STOPS)
+
+        server.send(number)
+
+        async with asyncio.timeout(AT_ONCE_S):
+            assert 130 == await server.ended()
+    assert "Traceback" not in server.text
+
+
+async def test_rel_a12_term_at_start(launch: Launch) -> None:
+    """SIGTERM while a server waits for its database ends it with 0."""
+    server = await launch(*server_arguments("postgresql://nobody@127.0.0.1:1/nothing"))
+    await server.said("The database does not answer yet")
+
+    server.send(signal.SIGTERM)
+
+    assert 0 == await server.ended()
+    assert "Traceback" not in server.text
+
+
+async def test_rel_r7_hand_over(own_url: str) -> None:
+    """A server that stops hands its duties over: another has all of them within a second, in higher terms."""
+    async with fleets.running(own_url) as fleet, connected(own_url) as connection:
+        first, lost = await victim_of(connection, fleet, turn=0)
+        [second] = [member for member in fleet.members if member is not first]
+        since_at = await witness.now(connection)
+
+        first.process.send(signal.SIGTERM)
+
+        took = await takeovers(connection, lost, since_at=since_at)
+        assert HAND_OVER_S > max(each.taken_s for each in took)
+        assert {second.process.pid} == {leader.pid for leader in (await witness.leaders(connection)).values()}
+        assert 0 == await first.process.ended()
+        assert [] == await connection.fetch(witness.FALLEN)
