@@ -16,6 +16,7 @@ from windlass.server.route import Route, documented_path
 from windlass.wire.base import Body, Name, Problem
 
 JSON = "application/json"
+EVENTS = "text/event-stream"
 _WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
 _REASONS = {
@@ -172,10 +173,11 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in route.answers.items():
         response: dict[str, Any] = {"description": _REASONS[status]}
-        if kind is not None:
-            response["content"] = {route.media_type: {"schema": by_type[id(kind)]}}
-        elif route.media_type != JSON:
-            response["content"] = {route.media_type: {"schema": {"type": "string"}}}
+        if kind is not None or route.media_type != JSON:
+            schema = {"type": "string"} if kind is None else by_type[id(kind)]
+            response["content"] = {
+                route.media_type: {"schema": _event(schema) if route.media_type == EVENTS else schema}
+            }
         responses[str(status)] = response
     for status in sorted(problem_statuses(route)):
         response = {
@@ -188,6 +190,13 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
             response["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}}
         responses.setdefault(str(status), response)
     return responses
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of each event of a stream."""
+    text = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    fields = {"id": {"type": "string", "format": "date-time"}, "event": {"const": "job"}, "data": text}
+    return {"type": "object", "properties": fields, "required": list(fields)}
 
 
 def problem_statuses(route: Route) -> set[int]:
