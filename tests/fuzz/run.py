@@ -26,6 +26,7 @@ from windlass.queue.keys import key_id_of, make_token
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
 _COUNTED = re.compile(r'^windlass_http_requests_total\{.*status="(\d+)"\} (\S+)$', re.MULTILINE)
+_FAULT = re.compile(r"met a fault|Traceback|task exception", re.IGNORECASE)
 _ROOT = Path(__file__).parent.parent.parent
 
 
@@ -90,7 +91,7 @@ async def target(database_url: str, folder: Path) -> AsyncIterator[Target]:
 
 def faults(server: ServerProcess) -> list[str]:
     """Return the lines in which the server tells of a fault of its own."""
-    return [line for line in server.lines if "Traceback" in line or re.search(r"\b(error|fault)\b", line, re.IGNORECASE)]
+    return [line for line in server.lines if _FAULT.search(line)]
 
 
 def _search_path() -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from windlass.errors import InvalidInput
 from windlass.server.bodies import BodyDecoder
+from windlass.server.routes import ROUTES
 from windlass.wire.jobs import JobRequest, Policy
 
 decode = BodyDecoder(JobRequest).decode
@@ -47,3 +48,11 @@ def test_a_payload_is_kept_byte_for_byte_beside_older_names() -> None:
     asked = decode(b'{"name": "t", "payload": 1.0}')
 
     assert b"1.0" == bytes(asked.payload)
+
+
+def test_the_time_of_a_stream_is_not_taken_for_the_time_of_an_answer() -> None:
+    """A reader who follows along for an hour does not make the server look slow."""
+    waiting = {route.name for route in ROUTES if route.may_wait}
+
+    assert {"GET /events", "POST /jobs/claim", "GET /jobs/{id}"} <= waiting
+    assert "POST /jobs" not in waiting

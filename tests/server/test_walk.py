@@ -13,7 +13,9 @@ import shlex
 import shutil
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,18 @@ import pytest
 
 from tests.proofs.processes import environment, server_arguments, started
 from windlass.queue.keys import make_token
+from windlass.server import reference
+from windlass.server.openapi import document
+from windlass.server.routes import ROUTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 STAND_IN = Path(__file__).with_name("curl_stand_in.py")
 _BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _END = "--- end of block"
 LONGEST_S = 60.0
+STATUS_LINE = r"\n%{http_code}\n"
+CURLS = [*([["command", "curl"]] if shutil.which("curl") else []), [sys.executable, "-IS", str(STAND_IN)]]
+"""The program, where there is one, and our own."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -83,21 +91,48 @@ def holds(block: Block, printed: str) -> bool:
     return is_like(json.loads("\n".join(shown)), json.loads("\n".join(real)))
 
 
-@pytest.mark.parametrize("curl", [*(["curl"] if shutil.which("curl") else []), "stand-in"])
-async def test_the_walk_through_the_api_is_true(sqlite_url: str, tmp_path: Path, curl: str) -> None:
-    """Whoever types what the page says sees what the page shows."""
-    page = list(blocks(PAGE.read_text()))
+@asynccontextmanager
+async def walking(database_url: str, folder: Path) -> AsyncIterator[dict[str, str]]:
+    """Give what a reader has set, for a block: the address of a server that asks for keys, and a key."""
     token = make_token()
     keys = {"WINDLASS_SECURITY_KEYS_REQUIRED": "true", "WINDLASS_SECURITY_BOOTSTRAP_KEY": token}
+    async with started(*server_arguments(database_url), settings=keys, cwd=folder) as server:
+        yield {"WINDLASS_URL": await server.serving(), "WINDLASS_KEY": token}
 
-    async with started(*server_arguments(sqlite_url), settings=keys, cwd=tmp_path) as server:
-        variables = {"WINDLASS_URL": f"{await server.serving()}/api/v1", "WINDLASS_KEY": token}
-        prepare = "" if curl == "curl" else f'curl() {{ {shlex.join([sys.executable, "-IS", str(STAND_IN)])} "$@"; }}'
-        printed = await _typed([prepare, *(block.commands for block in page)], tmp_path, variables)
+
+@pytest.mark.parametrize("curl", CURLS, ids=" ".join)
+async def test_the_walk_through_the_api_is_true(sqlite_url: str, tmp_path: Path, curl: list[str]) -> None:
+    """Whoever types what the page says sees what the page shows."""
+    page = list(blocks(PAGE.read_text()))
+
+    async with walking(sqlite_url, tmp_path) as variables:
+        use = f'curl() {{ {shlex.join(curl)} "$@"; }}'
+        printed = await _typed([use, *(block.commands for block in page)], tmp_path, variables)
 
     assert len(page) > 30
     for block, text in zip(page, printed[1:], strict=True):
-        assert holds(block, text), f"docs/api.md:{block.line}\n{block.commands}\nprinted\n{text}\nand not\n{block.shown}"
+        assert holds(block, text), (
+            f"docs/api.md:{block.line}\n{block.commands}\nprinted\n{text}\nand not\n{block.shown}"
+        )
+
+
+async def test_every_curl_of_the_reference_page_works(sqlite_url: str, tmp_path: Path) -> None:
+    """Typed as it stands it reaches its operation and is understood; that there is no such job is an answer."""
+    shown = re.findall("<pre>(.*?)</pre>", reference.page(document(ROUTES)), re.DOTALL)
+    commands = [unescape(text).replace('/v1/events"', '/v1/events?seconds=0.1"') for text in shown]
+    names = {"ID": "01890a5d-ac96-774b-bcce-b302099a8057", "NAME": "default", "WORKER": "worker-1", "KEY": "nobody"}
+
+    async with walking(sqlite_url, tmp_path) as variables:
+        use = f'curl() {{ {shlex.join([*CURLS[0], "-sS", "-w", STATUS_LINE])} "$@"; }}'
+        _, *printed = await _typed([use, *commands], tmp_path, variables | names)
+
+    statuses = [text.strip().rpartition("\n")[2] for text in printed]
+    assert len(ROUTES) == len(commands)
+    assert [] == [
+        (command, text)
+        for command, text, status in zip(commands, printed, statuses, strict=True)
+        if status not in ("200", "201", "202", "204", "404", "409")
+    ]
 
 
 async def _typed(texts: list[str], folder: Path, variables: dict[str, str]) -> list[str]:
