@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.databases import opened
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
@@ -19,3 +20,12 @@ async def engine(db: Database) -> AsyncIterator[Engine]:
     made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
     async with made.running():
         yield made
+
+
+@pytest.fixture
+async def timely(database_url: str) -> AsyncIterator[Engine]:
+    """A running engine on the database's own clock: for rates, which need time to pass."""
+    async with opened(database_url) as db:
+        made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+        async with made.running():
+            yield made

@@ -13,11 +13,12 @@ from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
 from windlass.errors import Conflict, NotFound
 from windlass.job import State
-from windlass.queue import history
+from windlass.queue import history, workers
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import Complete, Status
+from windlass.queue.report import Complete, Fail, Status
+from windlass.queue.retry import PRESETS
 from windlass.queue.workers import NewSession
 
 PATIENCE_S = 20
@@ -330,3 +331,99 @@ async def test_many_claimers_get_every_job_once(engine: Engine) -> None:
     await asyncio.gather(*(work(f"w{n}") for n in range(20)))
 
     assert (300, ids) == (len(seen), set(seen))
+
+
+async def test_a_limited_queue_keeps_its_order_over_its_lanes(engine: Engine) -> None:
+    """S4: with a limit of one, jobs of two tasks come by turns as they were submitted, not task by task."""
+    await engine.acts.configure_queue(LaneName("default", "mail"), max_running=1)
+    ids = [(await submit(engine, task=task, queue="mail"))[0] for task in "abababab"]
+    session = await opened(engine, "w")
+
+    handed = []
+    for _ in ids:
+        job = (await engine.claim(asking(session=session, queues=("mail",)))).jobs[0].job
+        handed.append(job.id)
+        await engine.report([Complete(job_id=job.id, fence=job.fence, worker="w", session=session)])
+
+    assert ids == handed
+
+
+async def test_claims_of_one_session_get_their_own_jobs(engine: Engine) -> None:
+    """A worker may wait at two queues at once; each claim gets what it asked for."""
+    session = await opened(engine, "w")
+    tasks = await waiting(
+        engine, asking(session=session, queues=("a",), count=5), asking(session=session, queues=("b",), count=5)
+    )
+
+    jobs = [NewJob(id=engine.ids.new(), task="t", queue=queue) for queue in "abababab"]
+    await engine.submit(jobs)
+    handouts = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+
+    assert [{"a"}, {"b"}] == [{handed.lane.queue for handed in handout.jobs} for handout in handouts]
+
+
+async def test_rel_x21_a_busy_bell_does_not_keep_the_look_away(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost wake-up is made good in due time, however often other lanes ring."""
+    monkeypatch.setattr(dispatch, "LOOK_S", 0.05)
+    monkeypatch.setattr(dispatch, "LOOK_WITHOUT_NOTIFY_S", 0.05)
+    heard, engine.wake.on_ready = engine.wake.on_ready, []
+    session = await opened(engine, "w")
+    [task] = await waiting(engine, asking(session=session))
+    [job_id] = await submit(engine)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not task.done():
+            for ring in heard:
+                ring(10_000_000, 0)
+            await asyncio.wait([task], timeout=0.005)
+
+    assert [job_id] == ids_of(task.result())
+
+
+async def test_a_rate_set_later_is_followed(timely: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that this server knew without limits hands out at its new rate, not at the pace of the looks."""
+    await submit(timely, queue="mail")
+    await timely.claim(asking(queues=("mail",), wait_s=0))
+    await timely.acts.configure_queue(LaneName("default", "mail"), rate_per_s=1000, burst=1)
+    ids = set(await submit(timely, 20, queue="mail"))
+    session = await opened(timely, "w")
+
+    got: list[UUID] = []
+    monkeypatch.setattr(dispatch, "LOOK_S", 1000.0)
+    monkeypatch.setattr(dispatch, "LOOK_WITHOUT_NOTIFY_S", 1000.0)
+    while len(got) < 20:
+        got += ids_of(await timely.claim(asking(session=session, queues=("mail",), count=1)))
+
+    assert ids == set(got)
+
+
+async def test_kept_retries_are_claimed_back_as_asked(engine: Engine) -> None:
+    """R6: the worker that failed a job gets it first, no more than it asks for, and only where it asks."""
+    session = await opened(engine, "w")
+    stepped = PRESETS["stepped"]
+    jobs = [NewJob(id=engine.ids.new(), task="t", queue="a", retry=stepped) for _ in range(3)]
+    await engine.submit(jobs)
+    first = await engine.claim(asking(session=session, queues=("a",)))
+    fails = [Fail(job_id=h.job.id, fence=h.job.fence, worker="w", session=session, error="no") for h in first.jobs]
+    await engine.report(fails)
+
+    elsewhere = await engine.claim(asking(session=session, queues=("b",), wait_s=0))
+    one = await engine.claim(asking(session=session, queues=("a",), count=1, wait_s=0))
+    rest = await engine.claim(asking(session=session, queues=("a",), wait_s=0))
+
+    assert [0, 1, 2] == [len(handout.jobs) for handout in (elsewhere, one, rest)]
+    assert {2} == {handed.job.fence for handout in (one, rest) for handed in handout.jobs}
+
+
+async def test_rel_x9_calls_under_a_dead_workers_name_do_not_keep_its_session(engine: Engine) -> None:
+    """A bare caller that has the name of a registered worker is its own sign of life, not that worker's."""
+    session = await opened(engine, "w")
+    await submit(engine)
+    await engine.claim(asking(session=session))
+    before = (await workers.find_sessions(engine.db, [session]))[session]
+
+    await engine.claim(asking("w", wait_s=0))
+
+    presence = await workers.find_presence(engine.db, tenant="default", worker="w")
+    assert before.alive
+    assert presence not in (None, session)

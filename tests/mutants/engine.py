@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-dead-session-in-the-way",
-        (Edit("engine/dispatch.py", "        if not suspects:\n            return\n", "        return\n"),),
+        (Edit("engine/dispatch.py", "            if known is None or not known.alive:\n", "            if False:\n"),),
         (f"{DISPATCH}a_session_that_ended_does_not_stand_in_the_way[sqlite]",),
         "a session that ended while it waited takes no slot from the living",
     ),

@@ -180,7 +180,7 @@ class Store:
         lanes = [want.lane for want in await self._wants(ask)]
         own = LaneName(ask.tenant, ask.queues[0])
         number = (await self.lanes.resolve(self.db, [own]))[own].id
-        return await self._claimed(await limits.claim_limited(self.db, number, lanes, ask.slots))
+        return await self._claimed((await limits.claim_limited(self.db, number, lanes, ask.slots)).jobs)
 
     async def claim_back(self, leases: Sequence[tuple[UUID, int]], session: UUID, tenant: str) -> list[Any]:
         """Claim kept retries."""

@@ -388,7 +388,7 @@ async def test_claiming_back_keeps_the_limit_of_its_queue(steps: Steps) -> None:
     await steps.submit_one()
     await steps.fail(lease)
     [lane] = await steps.serving()
-    [other] = await claim_limited(steps.db, own, [lane.id], [bob.session])
+    [other] = (await claim_limited(steps.db, own, [lane.id], [bob.session])).jobs
 
     back = await claim_back(steps.db, [(lease.id, lease.fence)], session=ann.session, tenant="default")
 

@@ -11,7 +11,17 @@ from tests.queue.steps import Steps, Worker
 from windlass.errors import InvalidInput, NotFound
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.fleet import Status, get_worker, list_workers, threads
-from windlass.queue.workers import Beat, claim_bare, close, drain, find_live, find_sessions, heartbeat
+from windlass.queue.workers import (
+    Beat,
+    NewSession,
+    claim_bare,
+    close,
+    drain,
+    find_presence,
+    find_sessions,
+    heartbeat,
+    register,
+)
 
 
 async def beat(steps: Steps, worker: Worker, **fields: Any) -> None:
@@ -158,18 +168,19 @@ async def test_a_session_is_found_by_its_key(steps: Steps) -> None:
     assert {} == await find_sessions(steps.db, [uuid4()])
 
 
-async def test_the_newest_live_session_of_a_name(steps: Steps) -> None:
-    """A caller known by its name alone is its newest session that lives."""
-    first = await steps.worker("ann")
-    steps.clock.advance(1)
-    second = await steps.worker("ann")
-    steps.clock.advance(1)
-    third = await steps.worker("ann")
-    await close(steps.db, third.session, tenant="default", reason="bye")
+async def test_rel_x9_a_presence_is_never_a_session_that_holds_leases(steps: Steps) -> None:
+    """A caller known by its name alone has a sign of life of its own; a real session lives by its own beats."""
+    await steps.worker("ann")
+    none = await find_presence(steps.db, tenant="default", worker="ann")
+    presence = NewSession(id=steps.ids.new(), worker="ann", presence=1)
+    await register(steps.db, presence)
 
-    assert second.session == await find_live(steps.db, tenant="default", worker="ann")
-    assert None is await find_live(steps.db, tenant="acme", worker="ann")
-    assert first.session != second.session
+    found = await find_presence(steps.db, tenant="default", worker="ann")
+    known = await find_sessions(steps.db, [presence.id])
+
+    assert (None, presence.id) == (none, found)
+    assert known[presence.id].bare
+    assert None is await find_presence(steps.db, tenant="acme", worker="ann")
 
 
 async def test_the_counts_of_several_beats_are_added(steps: Steps) -> None:

@@ -190,7 +190,7 @@ async def test_the_bounds_of_settings_can_be_claimed_with(steps: Steps) -> None:
         await configure(steps.db, MAIL.of_queue, **settings)
         await steps.submit(steps.job(priority=127), steps.job(priority=-127))
         lanes = [lane.id for lane in await steps.serving()]
-        leases = await claim_limited(steps.db, await steps.own_row(), lanes, [worker.session] * 4)
+        leases = (await claim_limited(steps.db, await steps.own_row(), lanes, [worker.session] * 4)).jobs
         assert (4 if settings["max_running"] else 0) == len(leases)
 
 
@@ -201,11 +201,11 @@ async def test_a_changed_rate_holds_at_once(steps: Steps, rate_per_s: float, cla
     await steps.submit(*(steps.job() for _ in range(3)))
     own, lanes = await steps.own_row(), [lane.id for lane in await steps.serving()]
     await configure(steps.db, MAIL.of_queue, rate_per_s=0.001, burst=1)
-    assert 1 == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
+    assert 1 == len((await claim_limited(steps.db, own, lanes, [worker.session] * 3)).jobs)
 
     await configure(steps.db, MAIL.of_queue, rate_per_s=rate_per_s, burst=1, fifo=True)
 
-    assert claimed == len(await claim_limited(steps.db, own, lanes, [worker.session] * 3))
+    assert claimed == len((await claim_limited(steps.db, own, lanes, [worker.session] * 3)).jobs)
 
 
 async def test_configuring_touches_no_other_queue(steps: Steps) -> None:

@@ -20,7 +20,7 @@ async def limited(steps: Steps, worker: Worker, count: int) -> list[Claimed]:
     """Claim up to `count` jobs from all lanes of the default queue, within its limits."""
     own = await steps.own_row()
     lanes = [lane.id for lane in await steps.serving()]
-    return await claim_limited(steps.db, own, lanes, [worker.session] * count)
+    return (await claim_limited(steps.db, own, lanes, [worker.session] * count)).jobs
 
 
 async def set_limits(steps: Steps, jobs: int, **limits: float | None) -> None:
@@ -116,6 +116,22 @@ async def test_a_limit_of_one_queue_leaves_others_alone(steps: Steps) -> None:
     assert 1 == len(await limited(steps, worker, 2))
 
 
+async def test_a_limit_says_that_it_was_the_reason(steps: Steps) -> None:
+    """L15: full is told apart from empty, and with a rate when the next may start."""
+    worker = await steps.worker()
+    await set_limits(steps, 5, rate_per_s=2, burst=3)
+    own, lanes = await steps.own_row(), [lane.id for lane in await steps.serving()]
+
+    burst = await claim_limited(steps.db, own, lanes, [worker.session] * 10)
+    again = await claim_limited(steps.db, own, lanes, [worker.session] * 10)
+    steps.clock.advance(60)
+    rest = await claim_limited(steps.db, own, lanes, [worker.session] * 10)
+
+    assert (3, True, 0.5) == (len(burst.jobs), burst.full, burst.again_s)
+    assert (0, True, 0.5) == (len(again.jobs), again.full, again.again_s)
+    assert (2, False, None) == (len(rest.jobs), rest.full, rest.again_s)
+
+
 async def test_a_rate_lets_a_burst_through_and_then_its_pace(steps: Steps) -> None:
     """L15, GCRA: at most `burst` at once, then one each 1/rate seconds, to the millisecond."""
     worker = await steps.worker()
@@ -193,7 +209,7 @@ async def test_a_paused_or_unknown_queue_hands_out_nothing_within_limits(steps: 
     await pause_queue(steps.db, steps.lanes, DEFAULT, actor=ANN)
 
     assert [] == await limited(steps, worker, 2)
-    assert [] == await claim_limited(steps.db, 999_999, [1], [worker.session])
+    assert [] == (await claim_limited(steps.db, 999_999, [1], [worker.session])).jobs
 
 
 async def test_a_full_queue_leaves_its_jobs_queued(steps: Steps) -> None:

@@ -23,7 +23,7 @@ from tests.db.plans import Plan, explained, hot, reading
 from tests.queue.test_plans_sqlite import filled, named, steps_of, undone
 from windlass.db import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.queue import attempts, depths, fleet, history, queues, recent, retention, stats
+from windlass.queue import attempts, depths, fleet, history, queues, recent, retention, stats, workers
 from windlass.queue.history import NEWEST
 
 _numbers = itertools.count(1)
@@ -57,8 +57,8 @@ CASES: list[Case] = [
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"sessions": [made(SESSION, 9)], "most": 10}, 150),
-    (fleet.SQL.find_session, {"session": made(SESSION, 9)}, 1),
-    (fleet.SQL.live_session, {"tenant": "default", "worker": "worker9"}, 1),
+    (workers.SQL.find_sessions, {"ids": [made(SESSION, 9)]}, 1),
+    (workers.SQL.find_presence, {"tenant": "default", "worker": "worker9"}, 1),
     (queues.SQL.list_queues, {"tenant": "default", "queue": None, "cursor": "", "limit": 10}, LANES + 1),
 ]
 

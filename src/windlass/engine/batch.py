@@ -61,6 +61,7 @@ class Batcher(Generic[Request, Answer]):
         outside: Outside,
         lines: int = 1,
         room: int = 20 * MOST_ROWS,
+        gather_s: float = 0.0,
         again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
         observe: Callable[[str, int, float], None] | None = None,
     ) -> None:
@@ -70,6 +71,8 @@ class Batcher(Generic[Request, Answer]):
         self._outside = outside
         self._lines = lines
         self._room = room
+        self._gather_s = gather_s
+        """How long a flush waits for company: for requests that are not in a hurry."""
         self._again = again
         self._observe = observe
         self._waiting: deque[_Waiting[Request, Answer]] = deque()
@@ -115,7 +118,11 @@ class Batcher(Generic[Request, Answer]):
 
     async def _work(self) -> None:
         try:
-            while batch := self._take():
+            while True:
+                if self._gather_s and self._waiting:
+                    await self._outside.pause(self._gather_s)
+                if not (batch := self._take()):
+                    return
                 started = self._outside.monotonic()
                 await self._answer(batch)
                 if self._observe is not None:

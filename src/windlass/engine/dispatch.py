@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from windlass.db import Database, Statements
@@ -27,9 +28,9 @@ from windlass.engine.wake import Wake
 from windlass.errors import Conflict, Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.queue import workers
-from windlass.queue.claim import OPEN_HINT, Claimed, Group, Want, claim, heads
-from windlass.queue.lanes import Lane, Lanes
-from windlass.queue.limits import claim_limited
+from windlass.queue.claim import Claimed, Group, Want, claim, heads
+from windlass.queue.lanes import Lane, LaneName, Lanes
+from windlass.queue.limits import Limited, claim_limited
 
 LOOK_S = 1.0
 """How often the heads of all lanes are looked at while somebody waits."""
@@ -73,12 +74,14 @@ class Dispatch:
         self._hot = HotLanes()
         self._round_count = 0
         self._looked_at = float("-inf")
-        self._look_cost_s = 0.0
+        self._look_at = float("-inf")
         self._look_again = False
         self._bells = (asyncio.Event(), asyncio.Event())
+        self._full: set[tuple[str, str]] = set()
+        """Limited queues that have no room: (tenant, queue)."""
         self._returning: set[asyncio.Task[None]] = set()
         wake.on_ready.append(self._ready)
-        wake.on_freed.append(lambda lane: self._ready(lane, OPEN_HINT))
+        wake.on_freed.append(self._freed)
         wake.on_stop.append(self._line.stop)
         wake.on_all.append(self._look_soon)
 
@@ -132,6 +135,15 @@ class Dispatch:
         self._hot.woken(lane, rank)
         self._ring()
 
+    def _freed(self, lane: int) -> None:
+        """Ask a limited queue again: the room is the queue's, whichever of its lanes made it."""
+        known = self._lanes.get(lane)
+        if known is None:
+            self._full.clear()
+        else:
+            self._full.discard((known.name.tenant, known.name.queue))
+        self._bells[1].set()
+
     def _look_soon(self) -> None:
         self._look_again = True
         self._ring()
@@ -156,28 +168,30 @@ class Dispatch:
 
     async def _bell(self, bell: asyncio.Event) -> None:
         """Wait for the bell, but while somebody waits no longer than until the next look."""
-        period_s = LOOK_S if self._db.capabilities.notify else LOOK_WITHOUT_NOTIFY_S
-        # Servers that were started together need not look together.
-        period_s = max(period_s * (0.9 + 0.2 * self._outside.chance()), LOOK_SHARE * self._look_cost_s)
-        try:
-            async with asyncio.timeout(period_s if len(self._line) else None):
+        left_s = max(self._look_at - self._outside.monotonic(), 0.0) if len(self._line) else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
                 await bell.wait()
-        except TimeoutError:
-            self._look_again = True
         bell.clear()
 
     async def _look_if_due(self) -> None:
-        if not len(self._line) or not (self._look_again or self._line.discontent):
+        """Look at the heads of all lanes: in due time, however often the bell rings, and for those who wait for it."""
+        started = self._outside.monotonic()
+        due = self._look_again or bool(self._line.discontent) or started >= self._look_at
+        if not len(self._line) or not due:
             return
         self._look_again = False
         discontent = list(self._line.discontent)
-        started = self._outside.monotonic()
         stamp = self._hot.stamp
         found = await heads(self._db)
         self._lanes.remember(lane for lane, _ in found)
         self._hot.looked(((lane.id, rank) for lane, rank in found), stamp=stamp)
+        self._full.clear()
         self._looked_at = started
-        self._look_cost_s = self._outside.monotonic() - started
+        cost_s = self._outside.monotonic() - started
+        period_s = LOOK_S if self._db.capabilities.notify else LOOK_WITHOUT_NOTIFY_S
+        # Servers that were started together need not look together.
+        self._look_at = started + max(period_s * (0.9 + 0.2 * self._outside.chance()), LOOK_SHARE * cost_s)
         self._line.pacify(discontent)
         self._bells[1].set()
 
@@ -195,18 +209,18 @@ class Dispatch:
         slots = [pair for _, _, slots in wanted for pair in slots]
         jobs = await self._claimed(slots, lambda db, _: claim(db, groups))
         self._hot.taken(jobs, stamps)
-        full = self._hand_out(slots, jobs)
+        full = self._hand_out([(numbers, slots) for _, numbers, slots in wanted], jobs)
         if not jobs:
             self._hot.empty(stamps)
-        for group, _, taken in wanted:
-            filled = all(slot in full for slot, _ in taken)
+        for number, (group, _, taken) in enumerate(wanted):
+            filled = full[number] == len(taken)
             # As long as all slots are filled and it can ask for more, nobody goes with less than there is.
             if not filled or group.grown:
                 _finish((None, waiter) for waiter in group.waiters)
             group.grow(filled)
         self._round_count += 1
         if len(jobs) < len(slots):
-            await self._dismiss_dead(slots, full)
+            await self._dismiss_dead(slots)
         return True
 
     def _wanted(self) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
@@ -253,12 +267,12 @@ class Dispatch:
         """Return the lanes of each limited queue that is believed to have ready jobs."""
         queues: dict[tuple[str, str], list[Lane]] = {}
         for lane in map(self._lanes.get, self._hot):
-            if lane is not None and lane.limited:
+            if lane is not None and lane.limited and (lane.name.tenant, lane.name.queue) not in self._full:
                 queues.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
         return list(queues.values())
 
     async def _limited_round(self, lanes: list[Lane]) -> None:
-        """Claim from one limited queue, for each line that can run some of it."""
+        """Claim from one limited queue, for each line that can run some of it, as long as it has room."""
         name = lanes[0].name.of_queue
         own = (await self._lanes.resolve(self._db, [name]))[name]
         for group in self._line.groups(self._round_count):
@@ -267,23 +281,27 @@ class Dispatch:
             if not slots:
                 continue
             stamps = self._hot.stamps(numbers)
-            jobs = await self._claimed(slots, _from_limited(own.id, numbers, slots))
-            full = self._hand_out(slots, jobs)
+            claiming = _FromLimited(own.id, numbers, slots)
+            jobs = await self._claimed(slots, claiming)
+            self._hand_out([(numbers, slots)], jobs)
             _finish(slots)
+            if claiming.answer.full:
+                self._full.add((name.tenant, name.queue))
+                if claiming.answer.again_s is not None:
+                    self._again_in(claiming.answer.again_s, name)
+                return
             if len(jobs) < len(slots):
                 self._hot.empty(stamps)
-                await self._dismiss_dead(slots, full)
-                if own.rate_per_s is not None:
-                    self._again_in(1 / own.rate_per_s, numbers)
+                await self._dismiss_dead(slots)
 
-    def _again_in(self, pause_s: float, numbers: Iterable[int]) -> None:
-        """Look at lanes of a queue with a rate again when its next job may start."""
+    def _again_in(self, pause_s: float, name: LaneName) -> None:
+        """Ask a queue with a rate again when its next job may start."""
 
-        def look() -> None:
-            for number in numbers:
-                self._ready(number, OPEN_HINT)
+        def ask() -> None:
+            self._full.discard((name.tenant, name.queue))
+            self._bells[1].set()
 
-        asyncio.get_running_loop().call_later(min(max(pause_s, 0.005), 1.0), look)
+        asyncio.get_running_loop().call_later(min(max(pause_s, 0.001), LOOK_S), ask)
 
     async def _claimed(self, slots: list[tuple[UUID, Waiter]], claiming: workers.Claiming) -> list[Claimed]:
         """Run one claim for these slots; bare callers get their sessions in the same transaction."""
@@ -302,15 +320,25 @@ class Dispatch:
             for _, waiter in slots:
                 waiter.reserved -= 1
 
-    def _hand_out(self, slots: list[tuple[UUID, Waiter]], jobs: list[Claimed]) -> set[UUID]:
-        """Give each job to who asked for it; return the slots that were filled. Those who left give back."""
-        of_slot: dict[UUID, list[Waiter]] = {}
-        for slot, waiter in reversed(slots):
-            of_slot.setdefault(slot, []).append(waiter)
+    def _hand_out(
+        self, served: Sequence[tuple[Sequence[int], Sequence[tuple[UUID, Waiter]]]], jobs: list[Claimed]
+    ) -> list[int]:
+        """Give each job to who asked for it; return how many each group got. Those who left give back.
+
+        A session may wait in two groups: the lane tells which of its claims a job is for.
+        """
+        group_of = {lane: number for number, (lanes, _) in enumerate(served) for lane in lanes}
+        waiting: list[dict[UUID, list[Waiter]]] = [{} for _ in served]
+        for number, (_, slots) in enumerate(served):
+            for slot, waiter in reversed(slots):
+                waiting[number].setdefault(slot, []).append(waiter)
         gone: list[tuple[Claimed, Waiter]] = []
         handed: list[Handed] = []
+        counts = [0] * len(served)
         for job in jobs:
-            waiter = of_slot[job.session].pop()
+            number = group_of[job.lane]
+            counts[number] += 1
+            waiter = waiting[number][job.session].pop()
             if waiter.gone:
                 gone.append((job, waiter))
                 continue
@@ -319,28 +347,27 @@ class Dispatch:
             handed.append(Handed(job, lane.name, waiter.ask.lease_ms))
             waiter.jobs.append(handed[-1])
         if handed:
-            self._observe(handed, len(slots))
+            self._observe(handed, sum(len(slots) for _, slots in served))
         if gone:
             self._return(gone)
-        _finish(pair for pair in slots if pair[1].last or len(pair[1].jobs) >= pair[1].ask.count)
-        return {slot for slot, left in of_slot.items() if not left}
+        for _, slots in served:
+            _finish(pair for pair in slots if pair[1].last or len(pair[1].jobs) >= pair[1].ask.count)
+        return counts
 
     def _return(self, gone: list[tuple[Claimed, Waiter]]) -> None:
         task = asyncio.create_task(self._give_back(gone), name="give-back")
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def _dismiss_dead(self, slots: list[tuple[UUID, Waiter]], full: set[UUID]) -> None:
+    async def _dismiss_dead(self, slots: list[tuple[UUID, Waiter]]) -> None:
         """Find sessions that ended while they waited: they take a slot and never a job, before others that could."""
-        last = max((n for n, (slot, _) in enumerate(slots) if slot in full), default=0)
+        last = max((n for n, (_, waiter) in enumerate(slots) if waiter.jobs), default=0)
         suspects = {
             waiter.ask.session: waiter
-            for slot, waiter in slots[: last + 1]
-            if slot not in full and waiter.ask.session is not None and not waiter.answer.done()
+            for _, waiter in slots[: last + 1]
+            if waiter.ask.session is not None and not waiter.jobs and not waiter.answer.done()
         }
-        if not suspects:
-            return
-        found = await workers.find_sessions(self._db, list(suspects))
+        found = await workers.find_sessions(self._db, list(suspects)) if suspects else {}
         for session, waiter in suspects.items():
             known = found.get(session)
             if known is None or not known.alive:
@@ -349,11 +376,18 @@ class Dispatch:
                 waiter.finish()
 
 
-def _from_limited(queue: int, numbers: Sequence[int], slots: Sequence[tuple[UUID, Waiter]]) -> workers.Claiming:
-    async def claiming(db: Statements, _: Sequence[UUID]) -> list[Claimed]:
-        return await claim_limited(db, queue, numbers, [slot for slot, _ in slots])
+class _FromLimited:
+    """A claim from a limited queue, which keeps what it was told of the queue's room."""
 
-    return claiming
+    def __init__(self, queue: int, numbers: Sequence[int], slots: Sequence[tuple[UUID, Waiter]]) -> None:
+        self._queue = queue
+        self._numbers = numbers
+        self._slots = [slot for slot, _ in slots]
+        self.answer = Limited([])
+
+    async def __call__(self, db: Statements, _: Sequence[UUID]) -> list[Claimed]:
+        self.answer = await claim_limited(db, self._queue, self._numbers, self._slots)
+        return self.answer.jobs
 
 
 def _finish(slots: Iterable[tuple[object, Waiter]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
 from windlass.engine.gauges import Gauges
-from windlass.engine.line import Ask, Handed, Handout, Waiter
+from windlass.engine.line import Ask, Capability, Handed, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
@@ -50,6 +50,8 @@ from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
 
 RESTART_PAUSE_S = 1.0
+BEATS_S = 0.05
+"""Heartbeats are gathered so long into one flush: nobody waits for their answers."""
 MOST_KEPT_BACK = 10_000
 """Sessions for which retries are remembered that they may claim back; others' wait for their window to end."""
 REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
@@ -94,7 +96,7 @@ class Engine:
             "report", self._report, _weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
         )
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
-            "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000
+            "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
@@ -109,7 +111,8 @@ class Engine:
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
-        self._kept_back: dict[UUID, set[tuple[UUID, int]]] = {}
+        self._kept_back: dict[UUID, dict[tuple[UUID, int], int]] = {}
+        """Retries that a session may claim back at once, each with its lane."""
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _line(
@@ -121,6 +124,7 @@ class Engine:
         lines: int = 1,
         again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
         room: int = 20_000,
+        gather_s: float = 0.0,
     ) -> Batcher[Any, Any]:
         return Batcher(
             name,
@@ -129,6 +133,7 @@ class Engine:
             lines=lines,
             again=again,
             room=room,
+            gather_s=gather_s,
             outside=self.outside,
             observe=self.meters.flushed,
         )
@@ -202,7 +207,7 @@ class Engine:
             if session.draining:
                 return Handout([])
             ask = msgspec.structs.replace(ask, lease_ms=session.lease_ms)
-            if (kept := self._kept_back.pop(session.id, None)) and (jobs := await self._claim_back(session, kept)):
+            if session.id in self._kept_back and (jobs := await self._claim_back(ask, session)):
                 return Handout(jobs)
         elif await self._sessions.seen(ask.tenant, ask.worker):
             return Handout([])
@@ -225,8 +230,10 @@ class Engine:
         """Record how attempts ended; answered item by item, after the commit."""
         return await self._reports.ask(reports)
 
-    async def heartbeat(self, beat: Beat) -> BeatAnswer:
-        """Renew a session and reconcile what it holds."""
+    async def heartbeat(self, beat: Beat, *, worker: str | None = None) -> BeatAnswer:
+        """Renew a session and reconcile what it holds; NotFound if it is not the named worker's."""
+        if worker is not None:
+            await self._sessions.check_worker(beat.session, tenant=beat.tenant, worker=worker)
         return await self._beats.ask(self._sessions.with_counts(beat))
 
     async def register(self, session: NewSession) -> None:
@@ -303,8 +310,10 @@ class Engine:
             if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):
                 status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
                 self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
-        if answer.prefer_same_worker and item.session is not None and len(self._kept_back) < MOST_KEPT_BACK:
-            self._kept_back.setdefault(item.session, set()).add((item.job_id, item.fence))
+        if answer.prefer_same_worker and item.session is not None and answer.lane is not None:
+            while len(self._kept_back) >= MOST_KEPT_BACK:
+                del self._kept_back[next(iter(self._kept_back))]
+            self._kept_back.setdefault(item.session, {})[item.job_id, item.fence] = answer.lane
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
         if answer.rank is not None:
@@ -324,15 +333,26 @@ class Engine:
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         return list(await workers.heartbeat(self.db, beats))
 
-    async def _claim_back(self, session: Session, kept: Iterable[tuple[UUID, int]]) -> list[Handed]:
-        """Claim jobs again that this session failed a moment ago and that are kept for it."""
-        jobs = await claiming.claim_back(self.db, list(kept), session=session.id, tenant=session.tenant)
-        await self.lanes.learn(self.db, {job.lane for job in jobs})
-        handed = []
-        for job in jobs:
-            lane = self.lanes.get(job.lane)
-            assert lane is not None
-            handed.append(Handed(job, lane.name, session.lease_ms))
+    async def _claim_back(self, ask: Ask, session: Session) -> list[Handed]:
+        """Claim jobs again that this session failed a moment ago, that are kept for it and that it asks for."""
+        can = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
+        kept = self._kept_back[session.id]
+        await self.lanes.learn(self.db, kept.values())
+        served = [lease for lease, lane in kept.items() if (known := self.lanes.get(lane)) and can.serves(known.name)]
+        served = served[: ask.count]
+        if not served:
+            return []
+        jobs = await claiming.claim_back(self.db, served, session=session.id, tenant=session.tenant)
+        for lease in served:
+            kept.pop(lease, None)
+        if not kept:
+            self._kept_back.pop(session.id, None)
+        handed = [
+            Handed(job, lane.name, session.lease_ms) for job in jobs if (lane := self.lanes.get(job.lane)) is not None
+        ]
+        if handed:
+            journal.claimed(ask, handed)
+            self.meters.handed(handed, len(served))
         return handed
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:

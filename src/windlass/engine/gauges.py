@@ -86,7 +86,7 @@ class Gauges:
             self._oldest.labels(name).set(waited_s)
 
     async def _read_workers(self) -> None:
-        found = await recommendation(self._db, self._settings, now_s=self._outside.monotonic())
+        found = await recommendation(self._db, self._settings)
         self._desired.set(found.desired)
         self._per_worker.set(found.depth_per_worker)
         self._workers.set(await stats.active_workers(self._db))

@@ -8,6 +8,7 @@ call that names it is its sign of life, kept in a session of its own that never 
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -65,17 +66,30 @@ class Sessions:
             self._known.pop(session_id, None)
             raise Conflict(f"Session {session_id} has ended. Stop its jobs and register with a new one.")
         if now - looked_at > KEPT_S:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
+            _make_room(self._known)
             self._known[session_id] = (now, session)
         return session
 
+    async def check_worker(self, session_id: UUID, *, tenant: str, worker: str) -> None:
+        """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes."""
+        known = self._known.get(session_id)
+        session = known[1] if known else (await workers.find_sessions(self._db, [session_id])).get(session_id)
+        if session is None:
+            return
+        if (session.tenant, session.worker) != (tenant, worker) or session.bare:
+            raise NotFound(f"There is no session {session_id} of worker {worker}.")
+        if known is None:
+            _make_room(self._known)
+            self._known[session_id] = (float("-inf"), session)
+
     def count(self, report: Report, answer: Answer) -> None:
         """Remember, for the worker's next heartbeat, that an attempt of its ended."""
-        if len(self._counts) < MOST_KNOWN:
-            counts = self._counts.setdefault((report.tenant, report.worker), _Counts())
-            counts.completed += answer.state is State.SUCCEEDED
-            counts.failed += isinstance(report, Fail)
+        name = (report.tenant, report.worker)
+        if name not in self._counts:
+            _make_room(self._counts)
+        counts = self._counts.setdefault(name, _Counts())
+        counts.completed += answer.state is State.SUCCEEDED
+        counts.failed += isinstance(report, Fail)
 
     def with_counts(self, beat: Beat) -> Beat:
         """Return the beat with what its worker has completed and failed since the last."""
@@ -99,18 +113,22 @@ class Sessions:
         return known.draining
 
     async def _appear(self, tenant: str, worker: str) -> bool:
-        if len(self._present) >= MOST_KNOWN:
-            self._present.clear()
-        session = await workers.find_live(self._db, tenant=tenant, worker=worker)
+        _make_room(self._present)
+        session = await workers.find_presence(self._db, tenant=tenant, worker=worker)
         if session is None:
             session = self._ids.new()
-            await workers.register(
-                self._db, NewSession(id=session, worker=worker, tenant=tenant, lease_ms=self._lease_ms)
-            )
+            new = NewSession(id=session, worker=worker, tenant=tenant, lease_ms=self._lease_ms, presence=1)
+            await workers.register(self._db, new)
         self._present[tenant, worker] = _Presence(session, self._outside.monotonic())
         answer = await self._beats.ask(Beat(session=session, tenant=tenant))
         self._present[tenant, worker].draining = answer.draining
         return answer.draining
+
+
+def _make_room(known: dict[Any, Any]) -> None:
+    """Forget the oldest when there are too many: who is still there is met again."""
+    while len(known) >= MOST_KNOWN:
+        del known[next(iter(known))]
 
 
 def _counted(beat: Beat, counts: _Counts) -> Beat:

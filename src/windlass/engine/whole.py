@@ -35,16 +35,16 @@ def whole_duties(settings: Settings, monotonic: Callable[[], float]) -> list[Dut
     """Return the duties about the whole."""
     return [
         Duty("rollup", _rolling(settings, monotonic), ROLL_UP_S),
-        Duty(SCALE, _scaling(settings, monotonic), SCALE_S),
+        Duty(SCALE, _scaling(settings), SCALE_S),
     ]
 
 
-async def recommendation(db: Statements, settings: Settings, *, now_s: float) -> Recommendation:
+async def recommendation(db: Statements, settings: Settings) -> Recommendation:
     """Return what the duty `scale` found last; before its first run, what it would find now."""
     for duty in await duties.list_duties(db):
         if duty.name == SCALE and (kept := _kept(duty.metadata.note)) is not None:
             return kept
-    return await _recommend(db, settings, now_s=now_s, state=ScalingState())
+    return await _recommend(db, settings, now_s=0.0, state=ScalingState())
 
 
 def _rolling(settings: Settings, monotonic: Callable[[], float]) -> Run:
@@ -81,16 +81,16 @@ async def _tell_health(db: Database, settings: Settings) -> None:
         )
 
 
-def _scaling(settings: Settings, monotonic: Callable[[], float]) -> Run:
-    state: ScalingState | None = None
-
+def _scaling(settings: Settings) -> Run:
     async def run(db: Database, most: int) -> Ran:
-        nonlocal state
-        if state is None:
-            before = [_kept(duty.metadata.note) for duty in await duties.list_duties(db) if duty.name == SCALE]
-            state = before[0].state if before and before[0] is not None else ScalingState()
-        found = await _recommend(db, settings, now_s=monotonic(), state=state)
-        state = found.state
+        before, now_s = ScalingState(), 0.0
+        for duty in await duties.list_duties(db):
+            if duty.name == SCALE:
+                # The database's time: the state may be another server's, whose own clock tells us nothing.
+                now_s = duty.heartbeat_at.timestamp() + duty.heartbeat_age_s
+                kept = _kept(duty.metadata.note)
+                before = ScalingState() if kept is None else kept.state
+        found = await _recommend(db, settings, now_s=now_s, state=before)
         return Ran(0, note=msgspec.json.encode(found).decode())
 
     return run

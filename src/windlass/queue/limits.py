@@ -11,26 +11,47 @@ import math
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from windlass.db import Row, Statements, load
 from windlass.queue.claim import Claimed, Group, Want, claim
 
 SQL = load(__file__)
 
 
-async def claim_limited(db: Statements, queue: int, lanes: Sequence[int], slots: Sequence[UUID]) -> list[Claimed]:
+class Limited(msgspec.Struct, frozen=True):
+    """What was claimed from a limited queue, and whether its limits were what kept it from being more."""
+
+    jobs: list[Claimed]
+    full: bool = False
+    again_s: float | None = None
+    """In how many seconds its rate lets the next job start."""
+
+
+async def claim_limited(db: Statements, queue: int, lanes: Sequence[int], slots: Sequence[UUID]) -> Limited:
     """Claim from the lanes of one limited queue, whose own row is `queue`; never more than its limits allow."""
     async with db.transaction() as transaction:
         rows = await transaction.fetch(SQL.lock_queue, queue=queue)
         if not rows:
-            return []
+            return Limited([])
+        limit = rows[0]
         [count] = await transaction.fetch(SQL.count_running, queue=queue)
-        quota = min(len(slots), *_allowances(rows[0], count["running"]))
+        quota = min(len(slots), *_allowances(limit, count["running"]))
         if quota < 1:
-            return []
+            return Limited([], full=True, again_s=_again_s(limit, 0))
         jobs = await claim(transaction, [Group([Want(lane) for lane in lanes], slots[:quota])], queue=queue)
-        if jobs and rows[0]["rate_per_s"] is not None:
-            await transaction.fetch(SQL.charge_rate, queue=queue, spent_ms=len(jobs) * 1000 / rows[0]["rate_per_s"])
-    return jobs
+        if jobs and limit["rate_per_s"] is not None:
+            await transaction.fetch(SQL.charge_rate, queue=queue, spent_ms=len(jobs) * 1000 / limit["rate_per_s"])
+    full = len(jobs) == quota < len(slots)
+    return Limited(jobs, full, _again_s(limit, len(jobs)) if full else None)
+
+
+def _again_s(limit: Row, claimed: int) -> float | None:
+    """Return when the rate has room for one more, after so many were just claimed; None without a rate."""
+    if limit["rate_per_s"] is None:
+        return None
+    spent: float = limit["ahead_s"] * limit["rate_per_s"] + claimed
+    return max(float((spent - (limit["burst"] or 1) + 1) / limit["rate_per_s"]), 0.0)
 
 
 def _allowances(limit: Row, running: int) -> list[int]:

@@ -19,7 +19,8 @@ from windlass.queue.newjob import check_instant
 
 SQL = load(__file__)
 
-MAX_EVENTS = 1000
+EVENTS = 1000
+MAX_EVENTS = 50_000
 MAX_LEASES = 10_000
 SKEW = timedelta(minutes=10)
 """How far the clock that made an id may be from the database's; the jobs submitted in it are looked at and left out."""
@@ -38,7 +39,7 @@ class JobEvent(msgspec.Struct, frozen=True):
     detail: str | None
 
 
-async def events_since(db: Statements, tenant: str, *, since: datetime, limit: int = MAX_EVENTS) -> list[JobEvent]:
+async def events_since(db: Statements, tenant: str, *, since: datetime, limit: int = EVENTS) -> list[JobEvent]:
     """Return what happened to a tenant's jobs from `since` on, oldest first, up to `limit`; each at least once.
 
     A transaction may commit after a later one: ask again from some seconds before the last event, and leave out those

@@ -54,6 +54,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     labels: str | None = None
     tasks: str | None = None
     queues: str | None = None
+    presence: int = 0
+    """1: the sign of life of a caller that keeps no session; it never holds a lease."""
 
 
 class BareSession(msgspec.Struct, frozen=True):
@@ -75,6 +77,7 @@ class Session(msgspec.Struct, frozen=True):
     alive: bool
     draining: bool
     bare: bool
+    """Of one job, or the sign of life of a caller that keeps none: not one to claim with."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):
@@ -219,9 +222,9 @@ async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Sessi
     }
 
 
-async def find_live(db: Statements, *, tenant: str, worker: str) -> UUID | None:
-    """Return the newest live session of a worker's name."""
-    rows = await db.fetch(SQL.find_live, tenant=tenant, worker=worker)
+async def find_presence(db: Statements, *, tenant: str, worker: str) -> UUID | None:
+    """Return the newest live presence of a worker's name."""
+    rows = await db.fetch(SQL.find_presence, tenant=tenant, worker=worker)
     return rows[0]["id"] if rows else None
 
 

@@ -2,9 +2,9 @@
 -- Open a session, or say the same again; one that has ended, or is another worker's, is not returned.
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     host, pid, version, build, region, labels, tasks, queues)
+                     presence, host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
-        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
@@ -12,9 +12,9 @@ ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = exclud
 RETURNING id
 -- sqlite
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     host, pid, version, build, region, labels, tasks, queues)
+                     presence, host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
-        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
@@ -133,9 +133,9 @@ RETURNING id
 -- name: find_sessions
 -- Sessions by their ids: whose they are, and whether they may hold leases.
 -- postgres
-SELECT id, worker, tenant, lease_ms, state, draining, bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, worker, tenant, lease_ms, state, draining, bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.
@@ -148,8 +148,8 @@ SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session
  WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
 
--- name: find_live
--- The newest live session of a worker's name; those of single jobs do not count.
--- index: session_live.
+-- name: find_presence
+-- The newest live presence of a worker's name: never a session that may hold leases, which its own worker must keep alive.
+-- index: session_worker.
 -- both
-SELECT id FROM session WHERE state = 0 AND bare = 0 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1
+SELECT id FROM session WHERE state = 0 AND bare = 0 AND presence = 1 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1

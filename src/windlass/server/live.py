@@ -15,11 +15,12 @@ import msgspec
 from windlass.clock import system_clock
 from windlass.errors import InvalidInput, Unavailable
 from windlass.queue.newjob import check_instant
-from windlass.queue.recent import JobEvent, events_since
+from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_since
 from windlass.server.call import Call, Reply
 from windlass.wire.live import EventsQuery, StreamedEvent
 
 OVERLAP = timedelta(seconds=5)
+MOMENT = timedelta(microseconds=1)
 QUIET_LOOKS = 15
 """After so many looks without an event a comment is sent, so that proxies keep the connection."""
 
@@ -43,22 +44,13 @@ def _last_event(text: str | None) -> datetime | None:
 
 
 async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGenerator[bytes, None]:
-    told: dict[JobEvent, datetime] = {}
-    first, latest, quiet = since, since, 0
+    looks = _Looks(since)
+    quiet = 0
     until_s = call.engine.outside.monotonic() + (asked.seconds or float("inf"))
     with call.engine.changes.stream():
         yield b": windlass\n\n"
         while True:
-            begin = max(first, latest - OVERLAP)
-            try:
-                found = await events_since(call.engine.db, call.tenant, since=begin)
-            except Unavailable:
-                found = []
-            fresh = [event for event in found if event not in told]
-            for event in fresh:
-                told[event] = event.happened_at
-                latest = max(latest, event.happened_at)
-            told = {event: at for event, at in told.items() if at >= latest - OVERLAP}
+            fresh = await looks.fresh(call)
             shown = [_encoded(event) for event in fresh if _asked_for(event, asked)]
             quiet = 0 if shown else quiet + 1
             if shown:
@@ -67,9 +59,44 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
                 quiet = 0
                 yield b": quiet\n\n"
             left_s = until_s - call.engine.outside.monotonic()
-            # A full look may have more behind it.
-            if left_s <= 0 or (not fresh and not await call.engine.changes.wait(left_s)):
+            if left_s <= 0 or (not looks.behind and not await call.engine.changes.wait(left_s)):
                 return
+
+
+class _Looks:
+    """What a stream has told, and where its next look begins."""
+
+    def __init__(self, since: datetime) -> None:
+        self._first = self._latest = since
+        self._told: dict[JobEvent, datetime] = {}
+        self._limit = EVENTS
+        self.behind = False
+        """Whether there is more to tell at once."""
+
+    async def fresh(self, call: Call) -> list[JobEvent]:
+        """Return the events that were not told yet; an empty list also while the database is away."""
+        begin = max(self._first, self._latest - OVERLAP)
+        try:
+            found = await events_since(call.engine.db, call.tenant, since=begin, limit=self._limit)
+        except Unavailable:
+            self.behind = False
+            return []
+        fresh = [event for event in found if event not in self._told]
+        full = len(found) >= self._limit
+        self.behind = full
+        if full and not fresh:
+            # More than a look holds lies in the overlap: look further, and in the end go on without it.
+            if self._limit < MAX_EVENTS:
+                self._limit = min(self._limit * 4, MAX_EVENTS)
+            else:
+                self._first = self._latest = found[-1].happened_at + MOMENT
+        elif not full:
+            self._limit = EVENTS
+        for event in fresh:
+            self._told[event] = event.happened_at
+            self._latest = max(self._latest, event.happened_at)
+        self._told = {event: at for event, at in self._told.items() if at >= self._latest - OVERLAP}
+        return fresh
 
 
 def _asked_for(event: JobEvent, asked: EventsQuery) -> bool:

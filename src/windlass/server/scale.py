@@ -22,7 +22,7 @@ async def whole(call: Call) -> Scale:
 
 async def _recommended(call: Call) -> Scale:
     """Answer what the duty `scale` found, which has a cool-down of its own: every server says the same."""
-    found = await recommendation(call.engine.db, call.settings, now_s=call.engine.outside.monotonic())
+    found = await recommendation(call.engine.db, call.settings)
     return Scale(
         desired_workers=found.desired,
         active_workers=found.workers,

@@ -11,6 +11,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
+from tests.queue.races.survey import survey
 from windlass.db import Database
 from windlass.errors import Conflict
 from windlass.ids import Ids
@@ -169,7 +170,7 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
     own = LaneName("default", scene.queue)
     queue = (await Lanes().resolve(db, [own]))[own].id
     served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
-    return await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)
+    return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
 
 
 async def beat(_: Stage, db: Database, scene: Scene) -> object:
@@ -358,6 +359,7 @@ STEPS = {
         cancelled, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
     ),
     "look": Step(cancelled, look, State.CANCELLED),
+    "survey": Step(cancelled, survey, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),
 }

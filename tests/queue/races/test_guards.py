@@ -312,7 +312,7 @@ async def test_rate_is_charged(stage: Stage) -> None:
     served = [lane.id for lane in await stage.lanes.serving(stage.db, "default", [scene.queue], tasks=None, labels=[])]
 
     async def claim() -> int:
-        return len(await limits.claim_limited(stage.db, queue, served, [scene.session] * 5))
+        return len((await limits.claim_limited(stage.db, queue, served, [scene.session] * 5)).jobs)
 
     counts = [await claim(), await claim()]
     stage.clock.advance(1)

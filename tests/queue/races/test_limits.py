@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
@@ -11,7 +13,7 @@ from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import Scene, Stage, no_jitter
 from tests.queue.races.test_claims import Noted, note, noted
 from tests.queue.races.test_reports import good
-from windlass.db import Database
+from windlass.db import Database, Statements
 from windlass.errors import WindlassError
 from windlass.queue import claim as claims
 from windlass.queue import lanes, limits, workers
@@ -26,7 +28,7 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> list[Claime
     own = LaneName("default", scene.queue)
     queue = (await stage.lanes.resolve(stage.db, [own]))[own].id
     served = await stage.lanes.serving(stage.db, "default", [scene.queue], tasks=None, labels=[])
-    return await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)
+    return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
 
 
 async def end_all(stage: Stage, scene: Scene, leases: list[Claimed]) -> None:
@@ -90,7 +92,7 @@ async def test_rel_x7_lanes_of_another_queue(stage: Stage) -> None:
     queue = (await stage.lanes.resolve(stage.db, [name]))[name].id
     served = await stage.lanes.serving(stage.db, "default", [roomy.queue, full.queue], tasks=None, labels=[])
 
-    got = await limits.claim_limited(stage.db, queue, [lane.id for lane in served], [roomy.session] * 9)
+    got = (await limits.claim_limited(stage.db, queue, [lane.id for lane in served], [roomy.session] * 9)).jobs
 
     assert roomy.ids == [lease.id for lease in got]
 
@@ -103,10 +105,13 @@ async def test_rel_x6_bare_claims_obey_a_limit(stage: Stage) -> None:
     queue = (await stage.lanes.resolve(stage.db, [name]))[name].id
     served = [lane.id for lane in await stage.lanes.serving(stage.db, "default", [scene.queue], tasks=None, labels=[])]
 
+    async def claiming(db: Statements, sessions: Sequence[UUID]) -> list[Claimed]:
+        return (await limits.claim_limited(db, queue, served, sessions)).jobs
+
     got = await workers.claim_bare(
         stage.db,
         stage.ids,
-        lambda db, sessions: limits.claim_limited(db, queue, served, sessions),
+        claiming,
         count=3,
         worker="bare",
         tenant="default",

@@ -39,7 +39,9 @@ CREATE INDEX event_happened ON windlass.event (happened_at);
 -- Lists of workers; heartbeats change no column of it, and sessions of bare callers are not in it.
 CREATE INDEX session_worker ON windlass.session (tenant, worker, started_at) WHERE bare = 0;
 
-ALTER TABLE windlass.session ADD COLUMN completed integer NOT NULL DEFAULT 0, ADD COLUMN failed integer NOT NULL DEFAULT 0;
+-- A presence is the sign of life of a caller that keeps no session: it never holds a lease.
+ALTER TABLE windlass.session ADD COLUMN completed integer NOT NULL DEFAULT 0, ADD COLUMN failed integer NOT NULL DEFAULT 0,
+      ADD COLUMN presence smallint NOT NULL DEFAULT 0;
 
 DROP VIEW windlass.workers;
 CREATE VIEW windlass.workers AS
@@ -93,6 +95,7 @@ CREATE INDEX session_worker ON session (tenant, worker, started_at) WHERE bare =
 
 ALTER TABLE session ADD COLUMN completed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN presence INTEGER NOT NULL DEFAULT 0;
 
 DROP VIEW workers;
 CREATE VIEW workers AS

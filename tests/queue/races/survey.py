@@ -1,0 +1,47 @@
+"""What servers and people read of the whole, as one step: every query of the lists, counts and look-ups."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+
+from tests.queue.races.stage import Scene, Stage
+from windlass.db import Database
+from windlass.errors import NotFound
+from windlass.job import FINAL_STATES, State
+from windlass.queue import attempts, claim, fleet, history, queues, recent, stats, workers
+
+
+async def survey(stage: Stage, db: Database, scene: Scene) -> object:
+    """Read everything that can be read of the whole."""
+    now = stage.clock.now()
+    await claim.heads(db)
+    await stage.lanes.learn(db, [0])
+    await workers.find_sessions(db, [scene.session])
+    await workers.find_presence(db, tenant="default", worker="nobody")
+    await workers.find_lease(db, scene.id, tenant="default")
+    await history.live(db, scene.ids)
+    for where in _filters():
+        await history.find(db, where)
+        await history.count(db, where)
+    await history.report(db, scene.id, tenant="default")
+    await attempts.find_attempts(db, attempts.AttemptFilter(tenant="default"))
+    await recent.events_since(db, "default", since=now - timedelta(hours=1))
+    await stats.roll_up(db)
+    for tenant in (None, "default"):
+        await stats.overview(db, tenant)
+    await stats.series(db, tenant="default", since=now - timedelta(hours=1), until=now)
+    await stats.storage(db)
+    await stats.longest_waits(db)
+    await fleet.list_workers(db, "default")
+    with suppress(NotFound):
+        await fleet.get_worker(db, "default", "nobody")
+    await fleet.threads(db)
+    await queues.list_queues(db, "default")
+    return await queues.get_queue(db, "default", scene.queue)
+
+
+def _filters() -> list[history.Filter]:
+    wanted = (frozenset[State](), *(frozenset({state}) for state in State), FINAL_STATES)
+    plain = [history.Filter(tenant="default", states=states) for states in wanted]
+    return [*plain, history.Filter(tenant="default", stale=True)]
