@@ -340,3 +340,17 @@ class TestUnfenced:
 
         assert [404, 200] == [other.status_code, own.status_code]
         assert "succeeded" == await state_of(client, job["id"])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_jobs_that_do_not_fit_into_an_answer_are_as_if_not_claimed(client: httpx2.AsyncClient) -> None:
+    """What is beyond 8 MiB waits as before: no attempt, no release is counted against the job."""
+    for _ in range(2):
+        await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": "x" * 250_000}] * 20})
+
+    claimed = await claim(client, count=40)
+    waiting = (await client.get("/jobs?state=queued&limit=50")).json()["jobs"]
+
+    assert (33, 7) == (len(claimed), len(waiting))
+    assert {(0, 0)} == {(job["attempt"], job["releases"]) for job in waiting}
+    assert [] == (await client.get(f"/jobs/{waiting[0]['id']}/attempts")).json()["attempts"]

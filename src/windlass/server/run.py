@@ -32,6 +32,7 @@ from windlass.ids import Ids
 from windlass.queue import keys
 from windlass.server.app import create_app
 from windlass.server.auth import Gate
+from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
 
 NOTICE_S = 1.0
@@ -220,7 +221,7 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from windlass.engine.line import Ask, Handed, Handout
-from windlass.errors import InvalidInput, NotFound, StaleFence
+from windlass.errors import Forbidden, InvalidInput, NotFound, StaleFence
 from windlass.job import Outcome, State
 from windlass.queue import report as step
 from windlass.queue.report import Report, Status
@@ -23,7 +23,7 @@ from windlass.server.newjobs import result_text, span_ms
 from windlass.wire import work as wire
 
 ANSWER_BYTES = 8 << 20
-"""Of payloads in the answer to one claim; what is beyond goes back at once."""
+"""Of payloads in the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
 _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED]] = {
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
@@ -176,6 +176,8 @@ async def report(call: Call) -> wire.Answers:
             reports.append(await _report(call, entry, named))
         except InvalidInput as problem:
             raise problem.at(index) from None
+    if foreign := await call.foreign_jobs([entry.job_id for entry in asked.reports]):
+        raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
     answers = await call.engine.report(reports)
     return wire.Answers(
         answers=[
