@@ -31,7 +31,7 @@ from windlass.wire.base import (
 )
 from windlass.wire.vocabulary import FILTER_NAMES
 
-_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,9}$"
+_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
 """Microseconds since 1970, job, fence."""
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Priority = Annotated[int, Meta(ge=-127, le=127)]
