@@ -326,21 +326,6 @@ async def test_plain_releases_are_capped(steps: Steps) -> None:
     assert "again" in ((await steps.get(lease.id)).error or "")
 
 
-async def test_what_no_worker_was_told_of_is_undone(steps: Steps) -> None:
-    """R8: given back by the server itself it counts for nothing, however often, and leaves no attempt; fences rise."""
-    worker = await steps.worker()
-    lease = await steps.lease(worker, max_attempts=1)
-
-    for _ in range(MAX_RELEASES + 1):
-        assert State.QUEUED is (await steps.release(lease, unseen=True)).state
-        lease = await steps.claim_one(worker)
-
-    job = await steps.get(lease.id)
-    assert (State.ASSIGNED, 1, MAX_RELEASES + 2, 0) == (job.state, job.attempt, job.fence, job.releases)
-    assert [] == await steps.attempts(lease.id)
-    assert State.SUCCEEDED is (await steps.complete(lease)).state
-
-
 async def test_a_paused_job_given_back_is_held(steps: Steps) -> None:
     """X5: paused while leased, it goes on; released, it is held until resumed, and so is its retry."""
     worker = await steps.worker()

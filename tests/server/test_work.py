@@ -158,6 +158,17 @@ async def test_a_bare_worker_beats_for_one_job(client: httpx2.AsyncClient, clock
     assert ("running", "2026-01-01T12:00:50Z") == (shown["state"], shown["lease_expires_at"])
 
 
+async def test_a_bare_worker_names_only_so_many_jobs(client: httpx2.AsyncClient) -> None:
+    """Each costs as much as a session; who has more of them registers."""
+    held = [{"job_id": str(uuid4()), "fence": 1} for _ in range(101)]
+
+    refused = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": held})
+    taken = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": held[:100]})
+
+    assert [422, 200] == [refused.status_code, taken.status_code]
+    assert 100 == len(taken.json()["lost"])
+
+
 async def test_a_lease_is_renewed_by_its_holder_alone(client: httpx2.AsyncClient) -> None:
     """404 for another worker, 409 for another fence or session, 200 with the length of the lease for the holder."""
     job = await submit_and_claim(client)

@@ -44,13 +44,13 @@ class Changes:
         finally:
             self._stream_count -= 1
 
-    async def wait(self) -> bool:
+    async def wait(self, longest_s: float = LOOK_S) -> bool:
         """Return after a change, or after a while without one; False when the server stops."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(min(longest_s, LOOK_S)):
                 await self._changed.wait()
         if not self._over:
-            await self._pause(GATHER_S)
+            await self._pause(min(longest_s, GATHER_S))
         self._changed.clear()
         return not self._over
 

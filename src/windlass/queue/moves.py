@@ -2,7 +2,7 @@
 
 Report, rescue, deadlines and a closing worker all end leases here, so that every end is guarded alike: by job, fence
 and place in the statement that writes. Each lease that ends leaves an attempt: in `done` or `dead` with a job that is
-finished, else in `attempt`; only one that no worker was ever told of leaves none.
+finished, else in `attempt`.
 """
 
 from __future__ import annotations
@@ -99,8 +99,6 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     why: Reason = Reason.RETRY
     preferred: bool = False
     held: bool = False
-    unseen: bool = False
-    """No worker was told of the lease: it is undone, and leaves no attempt."""
 
     @property
     def flags(self) -> int:
@@ -142,9 +140,7 @@ async def apply(db: Statements, moves: Sequence[Move]) -> dict[UUID, Moved]:
         if chosen:
             for row in await db.fetch(query, moves=[row_of(chosen[job_id]) for job_id in sorted(chosen)]):
                 done[row["id"]] = Moved(chosen[row["id"]], row["next_run_at"], row["rank"])
-    attempts = [
-        _attempt_row(moved) for moved in done.values() if moved.move.to in ("ready", "timer") and not moved.move.unseen
-    ]
+    attempts = [_attempt_row(moved) for moved in done.values() if moved.move.to in ("ready", "timer")]
     if attempts:
         await db.fetch(SQL.record_attempts, attempts=attempts)
     return done
@@ -170,14 +166,6 @@ def release(lease: Lease, reason: str | None, *, started: bool = False) -> Move:
         releases=1,
         started=started or lease.started_at is not None,
     )
-
-
-def undo(lease: Lease, reason: str | None) -> Move:
-    """Take back a lease that no worker was told of: nothing is counted and nothing is left but its fence."""
-    if lease.cancelling or lease.started_at is not None:
-        return release(lease, reason)
-    record = Record(outcome=Outcome.RELEASED, reason=reason)
-    return Move(lease=lease, to="ready", record=record, attempt=lease.attempt - 1, unseen=True)
 
 
 def give_back(lease: Lease, reason: str) -> Move:

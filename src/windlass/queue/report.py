@@ -86,8 +86,6 @@ class Release(LeaseReport, frozen=True, kw_only=True):
     reason: str | None = None
     error: str | None = None
     started: bool = False
-    unseen: bool = False
-    """Said by a server for a worker that was never told of the job: it counts as if it had not been handed out."""
 
 
 Report = Complete | Fail | Snooze | Release
@@ -195,8 +193,6 @@ def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move
     if isinstance(item, Snooze):
         return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms)
     if isinstance(item, Release):
-        if item.unseen:
-            return moves.undo(lease, storable(item.reason))
         if item.error is None:
             return moves.release(lease, storable(item.reason), started=item.started)
         record = Record(

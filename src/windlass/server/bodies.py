@@ -8,9 +8,9 @@ In an object that names a field twice the last one counts.
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -150,8 +150,8 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
         return bytes(body)  # not an object: the typed decoder says so
     aliases: Mapping[str, str] = getattr(struct, "aliases", {})
     extras: str | None = getattr(struct, "extras", None)
-    inner = _structs_inside(struct)
-    own_names = _own_names(struct)
+    shape = _shape(struct)
+    own_names = {*struct.__struct_fields__, struct.__struct_config__.tag_field}
     fields: dict[str, Any] = {}
     spare: dict[str, msgspec.Raw] = {}
     for name, raw in given.items():
@@ -161,24 +161,58 @@ def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
         elif known in fields:
             raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
         else:
-            fields[known] = _inside(raw, inner[known]) if known in inner else _whole(raw)
+            fields[known] = _inside(raw, known, shape)
     if extras and spare:
         own = msgspec.json.decode(fields.get(extras, b"null"), type=dict[str, msgspec.Raw] | None)
         fields[extras] = {**(own or {}), **spare}
     return msgspec.json.encode(fields)
 
 
-def _whole(raw: msgspec.Raw) -> msgspec.Raw:
-    text = bytes(raw)
-    return msgspec.Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw
+class _Shape(msgspec.Struct, frozen=True):
+    """Which fields of a struct are to be looked into."""
+
+    bodies: dict[str, list[type[Body]]]
+    """They hold a body of their own, or many; and what it can be."""
+    by_name: frozenset[str]
+    """They hold such bodies by names that are the caller's."""
+    whole: frozenset[str]
+    """They take whole numbers."""
 
 
-def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:
+@cache
+def _shape(struct: type[msgspec.Struct]) -> _Shape:
+    bodies: dict[str, list[type[Body]]] = {}
+    by_name, whole = set(), set()
+    for field, hint in get_type_hints(struct).items():
+        waiting = [hint]
+        while waiting:
+            part = waiting.pop(0)
+            waiting += get_args(part)
+            if get_origin(part) is dict:
+                by_name.add(field)
+            elif part is int:
+                whole.add(field)
+            elif isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
+                bodies.setdefault(field, []).append(part)
+    return _Shape(bodies, frozenset(by_name), frozenset(whole))
+
+
+def _inside(raw: msgspec.Raw, field: str, shape: _Shape) -> Any:
+    if field not in shape.bodies:
+        return _whole(raw) if field in shape.whole else raw
+    structs = shape.bodies[field]
     text = bytes(raw).lstrip()
+    if text.startswith(b"{") and field in shape.by_name:
+        named = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        return {name: _one(bytes(part).lstrip(), structs) for name, part in named.items()}
     if text.startswith(b"["):
-        return [_inside(part, structs) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
+        return [_one(bytes(part).lstrip(), structs) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    return _one(text, structs)
+
+
+def _one(text: bytes, structs: Sequence[type[Body]]) -> msgspec.Raw:
     if not text.startswith(b"{"):
-        return raw
+        return msgspec.Raw(text)
     struct = structs[0]
     if (field := struct.__struct_config__.tag_field) is not None:
         tag = msgspec.json.decode(text, type=dict[str, Any]).get(field)
@@ -186,20 +220,6 @@ def _inside(raw: msgspec.Raw, structs: Sequence[type[msgspec.Struct]]) -> Any:
     return msgspec.Raw(_renamed(text, struct))
 
 
-@functools.cache
-def _own_names(struct: type[msgspec.Struct]) -> frozenset[str | None]:
-    return frozenset((*struct.__struct_fields__, struct.__struct_config__.tag_field))
-
-
-@functools.cache
-def _structs_inside(struct: type[msgspec.Struct]) -> dict[str, list[type[msgspec.Struct]]]:
-    """Return the fields that hold a body of their own, or a list of them, and what it can be."""
-    found: dict[str, list[type[msgspec.Struct]]] = {}
-    for name, hint in get_type_hints(struct).items():
-        open_hints = [hint]
-        while open_hints:
-            part = open_hints.pop(0)
-            open_hints += get_args(part)
-            if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
-                found.setdefault(name, []).append(part)
-    return found
+def _whole(raw: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(raw)
+    return msgspec.Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw

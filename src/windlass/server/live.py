@@ -58,9 +58,8 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
             elif quiet >= QUIET_LOOKS:
                 quiet = 0
                 yield b": quiet\n\n"
-            if not looks.behind and not await call.engine.changes.wait():
-                return
-            if call.engine.outside.monotonic() >= until_s:
+            left_s = until_s - call.engine.outside.monotonic()
+            if left_s <= 0 or (not looks.behind and not await call.engine.changes.wait(left_s)):
                 return
 
 

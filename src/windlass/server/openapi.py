@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from windlass import __version__
 from windlass.server.route import Route, documented_path
+from windlass.server.sentences import sentences
 from windlass.wire.base import Body, Name, Problem
 
+JSON = "application/json"
+EVENTS = "text/event-stream"
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 _WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
 _REASONS = {
@@ -33,6 +37,12 @@ _REASONS = {
     429: "A cap is reached; try again after `Retry-After` seconds.",
     503: "The database does not answer, or the server is stopping; try again after `Retry-After` seconds.",
 }
+_TAGS = {
+    **dict.fromkeys(("admin", "autoscale", "metrics"), "figures"),
+    **dict.fromkeys(("attempts", "runs", "events", "audit"), "history"),
+    **dict.fromkeys(("duties", "health", "readyz", "healthz", "version", "openapi.json", "docs"), "servers"),
+}
+"""Headings that are not the first word of the path."""
 _ABOUT = """Submit jobs, hand them to workers, see what became of them.
 
 Send a key as `Authorization: Bearer …` or `X-API-Key`. Times are RFC 3339 with a zone; spans are seconds or texts such
@@ -42,14 +52,14 @@ that names a field twice the last one counts. Lists of jobs, claims and reports 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the document of these routes."""
-    shown = [route for route in routes if route.media_type == "application/json"]
-    types = _types(shown)
+    types = _types(routes)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     for kind in types:
         _refine(kind, components)
+        _explain(kind, components)
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
-    for route in shown:
+    for route in routes:
         paths.setdefault(documented_path(route), {})[route.method.lower()] = _operation(route, by_type, components)
     return {
         "openapi": "3.1.0",
@@ -76,7 +86,7 @@ def _types(routes: Sequence[Route]) -> list[Any]:
 
 def _refine(kind: Any, components: dict[str, Any]) -> None:
     """Add to the schemas of requests what their structs say beyond the types of their fields, here and inside."""
-    for struct in _structs(kind):
+    for struct in _inside(kind, Body):
         schema = components[struct.__name__]
         if struct.expected:
             schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
@@ -92,13 +102,22 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
             schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
 
 
-def _structs(kind: Any) -> list[type[Body]]:
-    found: list[type[Body]] = []
+def _explain(kind: Any, components: dict[str, Any]) -> None:
+    """Add to the schemas of structs what stands under their fields in the source."""
+    for struct in _inside(kind, msgspec.Struct):
+        for field, text in sentences(struct).items():
+            components[struct.__name__]["properties"][field]["description"] = text
+
+
+def _inside(kind: Any, wanted: type[Struct]) -> list[type[Struct]]:
+    """Return the structs of a sort that a type is made of."""
+    found: list[type[Struct]] = []
     waiting = [kind]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
-            found.append(part)
+        if isinstance(part, type) and get_origin(part) is None and issubclass(part, msgspec.Struct):
+            if issubclass(part, wanted):
+                found.append(part)
             waiting += get_type_hints(part).values()
         waiting += get_args(part)
     return found
@@ -113,7 +132,7 @@ def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]
     operation: dict[str, Any] = {
         "operationId": _WORD.sub("_", f"{route.method} {route.path}").strip("_").lower(),
         "summary": route.summary,
-        "tags": [documented_path(route).removeprefix("/api/v1").split("/")[1]],
+        "tags": [_tag(route)],
         "parameters": _parameters(route, by_type, components),
         "responses": _responses(route, by_type),
     }
@@ -126,11 +145,17 @@ def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]
     if route.body is not None:
         operation["requestBody"] = {
             "required": not route.body_optional,
-            "content": {"application/json": {"schema": by_type[id(route.body)]}},
+            "content": {JSON: {"schema": by_type[id(route.body)]}},
         }
         if route.query_is_body:
             operation["description"] += " Plain fields of the body may stand in the query instead."
     return operation
+
+
+def _tag(route: Route) -> str:
+    """Return under which heading a route stands."""
+    first = route.path.split("/")[1]
+    return "work" if route.scopes == ("work",) else _TAGS.get(first, first)
 
 
 def _parameters(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
@@ -150,15 +175,12 @@ def _parameters(route: Route, by_type: dict[int, Any], components: dict[str, Any
         )
     if route.query is not None:
         struct = components[by_type[id(route.query)]["$ref"].rsplit("/", 1)[-1]]
-        for name, schema in struct["properties"].items():
-            found.append(
-                {
-                    "name": name,
-                    "in": "query",
-                    "required": name in struct.get("required", ()),
-                    "schema": _without_null(schema),
-                }
-            )
+        for name, with_null in struct["properties"].items():
+            schema = _without_null(with_null)
+            parameter = {"name": name, "in": "query", "required": name in struct.get("required", ())}
+            if said := schema.pop("description", None):
+                parameter["description"] = said
+            found.append({**parameter, "schema": schema})
     return found
 
 
@@ -169,16 +191,21 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     if not options:
         return kept
     del kept["anyOf"]
-    return {**kept, **options[0]} if len(options) == 1 else {**kept, "anyOf": options}
+    return {**options[0], **kept} if len(options) == 1 else {**kept, "anyOf": options}
 
 
 def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in route.answers.items():
-        content = {} if kind is None else {"content": {route.media_type: {"schema": by_type[id(kind)]}}}
-        responses[str(status)] = {"description": _REASONS[status], **content}
+        response: dict[str, Any] = {"description": _REASONS[status]}
+        if kind is not None or route.media_type != JSON:
+            schema = {"type": "string"} if kind is None else by_type[id(kind)]
+            response["content"] = {
+                route.media_type: {"schema": _event(schema) if route.media_type == EVENTS else schema}
+            }
+        responses[str(status)] = response
     for status in sorted(problem_statuses(route)):
-        response: dict[str, Any] = {
+        response = {
             "description": _REASONS[status],
             "content": {"application/problem+json": {"schema": by_type[id(Problem)]}},
         }
@@ -188,6 +215,13 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
             response["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}}
         responses.setdefault(str(status), response)
     return responses
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of each event of a stream."""
+    text = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    fields = {"id": {"type": "string", "format": "date-time"}, "event": {"const": "job"}, "data": text}
+    return {"type": "object", "properties": fields, "required": list(fields)}
 
 
 def problem_statuses(route: Route) -> set[int]:

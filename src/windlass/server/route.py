@@ -76,7 +76,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_wait(self) -> bool:
-        """Whether a caller may ask it to wait, so that its time says nothing."""
+        """Whether a caller may ask it to wait, or to go on, so that its time says nothing."""
+        if self.media_type == "text/event-stream":
+            return True
         return any("wait" in struct.__struct_fields__ for struct in (self.body, self.query) if struct is not None)
 
     @property

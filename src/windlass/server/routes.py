@@ -31,7 +31,7 @@ from windlass.wire import jobs as j
 from windlass.wire import people as p
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
-from windlass.wire.live import EventsQuery
+from windlass.wire.live import EventsQuery, StreamedEvent
 
 
 def _line(
@@ -142,7 +142,8 @@ ROUTES: tuple[Route, ...] = (
           {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/events", live.events, "read", "Follow what happens to jobs, as server-sent events",
-          {200: None}, query=EventsQuery, media_type="text/event-stream"),
+          {200: StreamedEvent}, query=EventsQuery, media_type="text/event-stream",
+          notes="Each event has its time as id: come back with `Last-Event-ID`, or `since`, to go on from there."),
     _line("GET", "/metrics", whole.metrics, "read", "Figures for Prometheus",
           {200: None}, media_type="text/plain", tenanted=False),
     # duties

@@ -18,74 +18,51 @@ from windlass.server.call import Call
 from windlass.wire import jobs as wire
 
 _MILLISECOND = timedelta(milliseconds=1)
+_AS_IT_IS = (
+    *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
+    *("fence", "lost", "releases", "run", "idempotency_key", "unique_key", "flow_id", "parent_id", "schedule_id"),
+    *("created_at", "scheduled_at", "next_run_at", "claimed_at", "heartbeat_at", "lease_expires_at", "started_at"),
+    *("finished_at", "error_type", "held"),
+)
+"""Columns of a job that are shown under their own names."""
 
 
 def shown_job(call: Call, job: history.Job) -> wire.Job:
     """Return a job as it is shown to this caller."""
-    attempt = job.attempt
     error = call.hidden(job.error)
     return wire.Job(
-        id=job.id,
+        **{name: getattr(job, name) for name in _AS_IT_IS},
         name=job.task,
-        task=job.task,
-        tenant=job.tenant,
         tenant_id=job.tenant,
-        queue=job.queue,
         status=call.word(job.state),
-        state=job.state,
-        paused=job.paused,
         payload=redacted(call, job.payload) or Raw(b"null"),
         headers=redacted(call, job.headers),
         labels=[label for label in job.labels.split(",") if label],
-        tags=job.tags,
         concurrency_key=job.concurrency_key or None,
-        priority=job.priority,
-        attempt=attempt,
-        attempt_number=attempt,
-        attempts=attempt,
-        retry_count=max(attempt - 1, 0),
-        max_attempts=job.max_attempts,
+        attempt_number=job.attempt,
+        attempts=job.attempt,
+        retry_count=max(job.attempt - 1, 0),
         max_retries=job.max_attempts - 1,
-        max_lost=job.max_lost,
         timeout_seconds=job.timeout_s,
         max_execution_time=job.timeout_s,
         retry_policy=_raw(job.retry),
-        fence=job.fence,
-        lost=job.lost,
-        releases=job.releases,
-        run=job.run,
         run_id=_run_id(job.id, job.fence),
-        idempotency_key=job.idempotency_key,
-        unique_key=job.unique_key,
-        flow_id=job.flow_id,
-        parent_id=job.parent_id,
-        schedule_id=job.schedule_id,
         definition_id=job.schedule_id,
-        created_at=job.created_at,
         updated_at=_latest(job.created_at, job.claimed_at, job.started_at, job.finished_at),
-        scheduled_at=job.scheduled_at,
         run_at=job.next_run_at,
-        next_run_at=job.next_run_at,
         executed_at=job.next_run_at or job.started_at,
         start_deadline=job.start_by,
         worker_id=job.worker,
         claimed_by=job.worker,
         lease_owner=job.worker,
-        claimed_at=job.claimed_at,
-        heartbeat_at=job.heartbeat_at,
-        lease_expires_at=job.lease_expires_at,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
         completed_at=job.finished_at,
         execution_time_ms=_span_ms(job.started_at, job.finished_at),
         lateness_ms=_span_ms(job.scheduled_at, job.started_at),
         result=_raw(job.result),
         metrics=redacted(call, job.metrics),
-        error_type=job.error_type,
         error_message=error,
         failure_reason=error,
         reason=call.hidden(job.reason),
-        held=job.held,
     )
 
 

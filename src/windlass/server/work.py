@@ -7,7 +7,6 @@ one is 409 and its worker must stop, an unknown one, or another worker's, is 404
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -41,7 +40,7 @@ async def claim(call: Call) -> Reply:
     ask = _ask(call, asked)
 
     async def give_back(handout: Handout) -> None:
-        await _release(call, ask, handout.jobs, reason="Its claimer had gone when it was assigned.")
+        await call.engine.undo([handed.job for handed in handout.jobs])
 
     async def work() -> Handout:
         try:
@@ -58,7 +57,7 @@ async def claim(call: Call) -> Reply:
     if not handout.jobs and not handout.cancel:
         return Reply(204)
     handout, beyond = _fitting(handout)
-    await _release(call, ask, beyond, reason="The answer to its claim was full.")
+    await call.engine.undo([handed.job for handed in beyond])
     return Reply(200, wire.Claim(jobs=[_claimed(call, handed) for handed in handout.jobs], cancel=handout.cancel))
 
 
@@ -87,24 +86,6 @@ def _fitting(handout: Handout) -> tuple[Handout, list[Handed]]:
         if size > ANSWER_BYTES and index:
             return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
     return handout, []
-
-
-async def _release(call: Call, ask: Ask, jobs: Sequence[Handed], *, reason: str) -> None:
-    if jobs:
-        await call.engine.report(
-            [
-                step.Release(
-                    job_id=handed.job.id,
-                    fence=handed.job.fence,
-                    worker=ask.worker,
-                    session=handed.job.session,
-                    tenant=ask.tenant,
-                    reason=reason,
-                    unseen=True,
-                )
-                for handed in jobs
-            ]
-        )
 
 
 def _claimed(call: Call, handed: Handed) -> wire.ClaimedJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from windlass.clock import system_clock
-from windlass.errors import Conflict, Forbidden, NotFound
+from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
 from windlass.queue import workers as step
 from windlass.queue.newjob import check_instant
@@ -13,6 +13,9 @@ from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
+
+MOST_BARE = 100
+"""Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
 
 
 async def register(call: Call) -> wire.Registered:
@@ -74,6 +77,8 @@ async def heartbeat(call: Call) -> wire.Beat:
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
+    if len(asked.held or ()) > MOST_BARE:
+        raise InvalidInput("held", f"more than {MOST_BARE} jobs without a session. Register, and name the session.")
     draining = await call.engine.seen(call.tenant, asked.worker_id)
     cancel: list[UUID] = []
     lost: list[UUID] = []

@@ -42,6 +42,11 @@ Span = (
     | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^{_PARTS}$", examples=["90s", "1h30m"])]
 )
 """Seconds, or a text such as `5m` or `1h30m`."""
+PositiveSpan = (
+    Annotated[float, Meta(gt=0, le=1_000_000_000)]
+    | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^(?=.*[1-9]){_PARTS}$", examples=["90s", "1h30m"])]
+)
+"""The same, but not nothing."""
 Fence = Annotated[int, Meta(ge=1, le=MAX_INT)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
 VocabularyName = Literal["canonical", "a", "b", "c", "d"]

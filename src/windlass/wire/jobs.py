@@ -24,13 +24,14 @@ from windlass.wire.base import (
     Key,
     Name,
     Pages,
+    PositiveSpan,
     Query,
     Span,
     Words,
 )
 from windlass.wire.vocabulary import FILTER_NAMES
 
-_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,9}$"
+_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
 """Microseconds since 1970, job, fence."""
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Priority = Annotated[int, Meta(ge=-127, le=127)]
@@ -85,23 +86,32 @@ class JobRequest(Body, frozen=True, kw_only=True):
 
     task: Annotated[Name, Meta(examples=["send_mail"])]
     payload: Json | UnsetType = UNSET
+    """What the task is to be run with."""
     tenant: Name | None = None
     queue: Name = "default"
     priority: Priority | None = None
+    """Higher goes first."""
     run_at: Instant | None = None
+    """Not before then."""
     delay: Span | None = None
+    """Not before so long from now, in seconds or as `5m`, `1h30m`."""
     timeout_seconds: Timeout | UnsetType | None = UNSET
     """Null: no limit."""
     max_attempts: Attempts | None = None
     max_retries: Annotated[int, Meta(ge=0, le=999)] | None = None
     max_lost: Attempts | None = None
+    """How often its worker may vanish."""
     retry_policy: Policy | Preset | None = None
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     idempotency_key: Key | None = None
+    """The same key again: the job made first, and no second one."""
     unique_key: Key | None = None
-    unique_for: Span | None = None
+    """No second job with this key while the first lives, or for `unique_for`."""
+    unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
+    """Not started by then, it expires."""
     labels: Names = ()
+    """Only for workers that have all of them."""
     tags: Names = ()
     concurrency_key: Key | None = None
     headers: dict[str, str] | None = None

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from windlass.wire.base import Query
+from windlass.wire.base import Instant, Query
 
 
 class StreamedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class StreamedEvent(msgspec.Struct, frozen=True, kw_only=True):
 class EventsQuery(Query, frozen=True, kw_only=True):
     """Which events to stream, and from when."""
 
-    since: datetime | None = None
+    since: Instant | None = None
     """From this time on; without it, from now on. The header `Last-Event-ID` says the same."""
     job_id: UUID | None = None
     """Only of this job."""

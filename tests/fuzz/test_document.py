@@ -1,0 +1,49 @@
+"""The document is true: what it allows is taken, what it forbids is refused, and no answer is one it does not name.
+
+Also `python -m tests.fuzz`, with more requests and another seed each time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.run import faults, target
+
+LEAST_REQUESTS = 2000
+
+
+async def test_rel_s1_every_edge_of_the_document_holds(sqlite_url: str, tmp_path: Path) -> None:
+    """Each bound of each field from both sides, each missing field, each method that is not there."""
+    async with target(sqlite_url, tmp_path) as server:
+        found = await server.fuzz(["examples", "coverage"], examples=1)
+        answered = await server.answered()
+
+    assert found.passed, found.said
+    assert answered.total() >= LEAST_REQUESTS
+    assert [] == [status for status in answered if status >= 500]
+    assert [] == faults(server.process)
+
+
+async def test_rel_s1_generated_requests_meet_no_fault(sqlite_url: str, tmp_path: Path) -> None:
+    """Whatever is generated, alone and in sequences of calls that use each other's answers."""
+    async with target(sqlite_url, tmp_path) as server:
+        found = await server.fuzz(["fuzzing", "stateful"], examples=15)
+        answered = await server.answered()
+
+    assert found.passed, found.said
+    assert [] == [status for status in answered if status >= 500]
+    assert [] == faults(server.process)
+
+
+@pytest.mark.postgres
+async def test_rel_s1_generated_requests_meet_no_fault_on_postgres(postgres_url: str, tmp_path: Path) -> None:
+    """What PostgreSQL cannot store, as NUL in a text or a number out of range, is refused before it gets there."""
+    async with target(postgres_url, tmp_path) as server:
+        found = await server.fuzz(["fuzzing", "stateful"], examples=10)
+        answered = await server.answered()
+
+    assert found.passed, found.said
+    assert [] == [status for status in answered if status >= 500]
+    assert [] == faults(server.process)
