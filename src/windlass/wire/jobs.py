@@ -413,6 +413,8 @@ class RetryRequest(Because, frozen=True, kw_only=True):
 class ChangeRequest(Because, frozen=True, kw_only=True):
     """What to change of a job that waits."""
 
+    some: ClassVar[tuple[str, ...]] = ("priority", "queue", "run_at")
+
     priority: Priority | None = None
     queue: Name | None = None
     run_at: Instant | None = None
