@@ -13,6 +13,9 @@
     │   ├── AlreadyExists       409, exit 4   this id is taken
     │   └── StaleFence          409, exit 4   the lease is over or another's: the worker must stop
     ├── WrongMethod             405, exit 2   the path is known, the method is not
+    ├── MalformedRequest        422, exit 2   what came is no HTTP request
+    ├── HeadTooLarge            431, exit 2   the head of a request is over the limit in bytes or headers
+    ├── SlowHead                408, exit 5   the head of a request did not come in time
     ├── SlowBody                408, exit 5   the body of a request did not come in time
     ├── BodyTooLarge            413, exit 2   the body of a request is over the limit in bytes
     ├── WrongMedia              415, exit 2   the body is not JSON, or is compressed
@@ -130,6 +133,30 @@ class WrongMethod(WindlassError):
     def __init__(self, message: str, allow: Sequence[str]) -> None:
         super().__init__(message)
         self.allow = allow
+
+
+class MalformedRequest(WindlassError):
+    """What came over a connection is no HTTP request; nothing more is read from it."""
+
+    status = 422
+    exit_code = 2
+
+    def __init__(self) -> None:
+        super().__init__("This is no HTTP request that can be read. Check its first line, its headers and its length.")
+
+
+class HeadTooLarge(WindlassError):
+    """The head of a request is over the limit in bytes or in headers."""
+
+    status = 431
+    exit_code = 2
+
+
+class SlowHead(WindlassError):
+    """The head of a request did not come in time."""
+
+    status = 408
+    exit_code = 5
 
 
 class SlowBody(WindlassError):

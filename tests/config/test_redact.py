@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import timeit
 from typing import Any
 
 import pytest
@@ -88,3 +89,40 @@ def test_nesting_has_an_end() -> None:
         deep = [deep]
 
     assert CANARY not in json.dumps(Redactor().value(deep))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password" * 31_000,
+        "password-" * 28_000,
+        "password " * 28_000,
+        "password=" * 28_000,
+        "password = " * 23_000,
+        "://:" * 62_000,
+        "://a:" * 50_000 + "@",
+        "://u:p@h " * 28_000,
+        "bearer " * 35_000,
+        "bearer" + " " * 250_000,
+        "wl_a-" * 50_000,
+        "a=" * 125_000 + "password",
+        "token:'" * 35_000,
+        'token:\\"' * 31_000,
+        "x" * 250_000 + "token",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_rel_t9_no_text_takes_long(text: str) -> None:
+    """T9: callers choose the texts, so a quarter of a megabyte of whatever they think of is read at once."""
+    redactor = Redactor()
+
+    def seconds(of: str) -> float:
+        return min(timeit.repeat(lambda: redactor.text(of), number=1, repeat=3))
+
+    assert 1.0 > seconds(text), "A quarter of a megabyte took more than a second."
+
+
+def test_rel_t17_what_follows_another_pair_is_hidden_too() -> None:
+    """A secret's name in the value of another name is still a name."""
+    assert CANARY not in Redactor().text(f"a=password={CANARY}")
+    assert f"pin.code={HIDDEN} x=y" == Redactor(["pin.code"]).text(f"pin.code={CANARY} x=y")

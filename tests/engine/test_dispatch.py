@@ -11,7 +11,7 @@ import pytest
 from windlass.engine import dispatch
 from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
-from windlass.errors import Conflict, NotFound
+from windlass.errors import Conflict, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history, workers
 from windlass.queue.control import Actor
@@ -427,3 +427,49 @@ async def test_rel_x9_calls_under_a_dead_workers_name_do_not_keep_its_session(en
     presence = await workers.find_presence(engine.db, tenant="default", worker="w")
     assert before.alive
     assert presence not in (None, session)
+
+
+async def test_nobody_keeps_a_job_unsaid(engine: Engine) -> None:
+    """However the rounds go, a worker that has jobs is answered at once, also beside others that can run the same."""
+    one = await opened(engine, "one")
+    other = await opened(engine, "other")
+
+    for count in (16, 48, 112):
+        tasks = await waiting(
+            engine,
+            asking("one", one, count=1000),
+            asking("other", other, count=1000, tasks=frozenset({"t", "u"})),
+        )
+        ids = await submit(engine, count)
+        got: list[UUID] = []
+        async with asyncio.timeout(PATIENCE_S / 2):
+            while len(got) < count:
+                done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                got += [job_id for task in done for job_id in ids_of(task.result())]
+                tasks = list(pending)
+        assert sorted(ids) == sorted(got)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_claim_that_comes_when_the_server_stops_is_answered(engine: Engine) -> None:
+    """Who joins the line just after it was let go does not wait for its whole time."""
+    session = await opened(engine, "w")
+    await engine._dispatch.stop()
+
+    handout = await asyncio.wait_for(engine.claim(asking(session=session)), PATIENCE_S / 2)
+
+    assert [] == handout.jobs
+
+
+async def test_one_bad_claim_refuses_nobody_else(engine: Engine) -> None:
+    """A caller whose claim makes no sense is told so; those who wait beside it go on."""
+    session = await opened(engine, "w")
+    [task] = await waiting(engine, asking(session=session))
+
+    with pytest.raises(InvalidInput):
+        await engine.claim(Ask(tenant="default", worker="bad", lease_ms=0))
+
+    [job_id] = await submit(engine)
+    assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))

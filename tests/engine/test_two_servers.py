@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from tests.databases import connected
 from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of, opened, submit, until, waiting
 from windlass.config import Settings
 from windlass.db import Database, open_database
@@ -18,7 +19,9 @@ from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
 from windlass.job import State
+from windlass.queue import duties
 from windlass.queue.control import Actor
+from windlass.queue.lanes import LaneName
 from windlass.queue.report import Complete
 
 
@@ -165,3 +168,37 @@ async def test_too_many_hints_become_one(hinting: tuple[Engine, Engine]) -> None
         one.wake.ready(10_000_000 + lane, lane)
 
     await until(lambda: bool(looked))
+
+
+async def test_a_locked_queue_keeps_no_other_waiting(postgres_url: str) -> None:
+    """A limited queue whose row somebody holds hands out nothing; free and other limited queues go on."""
+    async with two_engines(postgres_url, notify=True) as (engine, _), connected(postgres_url) as rival:
+        for queue in ("locked", "open"):
+            await engine.acts.configure_queue(LaneName("default", queue), max_running=5)
+            await submit(engine, 3, queue=queue)
+        [free] = await submit(engine)
+        session = await opened(engine, "w")
+        async with rival.transaction():
+            await rival.execute("SELECT 1 FROM windlass.lane WHERE queue = 'locked' AND task = '' FOR UPDATE")
+
+            got: list[UUID] = []
+            async with asyncio.timeout(PATIENCE_S):
+                while len(got) < 4:
+                    ask = asking(session=session, queues=("default", "locked", "open"), count=10)
+                    got += ids_of(await engine.claim(ask))
+
+        assert free in got
+
+
+async def test_three_slow_lists_stop_nobody(postgres_url: str) -> None:
+    """With every reading connection taken, claims are answered and duties are held: they have their own."""
+    async with two_engines(postgres_url, notify=True) as (engine, _), AsyncExitStack() as stack:
+        pool = engine.db._read  # type: ignore[attr-defined]
+        for _ in range(pool.get_max_size()):
+            await stack.enter_async_context(pool.acquire())
+
+        [job_id] = await submit(engine)
+        handout = await asyncio.wait_for(engine.claim(asking(wait_s=PATIENCE_S)), PATIENCE_S / 2)
+
+        assert [job_id] == ids_of(handout)
+        assert [] != await asyncio.wait_for(duties.list_duties(engine.db), PATIENCE_S / 2)

@@ -12,7 +12,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests import cluster
-from tests.mutants import claims, control, database, duties, engine, faults, keys, lists, reports, sessions, submits
+from tests.mutants import (
+    claims,
+    control,
+    database,
+    door,
+    duties,
+    engine,
+    faults,
+    keys,
+    lists,
+    reports,
+    sessions,
+    submits,
+)
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
 from tests.postgres_run import URL_VARIABLE
@@ -26,6 +39,7 @@ ALL: tuple[Mutant, ...] = (
     *lists.MUTANTS,
     *keys.MUTANTS,
     *database.MUTANTS,
+    *door.MUTANTS,
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,

@@ -38,8 +38,8 @@ MUTANTS = (
         (
             Edit(
                 "engine/dispatch.py",
-                "        if waiter.jobs:\n            self._return(",
-                "        if False:\n            self._return(",
+                "        if waiter.jobs:\n            self._hands.take_back(",
+                "        if False:\n            self._hands.take_back(",
             ),
         ),
         (f"{DISPATCH}rel_x31_a_client_that_left_loses_nothing[sqlite]",),
@@ -47,25 +47,50 @@ MUTANTS = (
     ),
     Mutant(
         "claim-hands-jobs-to-those-who-left",
-        (Edit("engine/dispatch.py", "            if waiter.gone:\n", "            if False:\n"),),
+        (Edit("engine/hands.py", "            if waiter.gone:\n", "            if False:\n"),),
         (f"{DISPATCH}rel_x31_a_client_that_left_during_the_statement_loses_nothing[sqlite]",),
         "X31: also while the statement is under way",
     ),
     Mutant(
-        "claim-never-looks",
+        "claim-keeps-jobs-unsaid",
+        (Edit("engine/hands.py", "        finish((None, waiter) for waiter in self._laden)\n", "        pass\n"),),
+        (f"{DISPATCH}nobody_keeps_a_job_unsaid[sqlite]",),
+        "whoever has jobs is answered, or its own heartbeats give them back",
+    ),
+    Mutant(
+        "limited-one-lock-stops-all",
         (
             Edit(
                 "engine/dispatch.py",
-                "        except TimeoutError:\n            self._look_again = True\n",
-                "        except TimeoutError:\n            pass\n",
+                "        except (WindlassError, TimeoutError) as error:\n",
+                "        except KeyError as error:\n",
             ),
         ),
+        (f"{TWO}a_locked_queue_keeps_no_other_waiting",),
+        "a limited queue whose row a rival holds keeps no other waiting",
+        only="postgres",
+    ),
+    Mutant(
+        "undo-by-id-alone",
+        (
+            Edit("queue/claim.sql", "q.fence = i.fence AND ", "", "undo", "postgres"),
+            Edit("queue/claim.sql", "queue.fence = i.fence AND ", "", "undo", "sqlite"),
+        ),
+        (
+            "tests/queue/test_claim.py::test_what_nobody_heard_of_is_undone[sqlite]",
+            "tests/queue/test_claim.py::test_what_nobody_heard_of_is_undone[postgres]",
+        ),
+        "I7: a lease is undone by its fence",
+    ),
+    Mutant(
+        "claim-never-looks",
+        (Edit("engine/dispatch.py", " or started >= self._look_at", ""),),
         (f"{DISPATCH}rel_x21_work_is_found_without_any_wake_up[sqlite]",),
         "X21: a lost wake-up costs a moment, never a job",
     ),
     Mutant(
         "claim-dead-session-in-the-way",
-        (Edit("engine/dispatch.py", "            if known is None or not known.alive:\n", "            if False:\n"),),
+        (Edit("engine/hands.py", "            if known is None or not known.alive:\n", "            if False:\n"),),
         (f"{DISPATCH}a_session_that_ended_does_not_stand_in_the_way[sqlite]",),
         "a session that ended while it waited takes no slot from the living",
     ),

@@ -29,12 +29,12 @@ async def prove(
 ) -> list[Line]:
     """Kill holders so many times under load; return what was found."""
     done: list[Takeover] = []
-    settings = fleets.FAST if fast else None
+    settings, renewal_s = (fleets.FAST, fleets.FAST_RENEWAL_S) if fast else (None, fleets.RENEWAL_S)
     async with fleets.running(url, settings=settings, log=log) as fleet, connected(url) as connection:
         load = Load(fleet.urls, kinds=kinds)
         async with load.flowing():
             for turn in range(faults):
-                victim, lost = await victim_of(connection, fleet, turn=turn)
+                victim, lost = await victim_of(connection, fleet, turn=turn, within_s=renewal_s)
                 since_at = await witness.now(connection)
                 await victim.kill()
                 took = await takeovers(connection, lost, since_at=since_at)

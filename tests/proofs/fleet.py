@@ -16,12 +16,13 @@ from tests.proofs import witness
 from tests.proofs.processes import ServerProcess, server_arguments, start
 from windlass.db.migrate import migrate
 
+RENEWAL_S, FAST_RENEWAL_S = 2.0, 0.6
 FAST = {
     "WINDLASS_DUTIES_LEASE_SECONDS": "2",
     "WINDLASS_DUTIES_HEARTBEAT_SECONDS": "0.6",
     "WINDLASS_DUTIES_STANDBY_SECONDS": "0.3",
 }
-"""Settings under which a duty changes hands in about two seconds."""
+"""Settings under which a duty changes hands in about two seconds; renewals as often as above."""
 
 
 class Member:

@@ -46,6 +46,8 @@ class Ledger:
         """Calls that were not answered: refused, cut off, or late."""
         self.longest_s = 0.0
         """The longest time that an answer took, beyond the wait that was asked for."""
+        self.put_off_s: list[float] = []
+        """How long those answers took that told to come back later."""
         self.faults: list[str] = []
         """Answers that must never be given, first of all 500."""
 
@@ -59,5 +61,7 @@ class Ledger:
         """Note an answer, whatever it says."""
         self.answers[status] += 1
         self.longest_s = max(self.longest_s, took_s)
-        if status >= 500 and status != 503:
+        if status == 503:
+            self.put_off_s.append(max(took_s, 0.0))
+        elif status >= 500:
             self.faults.append(f"{status} to {path}: {text[:300]}")

@@ -33,6 +33,7 @@ LEASE_S = 2.0
 SESSION_S = 4.0
 DRAIN_S = 90.0
 LIVE = "SELECT count(*) FROM windlass.job"
+ENDED = "SELECT count(*) FROM windlass.done"
 
 KINDS = ("plain", "keyed", "later", "keyed", "flaky", "lost", "keyed", "overrun", "nobody", "later")
 """What is submitted, in turn."""
@@ -47,6 +48,7 @@ class Load:
         self, urls: Sequence[str], *, kinds: Sequence[str] = KINDS, pace_s: float = 0.02, submitters: int = 6
     ) -> None:
         self.ledger = Ledger()
+        self._urls = list(urls)
         self._clients = [httpx2.AsyncClient(base_url=f"{url}/api/v1", timeout=ANSWER_S) for url in urls]
         self._kinds = kinds
         self._pace_s = pace_s
@@ -80,6 +82,12 @@ class Load:
             for client in self._clients:
                 await client.aclose()
 
+    async def done(self, connection: Connection, count: int) -> None:
+        """Wait until so many jobs have ended."""
+        async with asyncio.timeout(DRAIN_S):
+            while await connection.fetchval(ENDED) < count:
+                await connection.execute("SELECT pg_sleep(0.05)")
+
     async def drain(self, connection: Connection) -> float | None:
         """Submit no more and wait until no job is live; return how long that took, None if it did not come to that."""
         self._full.set()
@@ -90,14 +98,13 @@ class Load:
             await connection.execute("SELECT pg_sleep(0.1)")
         return time.monotonic() - began_s
 
-    async def crowd(self, count: int, *, within_s: float) -> None:
-        """Submit so many jobs that come due one after the other within this time, so that some are at every instant."""
-        now = datetime.now(UTC)
+    async def crowd(self, count: int, *, within_s: float, url: str) -> None:
+        """Submit jobs to the server at `url` that come due one after the other: within this time one always is."""
         jobs = []
         for number in range(count):
             job = job_of("keyed", secrets.token_hex(8))
-            jobs.append({**job, "run_at": (now + timedelta(seconds=within_s * (number + 1) / count)).isoformat()})
-        answer = await self._call("/jobs/batch", {"jobs": jobs}, again=True)
+            jobs.append({**job, "delay": round(within_s * (number + 1) / count, 3)})
+        answer = await self._call("/jobs/batch", {"jobs": jobs}, again=True, first=self._urls.index(url))
         if answer is None or answer.status_code != 201:
             self.ledger.faults.append("a crowd of jobs was not taken")
             return
@@ -237,9 +244,11 @@ class Load:
         answer = await self._call(path, body, again=True)
         return answer is not None and answer.status_code == 200
 
-    async def _call(self, path: str, body: Json, *, again: bool, wait_s: float = 0.0) -> httpx2.Response | None:
+    async def _call(
+        self, path: str, body: Json, *, again: bool, wait_s: float = 0.0, first: int | None = None
+    ) -> httpx2.Response | None:
         """Ask one server after the other until one answers, if the call may be said again; None if none has."""
-        turn = random.randrange(len(self._clients))
+        turn = random.randrange(len(self._clients)) if first is None else first
         while True:
             client = self._clients[turn % len(self._clients)]
             answer = await self._ask(client, path, body=body, wait_s=wait_s)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tests.databases import connected
@@ -25,6 +25,8 @@ from tests.proofs.takeover import Takeover, measured, takeovers, victim_of
 from tests.proofs.verdict import Line, verdict
 from tests.proofs.witness import Connection, Leader
 
+STOPPED_S, FAST_STOPPED_S = 9.0, 3.0
+"""How long a holder is stopped, at the least: half as long again as its lease."""
 AFTER_S, FAST_AFTER_S = 3.0, 1.5
 """How long a woken server is watched."""
 
@@ -51,19 +53,21 @@ async def prove(
     done: list[Takeover] = []
     stale: list[str] = []
     silent: list[str] = []
-    settings = fleets.FAST if fast else None
+    settings, renewal_s = (fleets.FAST, fleets.FAST_RENEWAL_S) if fast else (None, fleets.RENEWAL_S)
     async with fleets.running(url, settings=settings, log=log) as fleet, connected(url) as connection:
         load = Load(fleet.urls, kinds=kinds)
         async with load.flowing():
             for turn in range(faults):
-                victim, lost = await victim_of(connection, fleet, turn=turn)
+                victim, lost = await victim_of(connection, fleet, turn=turn, within_s=renewal_s)
                 heard = len(victim.process.lines)
                 since_at = await witness.now(connection)
                 victim.process.send(signal.SIGSTOP)
                 took = await takeovers(connection, lost, since_at=since_at)
                 done += took
+                await until(connection, since_at, seconds=FAST_STOPPED_S if fast else STOPPED_S)
                 # There is something to promote at every instant: a woken holder that does not look first is seen.
-                await load.crowd(CROWD, within_s=CROWD_S)
+                [other, *_] = [member.url for member in fleet.members if member is not victim]
+                await load.crowd(CROWD, within_s=CROWD_S, url=other)
                 woken_at = await witness.now(connection)
                 victim.process.send(signal.SIGCONT)
                 await connection.execute(f"SELECT pg_sleep({FAST_AFTER_S if fast else AFTER_S:g})")
@@ -84,6 +88,11 @@ async def prove(
         drained(drained_s),
         *lines,
     ]
+
+
+async def until(connection: Connection, since_at: datetime, *, seconds: float) -> None:
+    """Return when so many seconds have passed since an instant of the database's clock."""
+    await connection.execute("SELECT pg_sleep_until($1)", since_at + timedelta(seconds=seconds))
 
 
 async def woken(connection: Connection, victim: Member, lost: dict[str, Leader], *, woken_at: datetime) -> list[str]:

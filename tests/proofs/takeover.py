@@ -8,6 +8,7 @@ taking is measured.
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Sequence
 from datetime import datetime
@@ -26,6 +27,8 @@ TAKEN = """
 SELECT min(at) AS at FROM proof.lease WHERE duty = $1 AND term > $2 AND holder IS NOT NULL AND holder <> $3
 """
 
+RESIGNED = "SELECT count(*) FROM proof.lease WHERE duty = $1 AND term = $2 AND holder IS NULL"
+
 
 class Takeover(msgspec.Struct, frozen=True):
     """A duty that changed hands: how long after the fault another had it, and acted (None: it has a longer pace)."""
@@ -36,27 +39,40 @@ class Takeover(msgspec.Struct, frozen=True):
     acts_s: float | None
 
 
-async def victim_of(connection: Connection, fleet: Fleet, *, turn: int) -> tuple[Member, dict[str, Leader]]:
-    """Return the server that holds the duty whose turn it is, with all its duties, once every server has some."""
-    deadline_s = time.monotonic() + SPREAD_S
-    while True:
-        found = await witness.leaders(connection)
-        holders = {leader.pid for leader in found.values()}
-        spread = all(member.process.pid in holders for member in fleet.members)
-        if spread or time.monotonic() > deadline_s:
-            told = await fleet.holders()
-            member = fleet.by_pid(told[sorted(told)[turn % len(told)]])
-            if member is not None:
-                return member, {n: leader for n, leader in found.items() if leader.pid == member.process.pid}
-        if time.monotonic() > deadline_s + PATIENCE_S:
-            raise AssertionError(f"nobody has the duty: {found}")
+async def victim_of(
+    connection: Connection, fleet: Fleet, *, turn: int, within_s: float
+) -> tuple[Member, dict[str, Leader]]:
+    """Return the server that holds the duty whose turn it is, with all its duties.
+
+    Before, every server gets some duties; then a while of up to `within_s` passes, so that the fault comes at any
+    moment between two renewals and not always right after one.
+    """
+    give_up_s = time.monotonic() + SPREAD_S
+    while not await _spread(connection, fleet) and time.monotonic() < give_up_s:
         await connection.execute("SELECT pg_sleep(0.05)")
+    await connection.execute("SELECT pg_sleep($1)", random.uniform(0.0, within_s))
+    while time.monotonic() < give_up_s + PATIENCE_S:
+        told = await fleet.holders()
+        member = fleet.by_pid(told[sorted(told)[turn % len(told)]])
+        if member is not None:
+            found = await witness.leaders(connection)
+            return member, {name: leader for name, leader in found.items() if leader.pid == member.process.pid}
+    raise AssertionError(f"nobody has the duty: {told}")
 
 
-async def takeovers(connection: Connection, lost: dict[str, Leader], *, since_at: datetime) -> list[Takeover]:
+async def _spread(connection: Connection, fleet: Fleet) -> bool:
+    """Say whether every server has a duty."""
+    holders = {leader.pid for leader in (await witness.leaders(connection)).values()}
+    return all(member.process.pid in holders for member in fleet.members)
+
+
+async def takeovers(
+    connection: Connection, lost: dict[str, Leader], *, since_at: datetime, given_up: bool = False
+) -> list[Takeover]:
     """Wait until other servers have these duties and act for them; return how long each took since the fault.
 
-    A duty that nobody acts for, however long one waits, has taken for ever.
+    A duty that nobody acts for, however long one waits, has taken for ever. One that its holder was just giving up when
+    the fault came tells nothing of the fault, and is left out, unless all are `given_up`.
     """
     deadline_s = time.monotonic() + PATIENCE_S
     left = dict(lost)
@@ -69,6 +85,9 @@ async def takeovers(connection: Connection, lost: dict[str, Leader], *, since_at
             leader = now[name]
             taken_at = await connection.fetchval(TAKEN, name, before.term, before.holder)
             if taken_at is None or leader.term <= before.term:
+                continue
+            if not given_up and await connection.fetchval(RESIGNED, name, before.term):
+                del left[name]
                 continue
             acts_at = leader.last_run_at
             if name in witness.FREQUENT and (acts_at is None or acts_at <= taken_at):

@@ -25,12 +25,19 @@ FREQUENT = ("promote", "rescue", "deadlines")
 """Duties that look every half second, so that their next run tells when somebody acts; others keep a longer pace."""
 
 LEADERS = "SELECT name, held_by, holder, term, metadata FROM windlass.leaders ORDER BY name"
-# What was written while nobody, or somebody else, had the duty: the last write to its row before the act tells.
+# Acts of a server that did not have the duty. On a busy machine a statement may run a moment after it was sent, so half
+# a second after the lease ended, or another server took it, is let pass; a woken holder is judged without that.
 OUTSIDE = """
-SELECT a.duty, a.role, a.at, l.role AS holder_role, l.term, l.expires_at
+SELECT a.duty, a.role, a.at, last.role AS holder_role, last.term, last.expires_at
   FROM proof.act a CROSS JOIN LATERAL (
-       SELECT * FROM proof.lease l WHERE l.duty = a.duty AND l.at <= a.at ORDER BY l.id DESC LIMIT 1) l
- WHERE l.role <> a.role OR l.holder IS NULL OR l.expires_at <= a.at
+       SELECT * FROM proof.lease l WHERE l.duty = a.duty AND l.at <= a.at ORDER BY l.id DESC LIMIT 1) last
+ WHERE NOT EXISTS (
+       SELECT 1 FROM proof.lease l
+        WHERE l.duty = a.duty AND l.role = a.role AND l.holder IS NOT NULL AND l.at <= a.at
+          AND l.expires_at > a.at - interval '500 milliseconds'
+          AND NOT EXISTS (SELECT 1 FROM proof.lease n
+                           WHERE n.duty = l.duty AND n.id > l.id AND n.at <= a.at - interval '500 milliseconds'
+                             AND (n.role <> l.role OR n.holder IS NULL)))
 """
 # A term that does not rise where the holder changes, or falls, or has two holders.
 FALLEN = """

@@ -12,6 +12,8 @@ CREATE TABLE proof.act (
     role text NOT NULL DEFAULT session_user, duty text NOT NULL, count integer NOT NULL
 );
 
+CREATE INDEX ON proof.lease (duty, at);
+
 CREATE FUNCTION proof.lease_written() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO proof.lease (duty, holder, term, expires_at) VALUES (NEW.name, NEW.holder, NEW.term, NEW.expires_at);
@@ -48,4 +50,5 @@ BEGIN
     INSERT INTO proof.act (duty, count) VALUES ('rescue', 0);
     RETURN NULL;
 END $$;
-CREATE TRIGGER witness AFTER INSERT OR UPDATE ON windlass.pulse FOR EACH STATEMENT EXECUTE FUNCTION proof.awake();
+CREATE TRIGGER witness AFTER INSERT OR UPDATE ON windlass.pulse FOR EACH ROW WHEN (NEW.name = 'rescue')
+EXECUTE FUNCTION proof.awake();

@@ -12,7 +12,8 @@ from tests.queue.steps import ANN, Steps
 from windlass.db import open_database
 from windlass.errors import SetupError
 from windlass.job import Outcome, State
-from windlass.queue.claim import Group, Want, claim, claim_back
+from windlass.queue import history
+from windlass.queue.claim import Group, Want, claim, claim_back, undo
 from windlass.queue.control import pause_job, pause_queue
 from windlass.queue.lanes import LaneName, configure
 from windlass.queue.limits import claim_limited
@@ -408,3 +409,21 @@ async def test_only_the_server_of_a_sqlite_file_claims(steps: Steps, database_ur
             await claim_back(beside, [(uuid4(), 1)], session=uuid4(), tenant="default")
     finally:
         await beside.close()
+
+
+async def test_what_nobody_heard_of_is_undone(steps: Steps) -> None:
+    """A lease that no worker was told of goes as it came: no attempt, no release, no record; only its fence stays."""
+    worker = await steps.worker()
+    job_id = await steps.submit_one()
+    [first] = await steps.claim(worker)
+
+    undone = await undo(steps.db, [first])
+    [second] = await steps.claim(worker)
+    stale = await undo(steps.db, [first])
+
+    assert [job_id] == [job.id for job in undone]
+    assert (1, 2) == (second.attempt, second.fence)
+    assert [] == stale
+    job = await history.get(steps.db, job_id, tenant="default")
+    assert (State.ASSIGNED, 0) == (job.state, job.releases)
+    assert [] == await history.attempts(steps.db, job_id, tenant="default")

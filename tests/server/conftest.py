@@ -2,6 +2,7 @@
 
 engine    a running engine; the test runs once on each kind of database
 door      the application, with the keys of tests/server/frame.py
+key_ring  its gate, whose keys a test may revoke
 client    a client whose key is `admin.a`
 calls     a function from the name of a key to a client with that key
 """
@@ -38,9 +39,15 @@ async def engine(db: Database, settings: Settings) -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-def door(engine: Engine, settings: Settings) -> Door:
-    """The application on the running engine."""
-    return create_app(engine, settings, cast(Any, KeyRing()))
+def key_ring() -> KeyRing:
+    """The gate, whose keys a test may revoke."""
+    return KeyRing()
+
+
+@pytest.fixture
+def door(engine: Engine, settings: Settings, key_ring: KeyRing) -> Door:
+    """The application on the running engine; keys of callers that wait are looked at all the time."""
+    return create_app(engine, settings, cast(Any, key_ring), look_s=0.01)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -27,17 +28,30 @@ SCOPES: dict[str, frozenset[str]] = {
 
 
 class KeyRing:
-    """A gate whose keys are called by role and tenant: `reader.a`; `root` has no tenant, `revoked` is no key."""
+    """A gate whose keys are called by role and tenant: `reader.a`; `root` has no tenant, `revoked` is no key.
+
+    `worker.a@mail` is limited to a queue, `reader.a@mail,post` to two.
+    """
+
+    def __init__(self) -> None:
+        self.revoked: set[str] = set()
+        self.asked = asyncio.Event()
 
     async def admit(self, headers: Mapping[str, str], query_names: Collection[str], address: str) -> Principal:
         """Return who the key is for; Unauthorized for every other text."""
         token = headers.get("authorization", "").removeprefix("Bearer ")
         role, _, tenant = token.partition(".")
+        tenant, _, queues = tenant.partition("@")
         if token == "root":
             return Principal("root", "root", None, ALL_SCOPES, None)
         if role not in SCOPES or not tenant or {"key", "api_key", "token"} & set(query_names):
             raise Unauthorized("A key is needed. Send it as Authorization: Bearer.")
-        return Principal(token, token, tenant, SCOPES[role], None)
+        return Principal(token, token, tenant, SCOPES[role], frozenset(queues.split(",")) if queues else None)
+
+    async def still_good(self, principal: Principal) -> bool:
+        """Say whether the key has not been revoked."""
+        self.asked.set()
+        return principal.key_id not in self.revoked
 
 
 class _Idle:

@@ -18,6 +18,7 @@ from windlass.ids import Ids
 from windlass.queue.keys import bootstrap
 from windlass.server.app import create_app
 from windlass.server.auth import Gate
+from windlass.server.protocol import Protocol
 
 
 @contextmanager
@@ -33,9 +34,7 @@ def serving(database_url: str, token: str) -> Iterator[str]:
         engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
         async with engine.running():
             app = create_app(engine, engine.settings, Gate(db, keys_required=True))
-            options = uvicorn.Config(
-                app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
-            )
+            options = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
             server = uvicorn.Server(options)
             stop.append((asyncio.get_running_loop(), server))
             ready.set()

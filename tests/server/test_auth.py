@@ -374,3 +374,29 @@ def test_rel_t4_a_key_of_some_queues_is_for_these() -> None:
 
     with pytest.raises(Forbidden, match="Key shop is not for queue any, only for mail, sms"):
         require(limited, "read", queues=["mail", "any"])
+
+
+async def test_rel_t3_who_was_let_in_is_looked_at_again(gate: Gate, db: Database, clock: TestClock) -> None:
+    """T3: a revoked key is no longer good two seconds later, also for a call that goes on."""
+    key, token = await made(db)
+    principal = await gate.admit(bearer(token), (), HERE)
+    await keys.revoke(db, key.id)
+
+    clock.advance(1.9)
+    before = await gate.still_good(principal)
+    clock.advance(0.1)
+
+    assert (True, False) == (before, await gate.still_good(principal))
+
+
+async def test_who_waits_stays_while_keys_cannot_be_looked_up(
+    gate: Gate, counting: Counting, db: Database, clock: TestClock
+) -> None:
+    """Nothing is known then, and nothing can be handed out; callers without a key are not looked at."""
+    _, token = await made(db)
+    principal = await gate.admit(bearer(token), (), HERE)
+    counting.away = True
+    clock.advance(10)
+
+    assert await gate.still_good(principal)
+    assert await gate.still_good(auth.ANONYMOUS)

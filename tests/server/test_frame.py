@@ -302,7 +302,8 @@ async def test_a_wait_ends_when_the_caller_has_gone() -> None:
 
     door = make_door([route("POST", "/things", wait)])
 
-    sent = await exchange(door, {"headers": [KEY]}, [{"type": "http.disconnect"}])
+    async with asyncio.timeout(5):
+        sent = await exchange(door, {"headers": [KEY]}, [{"type": "http.disconnect"}])
 
     assert ended.is_set()
     assert ([], []) == (sent, undone)

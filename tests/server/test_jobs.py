@@ -360,3 +360,29 @@ class TestSettings:
 
         assert [413, 413] == [large.status_code, result.status_code]
         assert ["payload", "result"] == [a.json()["errors"][0]["field"] for a in (large, result)]
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_rel_t9_a_list_is_bounded_in_bytes(client: httpx2.AsyncClient) -> None:
+    """T9: a page of large jobs ends at 8 MiB, and its cursor goes on: every job is listed once."""
+    payload = "x" * 250_000
+    for _ in range(2):
+        await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": payload}] * 20})
+
+    first = await client.get("/jobs?limit=500")
+    second = await client.get(f"/jobs?limit=500&cursor={first.json()['next_cursor']}")
+
+    assert (33, 7) == (len(first.json()["jobs"]), len(second.json()["jobs"]))
+    assert 40 == len({job["id"] for answer in (first, second) for job in answer.json()["jobs"]})
+    assert (40, None) == (first.json()["total"], second.json()["next_cursor"])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_rel_t9_no_payload_takes_long_to_show(client: httpx2.AsyncClient) -> None:
+    """T9: a payload made to be slow to redact is shown at once."""
+    job_id = await submit(client, payload="password" * 31_000)
+
+    async with asyncio.timeout(5):
+        answer = await client.get(f"/jobs/{job_id}")
+
+    assert 200 == answer.status_code

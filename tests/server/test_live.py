@@ -17,9 +17,11 @@ PATIENCE_S = 60
 @pytest.fixture
 async def client(sqlite_url: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a real server."""
-    async with started(*server_arguments(sqlite_url)) as server:
-        async with httpx2.AsyncClient(base_url=await server.serving(), timeout=PATIENCE_S) as http:
-            yield http
+    async with (
+        started(*server_arguments(sqlite_url)) as server,
+        httpx2.AsyncClient(base_url=await server.serving(), timeout=PATIENCE_S) as http,
+    ):
+        yield http
 
 
 async def told(client: httpx2.AsyncClient, wanted: int, **query: str) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.clock import TestClock
-from tests.server.api import WORKER, claim, lease, submit, submit_and_claim
+from tests.server.api import WORKER, Json, claim, lease, submit, submit_and_claim
 from windlass.engine.engine import Engine
 
 Calls = Callable[[str], httpx2.AsyncClient]
@@ -153,11 +153,66 @@ async def test_acts_are_kept_in_the_audit(calls: Calls) -> None:
     assert [("job.cancel", job_id, "enough"), ("job.pause", job_id, "wait")] == [
         (entry["action"], entry["subject"], entry["reason"]) for entry in entries
     ]
-    assert ("admin.a", "127.0.0.1", "req-1", "a") == tuple(
+    assert ("admin.a (admin.a)", "127.0.0.1", "req-1", "a") == tuple(
         entries[1][k] for k in ("actor", "address", "request_id", "tenant")
     )
     assert [] == foreign
     assert [entries[1]] == filtered
+
+
+async def entry_of(client: httpx2.AsyncClient, action: str) -> tuple[Json | None, Json | None]:
+    """Return what the newest entry of an action says was, and became."""
+    entry = (await client.get(f"/audit?action={action}")).json()["entries"][0]
+    return entry["was"], entry["became"]
+
+
+async def test_rel_t16_the_audit_tells_before_and_after(calls: Calls) -> None:
+    """T16: what an act found and what it left, of jobs, queues, tenants and keys; never a payload or a token."""
+    client, root = calls("admin.a"), calls("root")
+    job_id = await submit(client, priority=1, payload={"canary": "canary-7"})
+
+    await client.patch(f"/jobs/{job_id}", json={"priority": 7, "queue": "mail"})
+    await client.post(f"/jobs/{job_id}/pause")
+    await client.delete(f"/jobs/{job_id}")
+    replayed = (await client.post(f"/jobs/{job_id}/replay")).json()["id"]
+    await client.put("/queues/mail", json={"max_running": 3})
+    await client.put("/queues/mail", json={"max_running": 4})
+    await client.post("/tenants/a/pause")
+    await client.post("/tenants/a/resume")
+    made = (await root.post("/keys", json={"name": "k", "tenant": "a", "scopes": ["read"]})).json()
+    await client.delete(f"/keys/{made['id']}")
+
+    was, became = await entry_of(client, "job.change")
+    assert was is not None
+    assert became is not None
+    assert [("default", 1, "queued"), ("mail", 7, "queued")] == [
+        (job["queue"], job["priority"], job["state"]) for job in (was, became)
+    ]
+    was, became = await entry_of(client, "job.pause")
+    assert (False, True) == ((was or {})["paused"], (became or {})["paused"])
+    was, became = await entry_of(client, "job.cancel")
+    assert ("queued", {"state": "cancelled"}) == ((was or {})["state"], became)
+    assert {"replayed_as": replayed} == (await entry_of(client, "job.replay"))[1]
+    was, became = await entry_of(client, "queue.set")
+    assert (3, 4) == ((was or {})["max_running"], (became or {})["max_running"])
+    assert ({"paused": True}, {"paused": False}) == await entry_of(client, "tenant.resume")
+    assert ["read"] == ((await entry_of(client, "key.create"))[1] or {})["scopes"]
+    assert "revoked_at" in ((await entry_of(client, "key.revoke"))[1] or {})
+    whole = (await root.get("/audit")).text
+    assert "canary-7" not in whole
+    assert made["token"] not in whole
+
+
+async def test_rel_t16_the_audit_tells_keys_of_one_name_apart(calls: Calls) -> None:
+    """T16: a key's name is chosen freely, so its id stands behind it; dead letters are named one by one."""
+    client = calls("admin.a")
+    job = await submit_and_claim(client, max_attempts=1)
+    await client.post(f"/jobs/{job['id']}/fail", json=lease(job, error="x"))
+
+    await client.post("/dead-letter/purge", json={})
+    [entry] = (await client.get("/audit")).json()["entries"]
+
+    assert ("admin.a (admin.a)", {"purged": [job["id"]]}) == (entry["actor"], entry["became"])
 
 
 async def test_keys_are_made_within_ones_tenant(calls: Calls) -> None:

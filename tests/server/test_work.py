@@ -156,6 +156,17 @@ async def test_a_bare_worker_beats_for_one_job(client: httpx2.AsyncClient, clock
     assert ("running", "2026-01-01T12:00:50Z") == (shown["state"], shown["lease_expires_at"])
 
 
+async def test_a_bare_worker_names_only_so_many_jobs(client: httpx2.AsyncClient) -> None:
+    """Each costs as much as a session; who has more of them registers."""
+    held = [{"job_id": str(uuid4()), "fence": 1} for _ in range(101)]
+
+    refused = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": held})
+    taken = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": held[:100]})
+
+    assert [422, 200] == [refused.status_code, taken.status_code]
+    assert 100 == len(taken.json()["lost"])
+
+
 async def test_a_lease_is_renewed_by_its_holder_alone(client: httpx2.AsyncClient) -> None:
     """404 for another worker, 409 for another fence or session, 200 with the length of the lease for the holder."""
     job = await submit_and_claim(client)
@@ -329,3 +340,17 @@ class TestUnfenced:
 
         assert [404, 200] == [other.status_code, own.status_code]
         assert "succeeded" == await state_of(client, job["id"])
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+async def test_jobs_that_do_not_fit_into_an_answer_are_as_if_not_claimed(client: httpx2.AsyncClient) -> None:
+    """What is beyond 8 MiB waits as before: no attempt, no release is counted against the job."""
+    for _ in range(2):
+        await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": "x" * 250_000}] * 20})
+
+    claimed = await claim(client, count=40)
+    waiting = (await client.get("/jobs?state=queued&limit=50")).json()["jobs"]
+
+    assert (33, 7) == (len(claimed), len(waiting))
+    assert {(0, 0)} == {(job["attempt"], job["releases"]) for job in waiting}
+    assert [] == (await client.get(f"/jobs/{waiting[0]['id']}/attempts")).json()["attempts"]

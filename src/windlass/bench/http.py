@@ -28,6 +28,8 @@ PARTS = ("submit", "work", "pipeline", "wake", "idle")
 CALLERS = 32
 ROUNDS = 3
 WAKE_UPS = 300
+SETTLE_S = 2.0
+"""How long idle workers are left alone before their cost counts."""
 CYCLING = 4
 """Connections of the raw driver that submit, claim and complete at once."""
 
@@ -144,7 +146,6 @@ class _Bench:
 
     def cells(self) -> dict[str, list[HttpCell]]:
         """Return everything that can be measured, by part."""
-        idle = f"{self._span.idle_workers} idle workers for {self._span.idle_s:g} s"
         return {
             "submit": [
                 self._submit(f"submit, single jobs, {CALLERS} connections", SINGLE, callers=CALLERS, batch=1),
@@ -153,7 +154,10 @@ class _Bench:
             "work": [self._work()],
             "pipeline": [self._pipeline()],
             "wake": [HttpCell("wake-up from submit to claim", self._wake)],
-            "idle": [HttpCell(idle, self._idle)],
+            "idle": [
+                self._idle("long polls", beats=False),
+                self._idle("long polls and heartbeats", beats=True),
+            ],
         }
 
     def _submit(self, name: str, request: bytes, *, callers: int, batch: int) -> HttpCell:
@@ -234,21 +238,23 @@ class _Bench:
             )
         return found
 
-    async def _idle(self) -> list[Reading]:
+    def _idle(self, kind: str, *, beats: bool) -> HttpCell:
         workers, seconds = self._span.idle_workers, self._span.idle_s
-        async with httpload.idling(self._ours.port, "idle", workers):
-            await asyncio.sleep(min(2.0, seconds))
-            before = self._ours.cpu_s()
-            await asyncio.sleep(seconds)
-            after, memory_mb = self._ours.cpu_s(), self._ours.memory_mb()
-        if before is None or after is None or memory_mb is None:
-            return []
-        name = f"idle workers, {workers} with long poll and heartbeats"
-        share = (after - before) / seconds * 100
-        return [
-            self._reading("idle", name, batch=1, value=share, unit="% of a core"),
-            self._reading("idle", f"memory, {workers} idle workers", batch=1, value=memory_mb, unit="MB"),
-        ]
+        name = f"idle workers, {workers} {kind}"
+
+        async def run() -> list[Reading]:
+            async with httpload.idling(self._ours.port, "idle", workers, beats=beats):
+                await asyncio.sleep(min(SETTLE_S, seconds))
+                before = self._ours.cpu_s()
+                await asyncio.sleep(seconds)
+                after = self._ours.cpu_s()
+                memory = await self.memory(f"memory, {workers} {kind}")()
+            if before is None or after is None:
+                return []
+            share = (after - before) / seconds * 100
+            return [self._reading("idle", name, batch=1, value=share, unit="% of a core"), *memory]
+
+        return HttpCell(f"{name}, for {seconds:g} s", run)
 
     def memory(self, name: str) -> Callable[[], Awaitable[list[Reading]]]:
         """Return how much the server has in memory when this is run."""

@@ -249,10 +249,11 @@ async def round_trip_times_ms(port: int, request: bytes, count: int) -> list[flo
 
 
 @asynccontextmanager
-async def idling(port: int, queue: str, workers: int) -> AsyncIterator[None]:
-    """Keep so many workers waiting for work that never comes, each with its heartbeats, while the block runs."""
-    async with connections(port, 1) as (beating,), _workers(port, queue, workers, lease_s=IDLE_LEASE_S) as crew:
-        every_s = await crew[0].register(lease_s=IDLE_LEASE_S)
+async def idling(port: int, queue: str, workers: int, *, beats: bool) -> AsyncIterator[None]:
+    """Keep so many workers waiting for work that never comes while the block runs; `beats`: with heartbeats."""
+    lease_s = IDLE_LEASE_S if beats else LEASE_S
+    async with connections(port, 1) as (beating,), _workers(port, queue, workers, lease_s=lease_s) as crew:
+        every_s = await crew[0].register(lease_s=lease_s)
 
         async def wait(worker: Worker) -> None:
             while True:
@@ -264,7 +265,8 @@ async def idling(port: int, queue: str, workers: int) -> AsyncIterator[None]:
                 await _good(beating, worker.beat_request())
 
         tasks = [asyncio.create_task(wait(worker)) for worker in crew]
-        tasks.append(asyncio.create_task(beat()))
+        if beats:
+            tasks.append(asyncio.create_task(beat()))
         try:
             yield
         finally:

@@ -2,6 +2,8 @@
 
 Used by the log, by `windlass config show`, and by answers that show a job's arguments.
 Too much hidden is a nuisance, too little is a leak: in doubt it hides.
+Callers choose the texts, so each is read in a time that grows with its length and no faster: no expression here looks
+at a character again for every place it may have begun at.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ HIDDEN = "***"
 MAX_DEPTH = 64
 MAX_KNOWN = 1000
 """Names whose verdict is kept: those of our own fields, and not all that callers can think of."""
+LONGEST_KNOWN = 100
 
 SECRET_NAMES = (
     "password",
@@ -34,9 +37,9 @@ SECRET_NAMES = (
     "signature",
 )
 
-# Greedy, so that an unescaped @ or / in a password is hidden too; bounded, so that no text takes long.
-_URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,256}:)\S{0,2048}(?=@)")
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{4,}")
+_URL = re.compile(r"(://[^\s:/@]{0,256}:)(\S*+)")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s++[\w.~+/=-]{4,}")
+_VALUE = re.compile(r"""\\?"[^"]*+"?|'[^']*+'?|[^\s"',;&})\]]++""")
 # An id, a number or a word: most of what is logged, and nothing in it to hide.
 _HARMLESS = re.compile(r"(?!wl_)[\w.-]{0,64}")
 # The key's id, before the second underscore, is public.
@@ -53,21 +56,23 @@ class Redactor:
     def __init__(self, patterns: Iterable[str] = SECRET_NAMES) -> None:
         self._patterns = tuple(filter(None, map(_plain, patterns)))
         self._known: dict[str, bool] = {}
-        # Each letter may be followed by a separator in the text: api_key, API-Key, apikey.
-        names = "|".join("[-_]?".join(map(re.escape, pattern)) for pattern in self._patterns)
-        self._pair = re.compile(
-            rf"""(?i)((?:{names})[\w-]*\\?["']?\s*[=:]\s*)(\\?"[^"]*"?|'[^']*'?|[^\s"',;&}})\]]+)"""
-        )
+        # A pattern may have other characters than most names; what parts a name from its value is never one of them.
+        odd = "".join(sorted({c for c in "".join(self._patterns) if not c.isalnum()} - set("=:\"'\\")))
+        letter = rf"[\w{re.escape(odd)}-]"
+        self._name = re.compile(rf"""(?<!{letter})({letter}++)\\?["']?\s*+[=:]\s*+""")
 
     def hides(self, name: str) -> bool:
         """Say whether what stands under this name is hidden."""
         known = self._known.get(name)
         if known is None:
-            plain = _plain(name)
-            known = any(pattern in plain for pattern in self._patterns)
-            if len(self._known) < MAX_KNOWN:
+            known = self._holds_name(name)
+            if len(self._known) < MAX_KNOWN and len(name) <= LONGEST_KNOWN:
                 self._known[name] = known
         return known
+
+    def _holds_name(self, text: str) -> bool:
+        plain = _plain(text)
+        return any(pattern in plain for pattern in self._patterns)
 
     def text(self, text: str) -> str:
         """Return the text without the secrets that can be told: in URLs, after names, bearer tokens, our keys."""
@@ -75,7 +80,21 @@ class Redactor:
             return text
         text = _BEARER.sub(rf"\1 {HIDDEN}", url(text))
         text = _OWN_KEY.sub(rf"\1{HIDDEN}", text)
-        return self._pair.sub(rf"\1{HIDDEN}", text) if self._patterns else text
+        return self._named(text)
+
+    def _named(self, text: str) -> str:
+        """Return the text without the values that follow a hidden name."""
+        if not self._holds_name(text):
+            return text
+        parts: list[str] = []
+        done = 0
+        for found in self._name.finditer(text):
+            if found.start() < done or not self.hides(found[1]):
+                continue
+            if value := _VALUE.match(text, found.end()):
+                parts += (text[done : found.end()], HIDDEN)
+                done = value.end()
+        return "".join((*parts, text[done:]))
 
     def value(self, value: Any, depth: int = 0) -> Any:
         """Return a JSON-like value in which everything under a hidden name is hidden, at any depth."""
@@ -90,4 +109,10 @@ class Redactor:
 
 def url(text: str) -> str:
     """Return the text with the passwords of its URLs hidden."""
-    return _URL_PASSWORD.sub(rf"\1{HIDDEN}", text)
+    return _URL.sub(_without_password, text)
+
+
+def _without_password(found: re.Match[str]) -> str:
+    # To the last @, so that an unescaped @ or / in a password is hidden too.
+    _, at, host = found[2].rpartition("@")
+    return f"{found[1]}{HIDDEN}@{host}" if at else found[0]

@@ -9,7 +9,7 @@ setting what a direct connection sets once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -17,14 +17,12 @@ import asyncpg
 
 from windlass.clock import Clock
 from windlass.db.base import Capabilities, Dialect, Row, Statements
+from windlass.db.postgres_errors import BROKEN, UNAVAILABLE, is_over, set_up, translated
 from windlass.db.sqlfile import Query
 from windlass.errors import (
-    AlreadyExists,
     CommitAborted,
     CommitUnknown,
     Contention,
-    InvalidInput,
-    SetupError,
     Unavailable,
 )
 
@@ -43,6 +41,13 @@ HOT_SETTINGS = {
 }
 READ_SETTINGS = {"jit": "off", "statement_timeout": "60s", "default_transaction_read_only": "on"}
 CONNECT_TIMEOUT_S = 5.0
+HOT_COMMAND_S = 10.0
+READ_COMMAND_S = 65.0
+"""A statement that has no answer after this has none at all: the server is gone, and nobody said so."""
+LONG_S = 86_400.0
+"""For migrations, which may build an index for hours."""
+PING_S = 5.0
+CLOSE_S = 3.0
 STATUS_TRIES = 50
 STATUS_PAUSE_S = 0.1
 # What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
@@ -53,42 +58,6 @@ TRACK = f"SELECT pg_current_xact_id()::text AS xid, {_ERA} AS era"
 STATUS = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_xact_status($1::text::xid8) END AS status,"
     f" CASE WHEN NOT pg_is_in_recovery() THEN {_ERA} END AS era"
-)
-
-_CONTENTION = (
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.LockNotAvailableError,
-    asyncpg.DuplicateSchemaError,
-    asyncpg.DuplicateTableError,
-)
-_UNAVAILABLE = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.InsufficientResourcesError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    # A connection that was told of its end while it lay idle, and is asked before it has read that to the end.
-    asyncpg.InternalClientError,
-    OSError,
-    TimeoutError,
-)
-# After these the server may have done what it was asked, and nobody is left to say so.
-_BROKEN = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.InternalClientError,
-    OSError,
-)
-# Data errors that no value of a caller's can be blamed for.
-_OUR_FAULT = (asyncpg.DivisionByZeroError, asyncpg.SequenceGeneratorLimitExceededError)
-_REFUSED = (
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.ClientConfigurationError,
 )
 
 
@@ -119,20 +88,23 @@ class PostgresDatabase:
         """Return the database, having connected once; Unavailable or SetupError with the reason when that fails."""
         database = cls(dsn, clock, pooled)
         try:
-            database._hot = await _translated(_set_up, database._pool(connections, HOT_SETTINGS))
-            database._read = await _translated(_set_up, database._pool(readers, READ_SETTINGS))
+            hot = database._pool(connections, HOT_SETTINGS, command_s=HOT_COMMAND_S)
+            database._hot = await translated(set_up, hot)
+            read = database._pool(readers, READ_SETTINGS, command_s=READ_COMMAND_S)
+            database._read = await translated(set_up, read)
         except BaseException:
             await database.close()
             raise
         return database
 
-    async def _pool(self, size: int, settings: dict[str, str]) -> asyncpg.Pool[Any]:
+    async def _pool(self, size: int, settings: dict[str, str], *, command_s: float) -> asyncpg.Pool[Any]:
         pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
             self._dsn,
             min_size=1,
             max_size=size,
             connection_class=_Connection,
             timeout=CONNECT_TIMEOUT_S,
+            command_timeout=command_s,
             statement_cache_size=0 if self._pooled else 256,
             server_settings={} if self._pooled else {"application_name": "windlass", **settings},
             max_inactive_connection_lifetime=0,
@@ -149,7 +121,7 @@ class PostgresDatabase:
             try:
                 return await _fetch(connection, query, parameters)
             except Unavailable as error:
-                if query.writes and isinstance(error.__cause__, _BROKEN):
+                if query.writes and isinstance(error.__cause__, BROKEN):
                     raise CommitUnknown(
                         f"The connection broke ({error.__cause__}); whether it was committed is not known."
                     ) from error
@@ -169,9 +141,9 @@ class PostgresDatabase:
 
     async def maintain(self, statement: str) -> None:
         """Run one statement on a connection of its own, without time limits."""
-        connection = await _translated(self._connect)
+        connection = await translated(self._connect)
         try:
-            await _translated(connection.execute, statement)
+            await translated(connection.execute, statement)
         except (asyncpg.UndefinedTableError, asyncpg.ObjectNotInPrerequisiteStateError) as error:
             raise Contention(f"A rival has done or is doing the same: {error}. Running it again is safe.") from error
         finally:
@@ -181,7 +153,7 @@ class PostgresDatabase:
         """Send a hint, on a writing connection and outside any transaction of a job."""
         assert self._hot is not None
         async with _acquired(self._hot) as connection:
-            await _translated(connection.execute, "SELECT pg_notify($1, $2)", channel, payload)
+            await translated(connection.execute, "SELECT pg_notify($1, $2)", channel, payload)
 
     @asynccontextmanager
     async def listen(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
@@ -189,26 +161,32 @@ class PostgresDatabase:
         if self._pooled:
             yield _until_none(asyncio.Queue())
             return
-        connection = await _translated(self._connect)
+        connection = await translated(self._connect)
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
-        await _translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
+        await translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
+        pinging = asyncio.create_task(_ping(connection, hints))
         try:
             yield _until_none(hints)
         finally:
-            await connection.close()
+            pinging.cancel()
+            connection.terminate()
 
     async def version(self) -> str:
         """Return for example `PostgreSQL 15.8`."""
         assert self._read is not None
         async with _acquired(self._read) as connection:
-            return "PostgreSQL " + str(await _translated(connection.fetchval, "SHOW server_version")).split()[0]
+            return "PostgreSQL " + str(await translated(connection.fetchval, "SHOW server_version")).split()[0]
 
     async def close(self) -> None:
-        """Close both pools."""
+        """Close both pools; connections that do not let go in time are cut off."""
         for pool in (self._hot, self._read):
             if pool is not None:
-                await pool.close()
+                try:
+                    async with asyncio.timeout(CLOSE_S):
+                        await pool.close()
+                except TimeoutError:
+                    pool.terminate()
 
     async def _connect(self) -> asyncpg.Connection[Any]:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
@@ -218,7 +196,7 @@ class PostgresDatabase:
 
     def _pool_for(self, query: Query) -> tuple[asyncpg.Pool[Any], dict[str, str]]:
         assert self._hot is not None and self._read is not None
-        return (self._hot, HOT_SETTINGS) if query.writes else (self._read, READ_SETTINGS)
+        return (self._hot, HOT_SETTINGS) if query.hot else (self._read, READ_SETTINGS)
 
     def _begin(self, settings: dict[str, str]) -> str:
         local = dict(settings) if self._pooled else {}
@@ -232,16 +210,19 @@ class PostgresDatabase:
         self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
     ) -> AsyncIterator[PostgresTransaction]:
         async with _acquired(pool) as connection:
-            await _translated(connection.execute, self._begin(settings))
+            await translated(connection.execute, self._begin(settings))
             try:
-                track = await _translated(connection.fetchrow, TRACK) if tracked else None
+                track = await translated(connection.fetchrow, TRACK) if tracked else None
                 yield PostgresTransaction(connection, self.capabilities.inside())
-            except BaseException:
-                await _roll_back(connection)
+            except BaseException as error:
+                if is_over(error):
+                    _terminate(connection)
+                else:
+                    await _roll_back(connection)
                 raise
             try:
                 done = await connection.execute("COMMIT")
-            except _UNAVAILABLE as broken:
+            except UNAVAILABLE as broken:
                 await self._resolve(track, broken)
             else:
                 if done != "COMMIT":  # PostgreSQL answers ROLLBACK, without an error, when a statement had failed
@@ -276,7 +257,7 @@ class PostgresDatabase:
                 await connection.close()
         except asyncpg.InvalidParameterValueError:  # "in the future": the server crashed and never saw it
             return "aborted", None
-        except _UNAVAILABLE:
+        except UNAVAILABLE:
             return None, None
         assert row is not None
         return row["status"], row["era"]
@@ -296,8 +277,8 @@ class PostgresTransaction:
         return await _fetch(self._connection, query, parameters)
 
     async def run(self, script: str) -> None:
-        """Run a script of statements without parameters."""
-        await _translated(self._connection.execute, script)
+        """Run a script of statements without parameters, however long it takes."""
+        await translated(self._connection.execute, script, timeout=LONG_S)
 
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
@@ -310,7 +291,7 @@ async def _fetch(connection: Any, query: Query, parameters: dict[str, Any]) -> l
     if parameters.keys() != query.parameters:
         raise TypeError(f"{query.name} takes {sorted(query.parameters)}, got {sorted(parameters)}")
     values = [parameters[name] if column is None else _column(parameters[name], column) for name, column in slots]
-    rows: list[Row] = await _translated(connection.fetch, text, *values)
+    rows: list[Row] = await translated(connection.fetch, text, *values)
     return rows
 
 
@@ -326,15 +307,14 @@ def _column(rows: list[tuple[Any, ...]], index: int) -> list[Any] | None:
 async def _roll_back(connection: Any) -> None:
     try:
         await connection.execute("ROLLBACK")
-    except _UNAVAILABLE:
-        with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
-            connection.terminate()  # the server rolls back what it had
+    except UNAVAILABLE:
+        _terminate(connection)
 
 
 @asynccontextmanager
 async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
     try:
-        connection = await _translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
+        connection = await translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
     except Unavailable as error:
         if isinstance(error.__cause__, TimeoutError) and pool.get_size() == pool.get_max_size():
             raise Unavailable(
@@ -343,53 +323,27 @@ async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
         raise
     try:
         yield connection
-    except Unavailable as error:
-        if isinstance(error.__cause__, asyncpg.InternalClientError):
-            connection.terminate()  # nobody could use it again
+    except BaseException as error:
+        if is_over(error):
+            _terminate(connection)
         raise
     finally:
         await pool.release(connection)
 
 
-async def _set_up(call: Awaitable[T]) -> T:
-    """Await the first connection; what waiting cannot mend is SetupError."""
+def _terminate(connection: Any) -> None:
+    with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
+        connection.terminate()  # the server rolls back what it had
+
+
+async def _ping(connection: asyncpg.Connection[Any], hints: asyncio.Queue[str | None]) -> None:
+    """Ask a listening connection now and then whether it still lives: one that fell silent would never say so."""
     try:
-        return await call
-    except _REFUSED as error:
-        raise SetupError(f"Cannot open the database: {error}. Check its URL (--database).") from error
-
-
-async def _translated(call: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
-    """Call and await `call`; turn the driver's errors into ours, so that callers can tell what is safe to run again.
-
-    Called here and not before: on a connection that broke meanwhile the call itself raises.
-    """
-    try:
-        return await call(*arguments, **options)
-    except _CONTENTION as error:
-        raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
-    except asyncpg.UniqueViolationError as error:
-        if error.schema_name != "pg_catalog":
-            raise AlreadyExists(f"It is stored already: {error.detail}") from error
-        # Two create the same table or schema at once.
-        raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
-    except asyncpg.CheckViolationError as error:
-        if "no partition of relation" not in str(error):
-            raise
-        raise Unavailable(
-            f"A day of history is missing, so nothing can end then: {' '.join(str(error).split())} "
-            "Run `windlass migrate` or start a server: either makes the days ahead."
-        ) from error
-    except asyncpg.DataError as error:
-        if isinstance(error, _OUR_FAULT):
-            raise
-        raise InvalidInput("value", f"the database cannot take it: {' '.join(str(error).split())}.") from error
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise SetupError(f"The database user may not do this: {error}. Grant it, or use the schema's owner.") from error
-    except asyncpg.InsufficientResourcesError as error:
-        raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
-    except _UNAVAILABLE as error:
-        raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
+        while True:
+            await asyncio.sleep(PING_S)
+            await connection.execute("SELECT 1", timeout=PING_S)
+    except (asyncpg.PostgresError, *UNAVAILABLE):
+        hints.put_nowait(None)
 
 
 async def _until_none(hints: asyncio.Queue[str | None]) -> AsyncIterator[str]:

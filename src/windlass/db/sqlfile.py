@@ -9,6 +9,7 @@
 
 A text that both take stands once, under `-- both`. A `-- sqlite` text may hold several statements; they run in order
 in one transaction, and the rows come from the last one that returns any.
+A line `-- hot: why` in the description makes a query that only reads run where those that write do.
 `:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
 where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
 `columns(job)` stands for the columns of `job`, `columns(job, j)` for them qualified by `j`.
@@ -46,6 +47,9 @@ _WRITES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+\w+(\s+AS)?(\s+\w+)?\s+SET|DELE
 _FOR_UPDATE = re.compile(r"\bFOR\s+(UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)\b")
 _COMMENT = re.compile(r"--[^\n]*")
 _COLUMNS = re.compile(r"\bcolumns\(job(?:, (\w+))?\)")
+
+
+_HOT = "hot: "
 
 
 class SqlFileError(Exception):
@@ -90,6 +94,11 @@ class Query:
     def writes(self) -> bool:
         """Whether it changes or locks anything."""
         return any(_WRITES.search(s) or _FOR_UPDATE.search(s) for s in (self.postgres_source, self.sqlite_source))
+
+    @cached_property
+    def hot(self) -> bool:
+        """Whether it runs on the connections that write: what a server lives by must not wait for people's lists."""
+        return self.writes or _HOT in self.description
 
     @cached_property
     def postgres(self) -> tuple[str, tuple[tuple[str, int | None], ...]]:

@@ -31,6 +31,7 @@ MUCH = 100
 """Rows that make a second flush worth its cost."""
 PATIENCE_S = 5.0
 """How long a caller waits for its answer before it is told to come back."""
+ROOM_BYTES = 64 * 1024 * 1024
 TRIES = 5
 FIRST_PAUSE_S = 0.005
 FLUSH_S = 10.0
@@ -77,6 +78,7 @@ class Batcher(Generic[Request, Answer]):
         self._observe = observe
         self._waiting: deque[_Waiting[Request, Answer]] = deque()
         self._rows = 0
+        self._bytes = 0
         self._busy_count = 0
         self._working: set[asyncio.Task[None]] = set()
 
@@ -88,16 +90,17 @@ class Batcher(Generic[Request, Answer]):
     @property
     def fullness(self) -> float:
         """Between 0 and 1: how much of the line's room is taken."""
-        return self._rows / self._room
+        return max(self._rows / self._room, self._bytes / ROOM_BYTES)
 
     async def ask(self, request: Request) -> Answer:
         """Return the answer to `request`, after its commit; TooMany when the line is full."""
         rows, size = self._weigh(request)
-        if self._waiting and self._rows + rows > self._room:
+        if self._waiting and (self._rows + rows > self._room or self._bytes + size > ROOM_BYTES):
             raise TooMany(f"{self._rows} rows wait already to {self._name}; the server is overloaded. Try again.")
         waiting: _Waiting[Request, Answer] = _Waiting(request, rows, size)
         self._waiting.append(waiting)
         self._rows += rows
+        self._bytes += size
         # A second flush beside the first only when much waits: else both would be small, and each costs the same.
         if self._busy_count == 0 or (self._busy_count < self._lines and self._rows >= MUCH):
             # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
@@ -141,6 +144,7 @@ class Batcher(Generic[Request, Answer]):
                 break
             self._waiting.popleft()
             self._rows -= first.rows
+            self._bytes -= first.size
             if not first.answer.done():
                 batch.append(first)
                 rows += first.rows

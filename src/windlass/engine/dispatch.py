@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
 from windlass.db import Database, Statements
+from windlass.engine.hands import Hands, Return, finish
 from windlass.engine.hot import HotLanes
 from windlass.engine.line import Ask, Handed, Handout, Line, Waiter
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
-from windlass.errors import Conflict, Unavailable, WindlassError
+from windlass.errors import Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.queue import workers
 from windlass.queue.claim import Claimed, Group, Want, claim, heads
@@ -37,17 +38,18 @@ LOOK_S = 1.0
 LOOK_WITHOUT_NOTIFY_S = 0.2
 LOOK_SHARE = 20
 """A look may take one part in so many of the time."""
+PASS_S = 10.0
+"""A pass over the lanes takes no longer: a database that fell silent must not keep everybody waiting."""
 HASTY_S = 10.0
 """How long a caller that does not wait may wait for the database."""
+STOP_S = 5.0
+"""How long a stopping server waits for claims that are under way."""
 FRESH_LOOK_S = 0.1
 """A worker that begins to wait is content with a look that is not older than this."""
 MOST_LANES = 32
 """Lanes asked for in one round, those with the lowest known ranks."""
 
 logger = logging.getLogger("windlass")
-
-Return = Callable[[Sequence[tuple[Claimed, Waiter]]], Coroutine[None, None, None]]
-"""Gives back jobs whose claimers have gone."""
 
 
 class Dispatch:
@@ -67,9 +69,8 @@ class Dispatch:
         self._db = db
         self._lanes = lanes
         self._ids = ids
-        self._give_back = give_back
+        self._hands = Hands(db, lanes, give_back=give_back, observe=observe)
         self._outside = outside
-        self._observe = observe
         self._line = Line()
         self._hot = HotLanes()
         self._round_count = 0
@@ -77,9 +78,9 @@ class Dispatch:
         self._look_at = float("-inf")
         self._look_again = False
         self._bells = (asyncio.Event(), asyncio.Event())
+        self._over = False
         self._full: set[tuple[str, str]] = set()
         """Limited queues that have no room: (tenant, queue)."""
-        self._returning: set[asyncio.Task[None]] = set()
         wake.on_ready.append(self._ready)
         wake.on_freed.append(self._freed)
         wake.on_stop.append(self._line.stop)
@@ -92,6 +93,10 @@ class Dispatch:
 
     async def claim(self, ask: Ask) -> Handout:
         """Return jobs, and jobs of the session to stop, as soon as there are some; nothing after the wait asked for."""
+        if self._over:
+            return Handout([])
+        if ask.session is None:
+            workers.check_bare(workers.BareSession(self._ids.new(), ask.worker, ask.tenant, ask.lease_ms))
         waiter = Waiter(ask)
         waiter.hasty = ask.wait_s <= 0
         # A caller that does not wait is answered from a look that began after it came.
@@ -116,7 +121,7 @@ class Dispatch:
         """Give back what a caller was to get who has gone; what is still being claimed for it comes back later."""
         waiter.answer.cancel()
         if waiter.jobs:
-            self._return([(handed.job, waiter) for handed in waiter.jobs])
+            self._hands.take_back([(handed.job, waiter) for handed in waiter.jobs])
 
     async def run(self) -> None:
         """Serve both kinds of lanes until cancelled."""
@@ -126,10 +131,15 @@ class Dispatch:
 
     async def stop(self) -> None:
         """Answer everybody who waits, with what they have, and see that jobs of those who left are given back."""
+        self._over = True
         for waiter in self._line.all():
-            waiter.finish()
-        while self._returning:
-            await asyncio.wait(self._returning)
+            waiter.last = True
+            if not waiter.reserved:
+                waiter.finish()
+        under_way = [waiter.answer for waiter in self._line.all() if not waiter.answer.done()]
+        if under_way:
+            await asyncio.wait(under_way, timeout=STOP_S)
+        await self._hands.returned()
 
     def _ready(self, lane: int, rank: int) -> None:
         self._hot.woken(lane, rank)
@@ -156,15 +166,20 @@ class Dispatch:
         while True:
             await self._bell(self._bells[0])
             try:
-                await self._look_if_due()
-                while await self._free_round():
-                    pass
+                async with asyncio.timeout(PASS_S):
+                    await self._look_if_due()
+                    while await self._free_round():
+                        pass
                 self._line.served_free(lambda group: not self._has(group, limited=1))
+            except TimeoutError:
+                self._line.refuse(Unavailable(f"The database did not answer for {PASS_S:g} s. Try again."))
             except WindlassError as error:
                 self._line.refuse(error)
             except Exception as error:
                 logger.exception("A claim failed.")
                 self._line.refuse(Unavailable(f"The claim failed: {type(error).__name__}. Try again."))
+            finally:
+                self._hands.answer_laden()
 
     async def _bell(self, bell: asyncio.Event) -> None:
         """Wait for the bell, but while somebody waits no longer than until the next look."""
@@ -207,20 +222,20 @@ class Dispatch:
             for _, numbers, slots in wanted
         ]
         slots = [pair for _, _, slots in wanted for pair in slots]
-        jobs = await self._claimed(slots, lambda db, _: claim(db, groups))
+        jobs = await self._hands.claimed(slots, lambda db, _: claim(db, groups))
         self._hot.taken(jobs, stamps)
-        full = self._hand_out([(numbers, slots) for _, numbers, slots in wanted], jobs)
+        full = self._hands.hand_out([(numbers, slots) for _, numbers, slots in wanted], jobs)
         if not jobs:
             self._hot.empty(stamps)
         for number, (group, _, taken) in enumerate(wanted):
             filled = full[number] == len(taken)
             # As long as all slots are filled and it can ask for more, nobody goes with less than there is.
             if not filled or group.grown:
-                _finish((None, waiter) for waiter in group.waiters)
+                finish((None, waiter) for waiter in group.waiters)
             group.grow(filled)
         self._round_count += 1
         if len(jobs) < len(slots):
-            await self._dismiss_dead(slots)
+            await self._hands.dismiss_dead(slots)
         return True
 
     def _wanted(self) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
@@ -253,15 +268,27 @@ class Dispatch:
             try:
                 await self._lanes.learn(self._db, self._hot)
                 for lanes in self._limited_queues():
-                    await self._limited_round(lanes)
+                    await self._limited_pass(lanes)
             except WindlassError as error:
-                # The other loop tells the waiting when the database is away; a rival's lock is tried at the next look.
+                # The other loop tells the waiting when the database is away.
                 logger.debug("A claim from limited queues failed: %s", error)
-            except Exception:
-                logger.exception("A claim from limited queues failed.")
             self._line.served_limited(content)
             if content:
                 self._bells[0].set()
+
+    async def _limited_pass(self, lanes: list[Lane]) -> None:
+        """Serve one limited queue; whatever becomes of it, the others and those who wait go on."""
+        try:
+            async with asyncio.timeout(PASS_S):
+                await self._limited_round(lanes)
+        except (WindlassError, TimeoutError) as error:
+            # A rival has its lock, and is claiming: it is asked again at the next look, or when a job of it ends.
+            self._full.add((lanes[0].name.tenant, lanes[0].name.queue))
+            logger.debug("A claim from a limited queue failed: %s", error)
+        except Exception:
+            logger.exception("A claim from a limited queue failed.")
+        finally:
+            self._hands.answer_laden()
 
     def _limited_queues(self) -> list[list[Lane]]:
         """Return the lanes of each limited queue that is believed to have ready jobs."""
@@ -277,14 +304,15 @@ class Dispatch:
         own = (await self._lanes.resolve(self._db, [name]))[name]
         for group in self._line.groups(self._round_count):
             numbers = [lane.id for lane in lanes if group.serves(lane) and lane.id in self._hot]
-            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=0) else 1.0) if numbers else []
+            share = 0.5 if self._has(group, limited=0) else 1.0
+            slots = group.slots(self._ids.new, share=share, empty_handed=True) if numbers else []
             if not slots:
                 continue
             stamps = self._hot.stamps(numbers)
             claiming = _FromLimited(own.id, numbers, slots)
-            jobs = await self._claimed(slots, claiming)
-            self._hand_out([(numbers, slots)], jobs)
-            _finish(slots)
+            jobs = await self._hands.claimed(slots, claiming)
+            self._hands.hand_out([(numbers, slots)], jobs)
+            finish(slots)
             if claiming.answer.full:
                 self._full.add((name.tenant, name.queue))
                 if claiming.answer.again_s is not None:
@@ -292,7 +320,7 @@ class Dispatch:
                 return
             if len(jobs) < len(slots):
                 self._hot.empty(stamps)
-                await self._dismiss_dead(slots)
+                await self._hands.dismiss_dead(slots)
 
     def _again_in(self, pause_s: float, name: LaneName) -> None:
         """Ask a queue with a rate again when its next job may start."""
@@ -302,78 +330,6 @@ class Dispatch:
             self._bells[1].set()
 
         asyncio.get_running_loop().call_later(min(max(pause_s, 0.001), LOOK_S), ask)
-
-    async def _claimed(self, slots: list[tuple[UUID, Waiter]], claiming: workers.Claiming) -> list[Claimed]:
-        """Run one claim for these slots; bare callers get their sessions in the same transaction."""
-        for _, waiter in slots:
-            waiter.reserved += 1
-        bare = [
-            workers.BareSession(slot, waiter.ask.worker, waiter.ask.tenant, waiter.ask.lease_ms)
-            for slot, waiter in slots
-            if waiter.ask.session is None
-        ]
-        try:
-            if bare:
-                return await workers.claim_for_bare(self._db, bare, claiming)
-            return await claiming(self._db, [])
-        finally:
-            for _, waiter in slots:
-                waiter.reserved -= 1
-
-    def _hand_out(
-        self, served: Sequence[tuple[Sequence[int], Sequence[tuple[UUID, Waiter]]]], jobs: list[Claimed]
-    ) -> list[int]:
-        """Give each job to who asked for it; return how many each group got. Those who left give back.
-
-        A session may wait in two groups: the lane tells which of its claims a job is for.
-        """
-        group_of = {lane: number for number, (lanes, _) in enumerate(served) for lane in lanes}
-        waiting: list[dict[UUID, list[Waiter]]] = [{} for _ in served]
-        for number, (_, slots) in enumerate(served):
-            for slot, waiter in reversed(slots):
-                waiting[number].setdefault(slot, []).append(waiter)
-        gone: list[tuple[Claimed, Waiter]] = []
-        handed: list[Handed] = []
-        counts = [0] * len(served)
-        for job in jobs:
-            number = group_of[job.lane]
-            counts[number] += 1
-            waiter = waiting[number][job.session].pop()
-            if waiter.gone:
-                gone.append((job, waiter))
-                continue
-            lane = self._lanes.get(job.lane)
-            assert lane is not None
-            handed.append(Handed(job, lane.name, waiter.ask.lease_ms))
-            waiter.jobs.append(handed[-1])
-        if handed:
-            self._observe(handed, sum(len(slots) for _, slots in served))
-        if gone:
-            self._return(gone)
-        for _, slots in served:
-            _finish(pair for pair in slots if pair[1].last or len(pair[1].jobs) >= pair[1].ask.count)
-        return counts
-
-    def _return(self, gone: list[tuple[Claimed, Waiter]]) -> None:
-        task = asyncio.create_task(self._give_back(gone), name="give-back")
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
-
-    async def _dismiss_dead(self, slots: list[tuple[UUID, Waiter]]) -> None:
-        """Find sessions that ended while they waited: they take a slot and never a job, before others that could."""
-        last = max((n for n, (_, waiter) in enumerate(slots) if waiter.jobs), default=0)
-        suspects = {
-            waiter.ask.session: waiter
-            for _, waiter in slots[: last + 1]
-            if waiter.ask.session is not None and not waiter.jobs and not waiter.answer.done()
-        }
-        found = await workers.find_sessions(self._db, list(suspects)) if suspects else {}
-        for session, waiter in suspects.items():
-            known = found.get(session)
-            if known is None or not known.alive:
-                waiter.refuse(Conflict(f"Session {session} has ended. Stop its jobs and register with a new one."))
-            elif known.draining:
-                waiter.finish()
 
 
 class _FromLimited:
@@ -388,10 +344,3 @@ class _FromLimited:
     async def __call__(self, db: Statements, _: Sequence[UUID]) -> list[Claimed]:
         self.answer = await claim_limited(db, self._queue, self._numbers, self._slots)
         return self.answer.jobs
-
-
-def _finish(slots: Iterable[tuple[object, Waiter]]) -> None:
-    """Answer those who have jobs or whose time is over, unless more is being claimed for them."""
-    for _, waiter in slots:
-        if not waiter.reserved and (waiter.jobs or waiter.last):
-            waiter.finish()

@@ -45,7 +45,7 @@ from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status, report
+from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
 
@@ -357,23 +357,16 @@ class Engine:
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""
-        reason = "Its claimer had gone when it was assigned."
-        self.meters.released_unheard.inc(len(gone))
-        releases: list[Report] = [
-            Release(
-                job_id=job.id,
-                fence=job.fence,
-                worker=waiter.ask.worker,
-                session=job.session,
-                tenant=waiter.ask.tenant,
-                reason=reason,
-            )
-            for job, waiter in gone
-        ]
         try:
-            await self.report(releases)
+            await self.undo([job for job, _ in gone])
         except WindlassError as error:
             logger.warning("%d jobs of a claimer that had gone could not be given back yet: %s", len(gone), error)
+
+    async def undo(self, jobs: Sequence[Claimed]) -> None:
+        """Take back jobs that were claimed and never handed out: as if nobody had claimed them, but for the fence."""
+        self.meters.released_unheard.inc(len(jobs))
+        for job in await claiming.undo(self.db, jobs):
+            self.wake.ready(job.lane, job.rank)
 
     async def _keep(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a part of the engine for ever: what it could not foresee is logged, and it begins anew."""
@@ -386,11 +379,12 @@ class Engine:
 
 
 def _weight_of_jobs(jobs: Sequence[NewJob]) -> tuple[int, int]:
-    return len(jobs), sum(len(job.payload) for job in jobs)
+    return len(jobs), sum(len(job.payload) + len(job.headers or "") for job in jobs)
 
 
 def _weight_of_reports(reports: Sequence[Report]) -> tuple[int, int]:
-    return len(reports), sum(len(getattr(item, "result", None) or "") for item in reports)
+    texts = ("result", "metrics", "error", "traceback", "reason")
+    return len(reports), sum(len(getattr(item, field, None) or "") for item in reports for field in texts)
 
 
 def _weight_of_beat(beat: Beat) -> tuple[int, int]:

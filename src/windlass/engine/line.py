@@ -143,9 +143,15 @@ class Line:
                 known = self._serves[lane.id] = self.capability.serves(lane.name)
             return known
 
-        def slots(self, new_id: Callable[[], UUID], *, share: float) -> list[tuple[UUID, Waiter]]:
-            """Return the slots to fill, one for each waiter in turn; a `share` of what each can take."""
-            rooms = [(waiter, room) for waiter in self.waiters if (room := _part(waiter.room, share)) > 0]
+        def slots(
+            self, new_id: Callable[[], UUID], *, share: float, empty_handed: bool = False
+        ) -> list[tuple[UUID, Waiter]]:
+            """Return the slots to fill, one for each waiter in turn; a `share` of what each can take.
+
+            `empty_handed`: only for those who have no job yet, so that nobody who has one waits for more.
+            """
+            waiters = [waiter for waiter in self.waiters if not (empty_handed and waiter.jobs)]
+            rooms = [(waiter, room) for waiter in waiters if (room := _part(waiter.room, share)) > 0]
             slots: list[tuple[UUID, Waiter]] = []
             turn = 0
             while rooms and len(slots) < self._appetite:

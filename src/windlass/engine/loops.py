@@ -208,7 +208,9 @@ class Loops:
     def _wanted(self, found: Mapping[str, leases.Duty]) -> list[str]:
         """Return the free duties to ask for: as many as fit our share, and those that nobody else has wanted."""
         now_s = self._time.monotonic()
-        self._left = {name: until_s for name, until_s in self._left.items() if until_s > now_s}
+        # There is nobody to leave them to when no other server lives.
+        alone = self._live_count < 2
+        self._left = {name: until_s for name, until_s in self._left.items() if until_s > now_s and not alone}
         free = [
             name
             for name in self._duties
@@ -319,6 +321,8 @@ class Loops:
     async def _within(self, step: Coroutine[Any, Any, T], seconds: float) -> T:
         """Return what the step does; Unavailable if it takes longer than so many seconds."""
         task = asyncio.create_task(step)
+        # One that is cut off may still fail, when nobody waits for it any more.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             await self._until(asyncio.wait([task]), seconds)
             if not task.done():

@@ -19,6 +19,7 @@ from windlass.queue import history
 from windlass.queue.history import Job
 
 LOOK_S = 0.1
+SILENT_S = 10.0
 
 logger = logging.getLogger("windlass")
 
@@ -31,12 +32,13 @@ class Waits:
         self._outside = outside
         self._waiting: dict[UUID, set[asyncio.Future[None]]] = {}
         self._somebody = asyncio.Event()
+        self._over = False
         wake.on_ended.append(self._ended)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
         job = await history.get(self._db, job_id, tenant=tenant)
-        if wait_s <= 0 or job.state in FINAL_STATES:
+        if wait_s <= 0 or self._over or job.state in FINAL_STATES:
             return job
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job_id, set()).add(ended)
@@ -64,8 +66,9 @@ class Waits:
                 continue
             try:
                 waited = list(self._waiting)
-                live = await history.live(self._db, waited)
-            except WindlassError as error:
+                async with asyncio.timeout(SILENT_S):
+                    live = await history.live(self._db, waited)
+            except (WindlassError, TimeoutError) as error:
                 logger.debug("Looking for jobs that ended failed: %s", error)
                 continue
             for job_id in waited:
@@ -73,7 +76,8 @@ class Waits:
                     self._ended(job_id)
 
     def answer_all(self) -> None:
-        """Let everybody go who waits: the server stops."""
+        """Let everybody go who waits, now and from now on: the server stops."""
+        self._over = True
         for job_id in list(self._waiting):
             self._ended(job_id)
 

@@ -55,6 +55,7 @@ class Wake:
         self._outside = outside
         self.others: Callable[[], bool] = lambda: True
         """Whether another server lives; nobody else would hear a hint."""
+        self._notifies = db.capabilities.notify
         self.on_ready: list[Callable[[int, int], None]] = []
         self.on_freed: list[Callable[[int], None]] = []
         self.on_ended: list[Callable[[UUID], None]] = []
@@ -73,7 +74,7 @@ class Wake:
         """Say, after the commit, that a job can be claimed from `lane`; `rank` is the least of them."""
         for heard in self.on_ready:
             heard(lane, rank)
-        if self.others():
+        if self._notifies and self.others():
             self._ready[lane] = min(rank, self._ready.get(lane, rank))
             self._something.set()
         self.changed()
@@ -82,7 +83,7 @@ class Wake:
         """Say that a lease of a limited lane has ended: there may be room for another."""
         for heard in self.on_freed:
             heard(lane)
-        if self.others():
+        if self._notifies and self.others():
             self._freed.add(lane)
             self._something.set()
 
@@ -96,7 +97,7 @@ class Wake:
         """Say that a session is to stop one of its jobs."""
         for heard in self.on_stop:
             heard(session, job_id)
-        if self.others():
+        if self._notifies and self.others():
             self._stops.add((session, job_id))
             self._something.set()
         self.changed()
@@ -109,7 +110,7 @@ class Wake:
     def look(self) -> None:
         """Say that jobs may have become ready in lanes that are not known here: everybody looks."""
         self._all()
-        if self.others():
+        if self._notifies and self.others():
             self._everything = True
             self._something.set()
         self.changed()

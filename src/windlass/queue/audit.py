@@ -37,6 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     """Empty: the act was above all tenants."""
     actor: str | None = None
+    """The name of a key, which anybody may choose, with its id behind, which nobody may."""
     address: str | None = None
     request_id: str | None = None
     reason: str | None = None

@@ -109,6 +109,18 @@ async def claim_back(
     return sorted([_claimed(row) for row in rows], key=_claim_order)
 
 
+async def undo(db: Statements, jobs: Sequence[Claimed]) -> list[Claimed]:
+    """Make jobs ready again that were claimed and that no worker was told of; return those that are.
+
+    It is as if they had not been claimed, but for their fence: nobody had them, so nobody gave them back.
+    """
+    if not jobs:
+        return []
+    leases = [(job.id, job.fence, job.session) for job in sorted(jobs, key=attrgetter("id"))]
+    undone = {row["id"] for row in await db.fetch(SQL.undo, leases=leases)}
+    return [job for job in jobs if job.id in undone]
+
+
 async def heads(db: Statements) -> list[tuple[Lane, int]]:
     """Return every open lane that has ready jobs, with the rank of its first one."""
     return [(lane_from_row(row), row["rank"]) for row in await db.fetch(SQL.heads)]

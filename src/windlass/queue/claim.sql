@@ -124,6 +124,7 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
 -- name: heads
 -- Every lane that has ready jobs and is not paused, with the rank of its first: one probe of the index for each lane.
 -- index: queue_ready; a loose scan, which reads no more than the lanes' first entries.
+-- hot: claims wait for it.
 -- postgres
 WITH RECURSIVE head AS (
     (SELECT q.lane, q.rank FROM queue q WHERE q.place = 0 ORDER BY q.lane, q.rank LIMIT 1)
@@ -144,3 +145,22 @@ WITH RECURSIVE head (lane) AS (
 SELECT (SELECT min(q.rank) FROM queue AS q INDEXED BY queue_ready WHERE q.place = 0 AND q.lane = l.id) AS rank, l.id AS number, l.tenant,
        l.queue, l.task, l.labels, l.key, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst
   FROM head AS h CROSS JOIN lane AS l ON l.id = h.lane WHERE l.paused = 0
+
+-- name: undo
+-- Make leases ready again that no worker was told of: no attempt is used and none recorded; the fence stays as high as it is.
+-- One that is to be cancelled is left: it ends with its lease.
+-- guard: job, fence, place, session, not begun.  locks: queue rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+     WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL AND q.flags & 2 = 0
+     ORDER BY i.id FOR UPDATE OF q
+)
+UPDATE queue q SET place = 0, session = NULL, claimed_at = NULL, deadline_at = NULL, attempt = q.attempt - 1
+  FROM l WHERE q.id = ANY(ARRAY[l.id]) RETURNING q.id
+-- sqlite
+UPDATE queue SET place = 0, session = NULL, claimed_at = NULL, deadline_at = NULL, attempt = attempt - 1
+  FROM rows(:leases, id uuid, fence int, session uuid) AS i
+ WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND queue.session = i.session AND queue.started_at IS NULL
+   AND queue.flags & 2 = 0
+RETURNING id

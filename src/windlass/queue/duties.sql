@@ -58,6 +58,7 @@ RETURNING name, holder AS holder_id, server, term, acquired_at, heartbeat_at, ex
 
 -- name: duties
 -- Every duty that anybody ever had, and the instant at which that is so.
+-- hot: leases are renewed beside it.
 -- both
 SELECT name, holder AS holder_id, server, term, acquired_at, heartbeat_at, expires_at, metadata, :now AS now_at FROM duty ORDER BY name
 

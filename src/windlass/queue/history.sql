@@ -5,6 +5,7 @@ WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = :id) SELECT * FROM fou
 
 -- name: live_jobs
 -- Which of these jobs have not ended.
+-- hot: every wait of this server is in it.
 -- postgres
 SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite

@@ -18,6 +18,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
@@ -171,6 +172,12 @@ async def revoke(db: Statements, key_id: str, *, tenant: str | None = None) -> K
     if not rows:
         raise NotFound(f"There is no key {key_id}.")
     return _key_from_row(rows[0])
+
+
+async def queues_of(db: Statements, ids: Iterable[UUID], *, tenant: str) -> dict[UUID, str]:
+    """Return the queues of jobs; those that are unknown, or another tenant's, are left out."""
+    rows = await db.fetch(SQL.queues_of, ids=sorted(set(ids)), tenant=tenant)
+    return {row["id"]: row["queue"] for row in rows}
 
 
 async def _store(db: Statements, new: NewKey, token: str) -> Key | None:

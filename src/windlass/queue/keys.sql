@@ -17,6 +17,7 @@ SELECT name FROM tenant WHERE name = :tenant
 
 -- name: find_key
 -- The key that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.
+-- hot: every caller waits for it.
 -- both
 SELECT k.id AS key, k.name, k.hash, k.tenant, k.scopes, k.queues, k.created_at, k.expires_at, k.revoked_at
   FROM key k
@@ -50,3 +51,13 @@ RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revok
 UPDATE key SET revoked_at = coalesce(revoked_at, :now)
  WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
 RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
+
+-- name: queues_of
+-- In which queues a tenant's jobs are, for keys that are limited to some.
+-- plan: the inner limit keeps the tenant out of the search, or it would begin with all jobs of its lanes.
+-- postgres
+SELECT i.id, x.queue
+  FROM unnest(CAST(:ids AS uuid[])) AS i (id)
+ CROSS JOIN LATERAL (SELECT j.queue, j.tenant FROM jobs j WHERE j.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
+-- sqlite
+SELECT id, queue FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant

@@ -62,6 +62,7 @@ SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_m
 
 -- name: lanes_by_number
 -- Lanes by their numbers.
+-- hot: claims wait for it.
 -- postgres
 SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE id = ANY(CAST(:numbers AS int[]))

@@ -41,6 +41,7 @@ SELECT q.id, q.fence, q.session FROM session AS s CROSS JOIN queue AS q ON q.pla
 -- name: next_lapse
 -- When the first of the living sessions lapses, and when rescue was last awake. Sessions are few: expires_at has no index.
 -- index: session_live.
+-- hot: a duty must not wait for lists.
 -- both
 SELECT (SELECT min(s.expires_at) FROM session AS s WHERE s.state = 0) AS expires_at,
        (SELECT p.beat_at FROM pulse AS p WHERE p.name = 'rescue') AS beat_at, :now AS now_at

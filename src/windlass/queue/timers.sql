@@ -32,5 +32,6 @@ SELECT q.id, q.lane, q.rank, q.place FROM temp.promote_due AS d CROSS JOIN queue
 
 -- name: next_due
 -- The instant of the next timer.
+-- hot: a duty must not wait for lists.
 -- both
 SELECT due_at, :now AS now_at FROM timer ORDER BY due_at LIMIT 1

@@ -132,6 +132,7 @@ RETURNING id
 
 -- name: find_sessions
 -- Sessions by their ids: whose they are, and whether they may hold leases.
+-- hot: workers wait for it.
 -- postgres
 SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
@@ -139,6 +140,7 @@ SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FR
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.
+-- hot: workers wait for it.
 -- postgres
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue q JOIN lane l ON l.id = q.lane JOIN session s ON s.id = ANY(ARRAY[q.session])
@@ -151,5 +153,6 @@ SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
 -- name: find_presence
 -- The newest live presence of a worker's name: never a session that may hold leases, which its own worker must keep alive.
 -- index: session_worker.
+-- hot: workers wait for it.
 -- both
 SELECT id FROM session WHERE state = 0 AND bare = 0 AND presence = 1 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1

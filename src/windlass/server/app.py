@@ -8,6 +8,7 @@ Every WindlassError becomes a problem (problems.py); whatever else is raised is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import re
@@ -19,13 +20,13 @@ import msgspec
 from prometheus_client import Counter, Histogram
 
 from windlass.config.redact import Redactor
-from windlass.errors import Forbidden, InvalidInput, NotFound, WindlassError
-from windlass.queue.audit import Entry, record
+from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
 from windlass.queue.newjob import check_name
+from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
 from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
-from windlass.server.call import DEFAULT_TENANT, Call, ClientGone, Receive, Reply, Send, disconnected
+from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected
 from windlass.server.problems import problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import Ready, Route, Router
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("windlass")
 
+END_S = 1.0
+"""For the last piece of a stream that is ended from here."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
@@ -51,10 +54,11 @@ def create_app(
     *,
     routes: Sequence[Route] = ROUTES,
     body_seconds: float = BODY_SECONDS,
+    look_s: float = LOOK_S,
 ) -> Door:
     """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones."""
     lobby = Lobby(engine, routes)
-    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds)
+    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds, look_s=look_s)
 
 
 class Door:
@@ -69,12 +73,14 @@ class Door:
         router: Router,
         lobby: Lobby,
         body_seconds: float,
+        look_s: float = LOOK_S,
     ) -> None:
         self._engine = engine
         self._settings = settings
         self._gate = gate
         self._router = router
         self._body_seconds = body_seconds
+        self._look_s = look_s
         self._start = secrets.token_hex(6)
         self._numbers = itertools.count(1)
         self._lobby = lobby
@@ -97,10 +103,10 @@ class Door:
             request_id = f"{self._start}-{next(self._numbers)}"
         route: Route | None = None
         started = self._engine.outside.monotonic()
+        call = self._call(scope, headers, receive=receive, request_id=request_id)
         try:
             ready, value = self._router.find(scope["method"], scope["path"], _raw_path(scope))
             route = ready.route
-            call = self._call(scope, headers, receive=receive, request_id=request_id)
             reply = await self._answer(ready, value, scope=scope, call=call)
         except WindlassError as error:
             reply = problem_of(error, items=route.items if route else None)
@@ -110,7 +116,7 @@ class Door:
             logger.exception("A request met a fault: %s %s, request %s", scope["method"], _shown(route), request_id)
             reply = unexpected(request_id)
         if isinstance(reply.content, AsyncGenerator):
-            await self._stream(reply, request_id, receive=receive, send=send)
+            await self._stream(reply, call, send)
         else:
             await self._send(reply, request_id, send)
         self._count(route, reply.status, self._engine.outside.monotonic() - started)
@@ -118,7 +124,15 @@ class Door:
     def _call(
         self, scope: MutableMapping[str, Any], headers: dict[str, str], *, receive: Receive, request_id: str
     ) -> Call:
-        call = Call(self._engine, self._settings, receive=receive, lobby=self._lobby, redactor=self._redactor)
+        call = Call(
+            self._engine,
+            self._settings,
+            receive=receive,
+            lobby=self._lobby,
+            redactor=self._redactor,
+            watch=self._gate,
+            look_s=self._look_s,
+        )
         client = scope.get("client")
         call.address = client[0] if client else ""
         call.request_id, call.headers = request_id, headers
@@ -136,20 +150,22 @@ class Door:
             _choose_tenant(call, route, query)
         if ready.index is not None:
             call.path = _parameter(route, value)
+        if call.principal.queues is not None:
+            await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
         if ready.decode_body is not None:
             call.body = await self._body(route, ready.decode_body, call=call, others=others)
+        await acted.look(call, route)
         try:
             answer = await route.handler(call)
-        except ClientGone:
-            # Who has gone while waiting for the end of an act has acted all the same.
-            if route.audit is not None:
-                await self._audit(route.audit, call)
+        except (ClientGone, Unauthorized):
+            # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
+            await acted.keep(call, route)
             raise
         if not isinstance(answer, Reply):
             answer = Reply(route.status, answer)
-        if route.audit is not None and answer.status < 400:
-            await self._audit(route.audit, call)
+        if answer.status < 400:
+            await acted.keep(call, route, answer.content)
         return answer
 
     async def _body(self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any]) -> Any:
@@ -160,22 +176,6 @@ class Door:
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
         return decoder.decode(body or b"{}", others)
-
-    async def _audit(self, action: str, call: Call) -> None:
-        """Keep who did what; a deed that is done is not undone because its entry could not be written, but said."""
-        entry = Entry(
-            action=action,
-            subject=call.subject or call.path or call.tenant,
-            tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
-            actor=call.principal.name,
-            address=call.address or None,
-            request_id=call.request_id,
-            reason=getattr(call.body, "reason", None) or getattr(call.query, "reason", None),
-        )
-        try:
-            await record(self._engine.db, self._engine.ids, entry)
-        except WindlassError as error:
-            logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"
@@ -190,26 +190,32 @@ class Door:
             timer = self._timers[name] = self._engine.meters.request_seconds.labels(name)
         timer.observe(seconds)
 
-    async def _stream(self, reply: Reply, request_id: str, *, receive: Receive, send: Send) -> None:
-        """Send an answer piece by piece, until it ends or its reader has gone."""
+    async def _stream(self, reply: Reply, call: Call, send: Send) -> None:
+        """Send an answer piece by piece, until it ends, its reader has gone, or the reader's key is good no more."""
         parts: AsyncGenerator[bytes, None] = reply.content
         headers = [
             (b"content-type", reply.media_type),
-            (b"x-request-id", request_id.encode()),
+            (b"x-request-id", call.request_id.encode()),
             _NO_SNIFF,
             _NO_STORE,
             *reply.headers,
         ]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         sending = asyncio.create_task(_send_parts(parts, send))
-        gone = asyncio.create_task(disconnected(receive))
+        gone = asyncio.create_task(disconnected(call.receive))
+        welcome = True
         try:
-            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+            welcome = await call.while_welcome(sending, gone)
         finally:
             for task in (sending, gone):
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)
             await parts.aclose()
+        if not welcome:
+            # A reader that takes nothing must not be able to hold its stream open.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, reply: Reply, request_id: str, send: Send) -> None:
         content = reply.content
@@ -259,6 +265,16 @@ def _permit(principal: Principal, route: Route) -> None:
         if len(route.scopes) == 1:
             raise
         raise Forbidden(f"This key lacks the scopes {' and '.join(route.scopes)}; one of them is needed.") from None
+
+
+async def _keep_to_queues(call: Call, route: Route) -> None:
+    """Return if a key that is limited to queues may ask this; Forbidden otherwise, for a queue that is not its own."""
+    if route.bound == "whole":
+        raise Forbidden("This is about more than queues, and the key is limited to some. Use a key that is not.")
+    if route.bound == "queue":
+        call.allow_queue(call.path)
+    if route.bound == "job" and await call.foreign_jobs([call.job_id]):
+        raise Forbidden(f"Job {call.path} is in a queue that this key is not for. Use a key that is.")
 
 
 def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:

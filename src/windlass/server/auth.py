@@ -3,7 +3,8 @@
 Every request passes the gate before anything else is looked at. A key comes in a header: `Authorization: Bearer …` or
 `X-API-Key: …`. It is looked up by its public id and compared in constant time; what is wrong with a key that is refused
 is never told. A key that was found good is believed for two seconds, so a revoked one is refused everywhere soon after;
-nothing else is remembered. When the database does not answer, nobody new gets in.
+nothing else is remembered. Who waits or follows a stream is looked at again every two seconds (call.py). When the
+database does not answer, nobody new gets in.
 
 How keys are made and stored is in queue/keys.py; which route wants which scope stands in the table of routes.
 """
@@ -86,6 +87,15 @@ class Gate:
             self._count_failure(key_id or "", address)
             raise Unauthorized(_REFUSED)
         return principal
+
+    async def still_good(self, principal: Principal) -> bool:
+        """Say whether who was let in before would be let in now; while keys cannot be looked up, nothing is known."""
+        if principal.key_id is None:
+            return True
+        try:
+            return await self._find(principal.key_id) is not None
+        except Unavailable:
+            return True
 
     async def _holder(self, key_id: str, token: str) -> Principal | None:
         """Return who has this token; None if it is not good."""

@@ -7,15 +7,16 @@ called; an endpoint calls the engine and returns a struct, or a Reply where the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from windlass.config.redact import Redactor
-from windlass.errors import Forbidden, InvalidInput, NotFound
+from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue.control import Actor
+from windlass.queue.keys import queues_of
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
 
@@ -30,6 +31,8 @@ Send = Callable[[Message], Awaitable[None]]
 Value = TypeVar("Value")
 
 DEFAULT_TENANT = "default"
+LOOK_S = 2.0
+"""How often the key of a caller that waits is looked at; with what the gate believes, a revoked one ends within 5 s."""
 NOBODY = Principal(None, "anonymous", None, frozenset(), None)
 """Who calls an open route."""
 
@@ -59,16 +62,26 @@ class Lobby(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Who knows whether a caller that was let in is still welcome."""
+
+    async def still_good(self, principal: Principal) -> bool:
+        """Say whether who was let in before would be let in now."""
+        ...
+
+
 class Call:
     """A request that has been let in and decoded."""
 
     __slots__ = (
         "address",
         "audit_tenant",
+        "became",
         "body",
         "engine",
         "headers",
         "lobby",
+        "look_s",
         "named_tenant",
         "path",
         "principal",
@@ -79,10 +92,20 @@ class Call:
         "settings",
         "subject",
         "tenant",
+        "was",
+        "watch",
     )
 
     def __init__(
-        self, engine: Engine, settings: Settings, *, receive: Receive, lobby: Lobby, redactor: Redactor
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        receive: Receive,
+        lobby: Lobby,
+        redactor: Redactor,
+        watch: Watch,
+        look_s: float = LOOK_S,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -101,9 +124,15 @@ class Call:
         """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
         self.subject: str | None = None
         """What the audit says was acted on, if not the parameter of the path."""
+        self.was: Any = None
+        """How what is acted on was, for the audit; read by the frame where the path names a job or a queue."""
+        self.became: Any = None
+        """How it is now, if the answer does not tell."""
         self.lobby = lobby
         self.redactor = redactor
         self.receive = receive
+        self.watch = watch
+        self.look_s = look_s
 
     @property
     def job_id(self) -> UUID:
@@ -150,28 +179,57 @@ class Call:
             raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
         return queue
 
+    async def foreign_jobs(self, ids: Sequence[UUID]) -> frozenset[UUID]:
+        """Return those of the jobs that a key kept to some queues may not touch; unknown ones it may ask for."""
+        queues = self.principal.queues
+        if queues is None or not ids:
+            return frozenset()
+        found = await queues_of(self.engine.db, ids, tenant=self.tenant)
+        return frozenset(job_id for job_id, queue in found.items() if queue not in queues)
+
+    def one_queue(self, queue: str | None) -> str | None:
+        """Return the queue that a list is to be of, None for all; Forbidden if the key is not for that."""
+        queues = self.principal.queues
+        if queue is not None or queues is None:
+            return None if queue is None else self.allow_queue(queue)
+        if len(queues) > 1:
+            raise Forbidden(f"This key is only for queues {', '.join(sorted(queues))}. Say which, by queue.")
+        return next(iter(queues))
+
     async def while_connected(
         self, work: Coroutine[Any, Any, Value], undo: Callable[[Value], Awaitable[None]] | None = None
     ) -> Value:
-        """Return what `work` returns; cancel it and raise ClientGone as soon as the caller has gone.
+        """Return what `work` returns; cancel it as soon as the caller has gone, or its key is good no more.
 
-        What is ready for a caller that has just gone goes to `undo`.
+        ClientGone for the one, Unauthorized for the other. What is ready for such a caller goes to `undo`.
         """
         working = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(disconnected(self.receive))
+        welcome = True
         try:
-            await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+            welcome = await self.while_welcome(working, gone)
         finally:
             left = gone.done()
             gone.cancel()
             if not working.done():
                 working.cancel()
                 await asyncio.wait((working,))
-        if not left:
+        if welcome and not left:
             return working.result()
         if not working.cancelled() and working.exception() is None and undo is not None:
             await undo(working.result())
-        raise ClientGone
+        if left:
+            raise ClientGone
+        raise Unauthorized("The key of this call is good no more: it was revoked, or has expired. Use another.")
+
+    async def while_welcome(self, *tasks: asyncio.Future[Any]) -> bool:
+        """Return True when one of the tasks is done, False as soon as the caller's key is good no more."""
+        while True:
+            done, _ = await asyncio.wait(tasks, timeout=self.look_s, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                return True
+            if not await self.watch.still_good(self.principal):
+                return False
 
 
 async def disconnected(receive: Receive) -> None:

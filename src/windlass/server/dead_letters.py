@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from windlass.errors import Conflict, InvalidInput, NotFound
+from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history
 from windlass.queue.deadletters import Retried
@@ -33,6 +33,7 @@ async def retry_many(call: Call) -> wire.DeadAnswers:
     ids = await _ids(call, asked)
     answers = await call.engine.acts.retry(ids, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload)
     shown = [_retried(job_id, answer) for job_id, answer in zip(ids, answers, strict=True)]
+    call.became = {"retried": [answer.id for answer in shown if answer.status == "retried"]}
     return wire.DeadAnswers(count=sum(answer.status == "retried" for answer in shown), jobs=shown)
 
 
@@ -41,6 +42,7 @@ async def purge_many(call: Call) -> wire.DeadAnswers:
     asked: wire.DeadRequest = call.body
     ids = await _ids(call, asked)
     gone = set(await call.engine.acts.purge(ids, tenant=call.tenant))
+    call.became = {"purged": sorted(gone)}
     return wire.DeadAnswers(
         count=len(gone),
         jobs=[wire.DeadAnswer(id=job_id, status="purged" if job_id in gone else "not_found") for job_id in ids],
@@ -59,8 +61,11 @@ async def _ids(call: Call, asked: wire.DeadRequest) -> Sequence[UUID]:
     if asked.ids is not None:
         if asked.queue is not None or asked.task is not None:
             raise InvalidInput("ids", "queue or task is given too. Name the jobs, or say which.")
-        call.subject = f"{len(asked.ids)} jobs"
-        return list(dict.fromkeys(asked.ids))
+        ids = list(dict.fromkeys(asked.ids))
+        if foreign := await call.foreign_jobs(ids):
+            raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
+        call.subject = f"{len(ids)} jobs"
+        return ids
     where = _filter(call, asked.queue, asked.task)
     found: list[UUID] = []
     cursor: UUID | None = None
@@ -75,7 +80,7 @@ async def _ids(call: Call, asked: wire.DeadRequest) -> Sequence[UUID]:
 
 
 def _filter(call: Call, queue: str | None, task: str | None) -> history.Filter:
-    return history.Filter(tenant=call.tenant, states=frozenset({State.DEAD}), queue=queue, task=task)
+    return history.Filter(tenant=call.tenant, states=frozenset({State.DEAD}), queue=call.one_queue(queue), task=task)
 
 
 def _retried(job_id: UUID, answer: Retried | Conflict | NotFound) -> wire.DeadAnswer:

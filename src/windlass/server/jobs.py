@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from uuid import UUID
+
 import msgspec
 from msgspec import Raw
 
@@ -17,6 +20,10 @@ from windlass.server.shown import shown_attempt, shown_job
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
+
+LIST_BYTES = 8 << 20
+"""Of what a list shows of its jobs' texts; a page ends there, and its cursor goes on."""
+TURN_BYTES = 256 << 10
 
 
 async def submit(call: Call) -> Reply:
@@ -81,13 +88,40 @@ async def list_jobs(call: Call, where: history.Filter, asked: Pages, *, page: in
             found = history.Page([], None)
             break
         found = await history.find(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
+    jobs, cursor = _fitting(found)
     return wire.JobList(
-        jobs=[shown_job(call, job) for job in found.jobs],
+        jobs=await _shown_in_turns(call, jobs),
         total=total.jobs,
         total_is_estimate=not total.exact,
         page=page,
-        next_cursor=found.next_cursor,
+        next_cursor=cursor,
     )
+
+
+def _fitting(found: history.Page) -> tuple[list[history.Job], UUID | None]:
+    """Return the jobs of a page that fit into one answer, the first always, and where the next page begins."""
+    size = 0
+    for index, job in enumerate(found.jobs):
+        size += _size(job)
+        if size > LIST_BYTES and index:
+            return found.jobs[:index], found.jobs[index - 1].id
+    return found.jobs, found.next_cursor
+
+
+async def _shown_in_turns(call: Call, jobs: list[history.Job]) -> list[wire.Job]:
+    """Return jobs as they are shown; others get their turn between large ones."""
+    shown, size = [], 0
+    for job in jobs:
+        shown.append(shown_job(call, job))
+        size += _size(job)
+        if size > TURN_BYTES:
+            size = 0
+            await asyncio.sleep(0)
+    return shown
+
+
+def _size(job: history.Job) -> int:
+    return sum(len(text or "") for text in (job.payload, job.headers, job.result, job.metrics, job.error))
 
 
 def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
@@ -98,13 +132,14 @@ def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
         named, lost = states_named(names, call.vocabulary)
         stale = stale or lost
         states &= named or states
+    queue = call.one_queue(asked.queue)
     if not states or (asked.task and asked.name and asked.task != asked.name):
         return None
     return history.Filter(
         tenant=call.tenant,
         states=frozenset() if states == frozenset(State) else states,
         stale=stale,
-        queue=asked.queue,
+        queue=queue,
         task=asked.task or asked.name,
         worker=asked.worker_id,
         idempotency_key=asked.key,
@@ -185,6 +220,7 @@ async def replay(call: Call) -> wire.Submitted:
     answer = await call.engine.acts.replay(
         call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
     )
+    call.became = {"replayed_as": answer.id}
     return shown_submit(call, answer)
 
 

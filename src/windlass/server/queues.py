@@ -13,12 +13,12 @@ async def find(call: Call) -> wire.QueueList:
     """Answer a page of queues by name."""
     asked: NamePages = call.query
     page = await step.list_queues(call.engine.db, call.tenant, limit=asked.limit, cursor=asked.cursor)
-    return wire.QueueList(queues=[_shown(queue) for queue in page.queues], next_cursor=page.next_cursor)
+    return wire.QueueList(queues=[shown_queue(queue) for queue in page.queues], next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> wire.Queue:
     """Answer a queue."""
-    return _shown(await step.get_queue(call.engine.db, call.tenant, call.path))
+    return shown_queue(await step.get_queue(call.engine.db, call.tenant, call.path))
 
 
 async def put(call: Call) -> wire.Queue:
@@ -51,7 +51,8 @@ async def resume(call: Call) -> wire.Queue:
     return await get(call)
 
 
-def _shown(queue: step.Queue) -> wire.Queue:
+def shown_queue(queue: step.Queue) -> wire.Queue:
+    """Return a queue as it is shown."""
     settings, pause = queue.settings, queue.pause
     strict = settings.credit_ms == STRICT_PRIORITY_MS
     return wire.Queue(

@@ -18,6 +18,12 @@ from windlass.server.call import Call
 from windlass.server.queries import QueryDecoder
 
 Scope = Literal["submit", "work", "read", "operate", "admin"]
+Bound = Literal["whole", "queue", "job", "own"]
+"""How a route keeps to its queues a key that is limited to some.
+
+whole: it is about more than queues, so such a key is refused. queue, job: the parameter of its path is a queue, or a
+job, which must be one of them. own: its endpoint sees to it, as the queues stand in the query or the body.
+"""
 Handler = Callable[[Call], Awaitable[Any]]
 
 BASE = "/api/v1"
@@ -52,6 +58,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = MIB
     media_type: str = "application/json"
     notes: str = ""
+    bound: Bound = "whole"
     tenanted: bool = True
     """Whether the answer depends on a tenant, so that one may be named."""
 

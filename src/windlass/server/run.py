@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import math
 import os
 import signal
 import socket
@@ -31,12 +32,14 @@ from windlass.ids import Ids
 from windlass.queue import keys
 from windlass.server.app import create_app
 from windlass.server.auth import Gate
+from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
 
 NOTICE_S = 1.0
 """After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
 BACKLOG = 2048
 INTERRUPTED = 130
+AT_ONCE_S = 1.0
 
 logger = logging.getLogger("windlass")
 
@@ -71,7 +74,7 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
                         draining = asyncio.create_task(engine.drain(), name="drain")
                         if stopping.gently:
                             await stopping.wait_again(NOTICE_S)
-                        await draining
+                        await stopping.unless_again(draining)
                     server.should_exit = True
                     await stopping.unless_again(serving)
             finally:
@@ -127,6 +130,8 @@ class _Stopping:
     def _hear(self, number: int) -> None:
         if self._asked.is_set():
             self._again.set()
+            # At once means at once, also when the database does not let go.
+            asyncio.get_running_loop().call_later(AT_ONCE_S, os._exit, INTERRUPTED)
         self.gently = number == signal.SIGTERM
         self._asked.set()
 
@@ -216,7 +221,7 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=Protocol,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -227,7 +232,7 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
         backlog=BACKLOG,
         limit_concurrency=settings.server.max_connections,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(settings.server.drain_seconds) or None,
+        timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds),
         ssl_certfile=security.tls_cert,
         ssl_keyfile=security.tls_key,
         ssl_ca_certs=security.tls_client_ca,

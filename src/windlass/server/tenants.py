@@ -33,6 +33,7 @@ async def delete(call: Call) -> Reply:
     """Remove a tenant that has nothing left; 409 says what it still has."""
     call.require_no_tenant()
     call.audit_tenant = ""
+    call.was = {"name": call.path}
     await step.delete(call.engine.db, call.engine.lanes, call.path)
     return Reply(204)
 
@@ -42,6 +43,7 @@ async def pause(call: Call) -> wire.Tenant:
     asked: PauseRequest = call.body
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
+    call.became = {"paused": True, "until": asked.until}
     await call.engine.acts.pause_tenant(tenant.name, actor=call.actor(asked.reason), until=asked.until)
     return _shown(tenant)
 
@@ -50,7 +52,8 @@ async def resume(call: Call) -> wire.Tenant:
     """Hand out a tenant's jobs again."""
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
-    await call.engine.acts.resume_tenant(tenant.name)
+    paused = await call.engine.acts.resume_tenant(tenant.name)
+    call.was, call.became = {"paused": paused}, {"paused": False}
     return _shown(tenant)
 
 

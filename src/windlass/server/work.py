@@ -7,14 +7,13 @@ one is 409 and its worker must stop, an unknown one, or another worker's, is 404
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from windlass.engine.line import Ask, Handed, Handout
-from windlass.errors import InvalidInput, NotFound, StaleFence
+from windlass.errors import Forbidden, InvalidInput, NotFound, StaleFence
 from windlass.job import Outcome, State
 from windlass.queue import report as step
 from windlass.queue.report import Report, Status
@@ -24,7 +23,7 @@ from windlass.server.newjobs import result_text, span_ms
 from windlass.wire import work as wire
 
 ANSWER_BYTES = 8 << 20
-"""Of payloads in the answer to one claim; what is beyond goes back at once."""
+"""Of payloads in the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
 _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED]] = {
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
@@ -38,7 +37,7 @@ async def claim(call: Call) -> Reply:
     ask = _ask(call, asked)
 
     async def give_back(handout: Handout) -> None:
-        await _release(call, ask, handout.jobs, reason="Its claimer had gone when it was assigned.")
+        await call.engine.undo([handed.job for handed in handout.jobs])
 
     async def work() -> Handout:
         try:
@@ -55,7 +54,7 @@ async def claim(call: Call) -> Reply:
     if not handout.jobs and not handout.cancel:
         return Reply(204)
     handout, beyond = _fitting(handout)
-    await _release(call, ask, beyond, reason="The answer to its claim was full.")
+    await call.engine.undo([handed.job for handed in beyond])
     return Reply(200, wire.Claim(jobs=[_claimed(call, handed) for handed in handout.jobs], cancel=handout.cancel))
 
 
@@ -84,23 +83,6 @@ def _fitting(handout: Handout) -> tuple[Handout, list[Handed]]:
         if size > ANSWER_BYTES and index:
             return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
     return handout, []
-
-
-async def _release(call: Call, ask: Ask, jobs: Sequence[Handed], *, reason: str) -> None:
-    if jobs:
-        await call.engine.report(
-            [
-                step.Release(
-                    job_id=handed.job.id,
-                    fence=handed.job.fence,
-                    worker=ask.worker,
-                    session=handed.job.session,
-                    tenant=ask.tenant,
-                    reason=reason,
-                )
-                for handed in jobs
-            ]
-        )
 
 
 def _claimed(call: Call, handed: Handed) -> wire.ClaimedJob:
@@ -194,6 +176,8 @@ async def report(call: Call) -> wire.Answers:
             reports.append(await _report(call, entry, named))
         except InvalidInput as problem:
             raise problem.at(index) from None
+    if foreign := await call.foreign_jobs([entry.job_id for entry in asked.reports]):
+        raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
     answers = await call.engine.report(reports)
     return wire.Answers(
         answers=[

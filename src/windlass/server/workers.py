@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from windlass.clock import system_clock
-from windlass.errors import Conflict, Forbidden, NotFound
+from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
 from windlass.queue import workers as step
 from windlass.queue.newjob import check_instant
@@ -13,6 +13,9 @@ from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
+
+MOST_BARE = 100
+"""Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
 
 
 async def register(call: Call) -> wire.Registered:
@@ -74,13 +77,19 @@ async def heartbeat(call: Call) -> wire.Beat:
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
+    if len(asked.held or ()) > MOST_BARE:
+        raise InvalidInput("held", f"more than {MOST_BARE} jobs without a session. Register, and name the session.")
     draining = await call.engine.seen(call.tenant, asked.worker_id)
     cancel: list[UUID] = []
     lost: list[UUID] = []
     named: list[tuple[UUID, int | None, bool]] = [(job.job_id, job.fence, job.started) for job in asked.held or ()]
     if asked.current_page_id is not None:
         named.append((asked.current_page_id, None, True))
+    foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
+    lost += foreign
     for job_id, fence, started in named:
+        if job_id in foreign:
+            continue
         try:
             beat = await call.engine.beat_job(
                 job_id, worker=asked.worker_id, fence=fence, session=None, tenant=call.tenant, started=started
@@ -146,8 +155,11 @@ async def drain(call: Call) -> wire_people.Draining:
 async def close(call: Call) -> Reply:
     """End a worker's session; what it holds goes back to the queue."""
     asked: wire_people.CloseQuery = call.query
-    if asked.session is None and "operate" not in call.principal.scopes:
-        raise Forbidden("A key of scope work ends a session only by its id. Send ?session=, or use a key of operate.")
+    if asked.session is None and ("operate" not in call.principal.scopes or call.principal.queues is not None):
+        raise Forbidden(
+            "A key of scope work, or limited to queues, ends a session only by its id. "
+            "Send ?session=, or use a key of operate for all queues."
+        )
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
     found = (await find_sessions(call.engine.db, [session])).get(session)

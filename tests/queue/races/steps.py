@@ -359,6 +359,7 @@ STEPS = {
         cancelled, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
     ),
     "look": Step(cancelled, look, State.CANCELLED),
+    "undo": Step(leased, lambda _, db, scene: claims.undo(db, scene.leases), State.QUEUED),
     "survey": Step(cancelled, survey, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),

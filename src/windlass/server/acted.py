@@ -1,0 +1,86 @@
+"""What people did, for the audit: who by which key, to what, and how it was before and after.
+
+Of a job, a queue, a key and the like only what acts change is kept, never arguments, results or tokens. What was is
+read before the act, in a look of its own: a rival may act in between, and then has an entry of its own beside this one.
+The entry is written after the act; a deed that is done is not undone because its entry could not be written, but said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+
+from windlass.errors import NotFound, WindlassError
+from windlass.queue import history
+from windlass.queue.audit import Entry, record
+from windlass.queue.queues import get_queue
+from windlass.server.auth import Principal
+from windlass.server.call import Call
+from windlass.server.queues import shown_queue
+from windlass.server.route import Route
+
+logger = logging.getLogger("windlass")
+
+_JOB = ("state", "paused", "queue", "priority", "next_run_at")
+KEPT: dict[str, tuple[str, ...]] = {
+    "job": _JOB,
+    "dead_letter": _JOB,
+    "queue": ("paused", "order", "max_running", "rate_per_second", "burst", "priority_credit_seconds"),
+    "key": ("name", "tenant", "scopes", "queues", "expires_at", "revoked_at"),
+    "tenant": ("name", "paused", "until"),
+    "worker": ("status", "sessions"),
+    "duty": ("held_by", "term"),
+}
+"""By the noun of an action: what is kept of its subject."""
+
+
+async def look(call: Call, route: Route) -> None:
+    """Keep how a job or a queue is before an act on it; nothing if it is not there."""
+    if route.audit is None:
+        return
+    db = call.engine.db
+    with contextlib.suppress(NotFound):
+        if route.bound == "job":
+            call.was = await history.get(db, call.job_id, tenant=call.tenant)
+        elif route.bound == "queue":
+            call.was = shown_queue(await get_queue(db, call.tenant, call.path))
+
+
+async def keep(call: Call, route: Route, answer: Any = None) -> None:
+    """Write the entry of an act that was done, if its route has one."""
+    if route.audit is None:
+        return
+    noun = route.audit.partition(".")[0]
+    entry = Entry(
+        action=route.audit,
+        subject=call.subject or call.path or call.tenant,
+        tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
+        actor=actor_of(call.principal),
+        address=call.address or None,
+        request_id=call.request_id,
+        reason=getattr(call.body, "reason", None) or getattr(call.query, "reason", None),
+        was=_kept(call, noun, call.was),
+        became=_kept(call, noun, answer if call.became is None else call.became),
+    )
+    try:
+        await record(call.engine.db, call.engine.ids, entry)
+    except WindlassError as error:
+        logger.error("An act could not be recorded: %s %s by %s: %s", route.audit, entry.subject, entry.actor, error)
+
+
+def actor_of(principal: Principal) -> str:
+    """Return who acts: names of keys are chosen freely, so the key's id stands behind."""
+    return principal.name if principal.key_id is None else f"{principal.name} ({principal.key_id})"
+
+
+def _kept(call: Call, noun: str, value: Any) -> str | None:
+    """Return what is kept of a subject, as JSON; None if there is nothing."""
+    if value is None:
+        return None
+    fields = value if isinstance(value, dict) else {name: getattr(value, name, None) for name in KEPT[noun]}
+    shown = {name: field for name, field in fields.items() if field is not None}
+    plain = call.redactor.value(msgspec.to_builtins(shown))
+    return msgspec.json.encode(plain).decode() if plain else None

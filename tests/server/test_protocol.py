@@ -1,0 +1,280 @@
+"""The protocol: limits before a request is one, and answers of ours to what is none. No database is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, Protocol
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Hasty(Protocol):
+    """The protocol, with a patience that a test can await."""
+
+    head_s = 0.05
+
+
+class App:
+    """An application that answers at once, reads a body, or waits until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer 200, by the path's own way."""
+        if scope["path"] == "/wait":
+            self.entered.set()
+            await self.go_on.wait()
+        if scope["path"] == "/read":
+            while (message := await receive()).get("more_body"):
+                pass
+            if message["type"] == "http.disconnect":
+                return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Wire:
+    """A connection that speaks in bytes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, though nobody may read them."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self) -> Answer:
+        """Read one answer: status, headers, body."""
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in head[1:] if line)
+        return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
+
+    async def end(self) -> bytes:
+        """Read what comes until the connection has ended."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+class Serving:
+    """A server on a port of its own."""
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app, self.port = app, port
+        self.wires: list[Wire] = []
+
+    async def connect(self) -> Wire:
+        """Open a connection."""
+        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port)))
+        return self.wires[-1]
+
+    async def ask(self, data: bytes) -> Answer:
+        """Send bytes over a new connection and return the answer."""
+        wire = await self.connect()
+        await wire.send(data)
+        return await wire.answer()
+
+
+@asynccontextmanager
+async def serving(kind: type[Protocol] = Protocol, *, cap: int | None = None) -> AsyncIterator[Serving]:
+    """Serve with a protocol."""
+    app = App()
+    config = uvicorn.Config(
+        app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
+    )
+    config.load()
+    state = ServerState()
+    listener = await asyncio.get_running_loop().create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
+    server = Serving(app, listener.sockets[0].getsockname()[1])
+    try:
+        yield server
+    finally:
+        app.go_on.set()
+        listener.close()
+        for connection in list(state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*state.tasks)
+        for wire in server.wires:
+            wire.writer.transport.abort()
+            await wire.end()
+
+
+def assert_problem(answer: Answer, status: int, code: str) -> None:
+    """See that an answer is a problem of ours, and the last of its connection."""
+    found, headers, body = answer
+    assert (status, "application/problem+json", "close") == (found, headers["content-type"], headers["connection"])
+    problem = json.loads(body)
+    assert (status, code) == (problem["status"], problem["code"])
+    assert {"type", "title", "detail", "errors"} <= set(problem)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + b"A: " + b"x" * (1 << 20) + b"\r\n\r\n",
+        GET + b"A: " + b"x" * (HEAD_BYTES + 1) + b"\r\n\r\n",
+        GET + b"A: x\r\n" * (HEAD_COUNT + 1) + b"\r\n",
+        GET + b"A: x\r\n" * 10_000 + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + b"x" * (1 << 20),
+        b"GET /" + b"x" * (HEAD_BYTES + 1) + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=["megabyte", "one byte too many", "one header too many", "ten thousand headers", "endless name", "long path"],
+)
+async def test_rel_t9_a_head_over_the_limit_is_refused(head: bytes) -> None:
+    """T9: 64 KiB and 200 headers; beyond them 431, and the connection ends. The path is part of the head."""
+    async with serving() as server:
+        answer = await server.ask(head)
+
+        assert_problem(answer, 431, "head_too_large")
+
+
+async def test_a_head_within_the_limits_is_answered() -> None:
+    """What is large, but not too large, is a request like any other, also a second one of its connection."""
+    head = GET + b"A: x\r\n" * (HEAD_COUNT - 2) + b"B: " + b"x" * (HEAD_BYTES - 2000) + b"\r\n\r\n"
+    async with serving() as server:
+        wire = await server.connect()
+        answers = []
+        for _ in range(2):
+            await wire.send(head)
+            answers.append((await wire.answer())[0])
+
+        assert [200, 200] == answers
+
+
+async def test_rel_t9_an_endless_header_is_not_read_on() -> None:
+    """T9: a header without an end is refused before it is joined; what still comes is dropped."""
+    async with serving() as server:
+        wire = await server.connect()
+        await wire.send(GET + b"A: ")
+        for _ in range(8):
+            await wire.send(b"x" * (HEAD_BYTES // 4))
+
+        assert_problem(await wire.answer(), 431, "head_too_large")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"GET /healthz HT", GET], ids=["nothing", "blank", "line", "headers"])
+async def test_rel_t9_half_a_head_is_waited_for_only_so_long(sent: bytes) -> None:
+    """T9: a connection without a whole head ends; where a request has begun it is told why."""
+    async with serving(Hasty) as server:
+        wire = await server.connect()
+        await wire.send(sent)
+
+        ended = await wire.end()
+
+        assert (b" 408 " in ended) == sent.startswith(b"GET")
+
+
+async def test_rel_t9_a_second_head_is_waited_for_only_so_long() -> None:
+    """T9: the time counts anew for each request of a connection; bytes one by one do not prolong it."""
+    async with serving(Hasty) as server:
+        wire = await server.connect()
+        await wire.send(GET + b"\r\n")
+        first = await wire.answer()
+        await wire.send(GET)
+
+        assert (200, True) == (first[0], b" 408 " in await wire.end())
+
+
+async def test_rel_t9_a_body_that_nobody_reads_does_not_keep_a_connection() -> None:
+    """T9: answered before its body has come, a request may not go on sending it for ever."""
+    async with serving(Hasty) as server:
+        wire = await server.connect()
+        await wire.send(GET + b"Content-Length: 100\r\n\r\n")
+        first = await wire.answer()
+        await wire.send(b"x")
+
+        assert (200, b"") == (first[0], await wire.end())
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST /read HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nA B: x\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_a_problem(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """P2: 422 as problem+json, never 400, and not a line in the log."""
+    async with serving() as server:
+        with caplog.at_level(logging.INFO):
+            answer = await server.ask(sent)
+
+        assert_problem(answer, 422, "malformed_request")
+        assert [] == caplog.messages
+
+
+async def test_rubbish_behind_a_request_does_not_take_its_answer() -> None:
+    """A request under way is answered as itself; what came behind it ends the connection."""
+    async with serving() as server:
+        wire = await server.connect()
+        await wire.send(b"GET /wait HTTP/1.1\r\n\r\nrubbish\r\n\r\n")
+        await server.app.entered.wait()
+        server.app.go_on.set()
+
+        answer = await wire.answer()
+
+        assert (200, b"ok", b"") == (answer[0], answer[2], await wire.end())
+
+
+async def test_an_upgrade_is_answered_as_if_it_were_none(caplog: pytest.LogCaptureFixture) -> None:
+    """No other protocol is spoken here, and the log is not told."""
+    async with serving() as server:
+        with caplog.at_level(logging.INFO):
+            answer = await server.ask(GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+
+        assert 200 == answer[0]
+        assert [] == caplog.messages
+
+
+async def test_rel_t9_idle_connections_lock_nobody_out() -> None:
+    """T9: at the cap the connection that waited longest makes room; others stay."""
+    async with serving(cap=3) as server:
+        idle = [await server.connect() for _ in range(3)]
+        for wire in idle:
+            await wire.send(b"GET /healthz HT")
+
+        answer = await server.ask(GET + b"\r\n")
+
+        assert 200 == answer[0]
+        assert b"" == await idle[0].end()
+        await idle[2].send(b"TP/1.1\r\n\r\n")
+        assert 200 == (await idle[2].answer())[0]
+
+
+async def test_rel_t9_at_the_cap_a_caller_is_told_to_come_back(caplog: pytest.LogCaptureFixture) -> None:
+    """P2: where every connection is at work the answer is a problem, 503 with Retry-After, and no log line."""
+    async with serving(cap=1) as server:
+        busy = await server.connect()
+        await busy.send(b"GET /wait HTTP/1.1\r\n\r\n")
+        await server.app.entered.wait()
+
+        with caplog.at_level(logging.INFO):
+            answer = await server.ask(GET + b"\r\n")
+        server.app.go_on.set()
+
+        assert_problem(answer, 503, "unavailable")
+        assert "1" == answer[1]["retry-after"]
+        assert [] == caplog.messages
+        assert 200 == (await busy.answer())[0]
