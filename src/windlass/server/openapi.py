@@ -95,6 +95,7 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
         if struct.exclusive:
             pairs = [_both(schema, pair) for pair in struct.exclusive]
             schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+        schema.update(struct.bound)
         if struct.extras is not None:
             schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
             schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
