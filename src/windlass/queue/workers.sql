@@ -102,6 +102,7 @@ SELECT id, fence, session FROM queue
 
 -- name: cancelled
 -- The leases of sessions that are to be cancelled (flag 2).
+-- hot: workers wait for it.
 -- index: queue_leased.
 -- postgres
 SELECT x.id, x.session

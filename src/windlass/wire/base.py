@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -67,6 +67,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Fields of which at least one must be given."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Fields that the document calls required, though a setting may allow to leave them out."""
+    bound: ClassVar[Mapping[str, Any]] = {}
+    """What the document asks of fields together, as JSON Schema; the server refuses it in its own words."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
 
+MOST_BARE = 100
+"""Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
 Lease = Annotated[float, Meta(ge=1, le=86_400)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
 Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
@@ -312,11 +314,18 @@ class HeldJob(Body, frozen=True, kw_only=True):
 class BeatRequest(Body, frozen=True, kw_only=True):
     """A worker is alive; with a session, this is everything it holds."""
 
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {
+            "required": ["held"],
+            "properties": {"held": {"type": "array", "minItems": MOST_BARE + 1}, "session": {"type": "null"}},
+        }
+    }
+
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     session: UUID | None = None
     busy_threads: Count | None = None
     held: Annotated[tuple[HeldJob, ...], Meta(max_length=10_000)] | None = None
-    """Null: it does not say; nothing is given back."""
+    """Null: it does not say; nothing is given back. Without session, 100 at most."""
     completed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Attempts since the last heartbeat."""
     failed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
