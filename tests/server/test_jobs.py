@@ -396,3 +396,11 @@ async def test_a_change_of_nothing_is_refused(client: httpx2.AsyncClient) -> Non
 
     assert 422 == answer.status_code
     assert [] == (await client.get("/audit")).json()["entries"]
+
+
+async def test_stale_stands_alone(client: httpx2.AsyncClient) -> None:
+    """In a list of states a comma means either; stale is no state, so it is refused there and taken by itself."""
+    both = await client.get("/jobs?status=stale,dead")
+    alone = await client.get("/jobs?status=stale")
+
+    assert [422, 200] == [both.status_code, alone.status_code]

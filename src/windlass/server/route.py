@@ -113,7 +113,8 @@ class Router:
         methods, value = self._exact.get(path), ""
         if methods is None or b"%" in raw_path:
             methods, value = self._by_shape(raw_path)
-        ready = methods.get(method)
+        # Load balancers probe by HEAD; the connection itself leaves the body out.
+        ready = methods.get("GET" if method == "HEAD" and path in OPEN_PATHS else method)
         if ready is None:
             allow = sorted(methods)
             raise WrongMethod(f"{method[:20]!r} is not for this path. Use {' or '.join(allow)}.", allow)

@@ -42,7 +42,7 @@ StateNames = Annotated[
     Meta(
         min_length=1,
         max_length=200,
-        description="Names of states in any vocabulary and any case, separated by commas; `stale` for lost ones.",
+        description="Names of states in any vocabulary and case, separated by commas; `stale`, alone, for lost ones.",
         extra_json_schema={"enum": list(FILTER_NAMES)},
     ),
 ]

@@ -101,4 +101,7 @@ def states_named(text: str, vocabulary: str = "canonical") -> tuple[frozenset[St
         else:
             known = ", ".join(state.value for state in State)
             raise InvalidInput("status", f"{part[:100]!r} is no state. Use one of {known}, or a name of a vocabulary.")
+    if stale and found:
+        # Together they would mean both at once, while a comma means either everywhere else.
+        raise InvalidInput("status", f"{STALE} stands alone. Ask for it in a list of its own.")
     return frozenset(found), stale
