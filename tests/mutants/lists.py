@@ -52,6 +52,12 @@ MUTANTS = (
         "H1: a worker's counts are what its beats said",
     ),
     Mutant(
+        "silent-beats-hear-no-cancel",
+        both("workers", "cancelled", "flags & 2 = 2", "flags & 2 = 9"),
+        tests("workers", "rel_x2_who_does_not_say_what_it_holds_is_told_every_cancel"),
+        "X2: a cancel is told in the next answer to a heartbeat",
+    ),
+    Mutant(
         "workers-of-another-tenant",
         (sql("fleet", "list_workers", "AND s.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),),
         tests("fleet", "bare_callers_and_strangers_are_in_no_list"),

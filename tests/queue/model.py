@@ -157,13 +157,16 @@ class Model(Control):
             session = self.sessions[beat.session]
             session.heartbeat_at, session.expires_at = self.now, self._after(session.lease_ms)
             session.busy = session.busy if beat.busy is None else beat.busy
-        return [self._beat(beat) if beat in heard else self._deaf(beat) for beat in beats]
+        stopping = sorted((job for job in self.leased() if job.cancel), key=lambda job: job.id)
+        return [self._beat(beat, stopping) if beat in heard else self._deaf(beat) for beat in beats]
 
     def _deaf(self, beat: Beat) -> tuple[Any, ...]:
         return (False, [], [held.job_id for held in beat.held or ()], [], False)
 
-    def _beat(self, beat: Beat) -> tuple[Any, ...]:
+    def _beat(self, beat: Beat, stopping: Sequence[Job]) -> tuple[Any, ...]:
         cancel, lost, own = [], [], set()
+        if beat.held is None:
+            cancel = [job.id for job in stopping if job.session == beat.session]
         for held in beat.held or ():
             job = self.jobs.get(held.job_id)
             if job is None or job.where != "leased" or (job.fence, job.session) != (held.fence, beat.session):

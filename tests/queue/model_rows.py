@@ -178,6 +178,7 @@ class Session:
     ended_at: datetime | None = None
     completed: int = 0
     failed: int = 0
+    presence: int = 0
 
 
 @dataclass

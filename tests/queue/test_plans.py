@@ -316,6 +316,16 @@ async def test_unlisted_leases_are_found_by_session(url: str) -> None:
     assert_bounded(plan, len(sessions) * LEASES_PER_SESSION)
 
 
+async def test_cancelled_leases_are_found_by_session(url: str) -> None:
+    """The leases of sessions that do not say what they hold are read by `queue_leased`, nobody else's."""
+    sessions = [made(SESSION, n) for n in (7, 70, 700)]
+    async with hot(url) as connection:
+        plan = await explained(connection, workers.SQL.cancelled, sessions=sessions)
+
+    assert {"queue_leased": len(sessions) * LEASES_PER_SESSION} == plan.read("queue")
+    assert_bounded(plan, len(sessions) * LEASES_PER_SESSION)
+
+
 @pytest.mark.parametrize("limit", [10, 500])
 async def test_orphans_are_found_by_ended_sessions(url: str, limit: int) -> None:
     """Rescue reads the ended sessions by `session_ended` and their leases by `queue_leased`, no others."""

@@ -154,6 +154,7 @@ CASES: list[Case] = [
 # What these read grows with the leases of the sessions or of the queue, which are few; never with what waits.
 BY_LEASES: list[Case] = [
     (workers.SQL.old_leases, {"sessions": [made(SESSION, 4)], "older_ms": 1}, "queue_leased (session=?)"),
+    (workers.SQL.cancelled, {"sessions": [made(SESSION, 4)]}, "queue_leased (session=?)"),
     (rescue.SQL.orphans, {"limit": 100}, "queue_leased (session=?)"),
     (limits.SQL.count_running, {"queue": 0}, "queue_running (lane=?)"),
     (deadlines.SQL.overdue, {"limit": 100}, "queue_leased"),

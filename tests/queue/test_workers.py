@@ -14,7 +14,16 @@ from windlass.ids import Ids
 from windlass.job import Outcome, State
 from windlass.queue.claim import Claimed, Group, Want, claim
 from windlass.queue.report import Complete
-from windlass.queue.workers import Beat, Held, NewSession, claim_bare, close, drain, heartbeat, register
+from windlass.queue.workers import (
+    Beat,
+    Held,
+    NewSession,
+    claim_bare,
+    close,
+    drain,
+    heartbeat,
+    register,
+)
 
 
 async def bare(steps: Steps, count: int, name: str = "curl", lease_s: int = 30) -> list[Claimed]:
@@ -211,6 +220,31 @@ async def test_a_cancel_is_told_with_the_heartbeat(steps: Steps) -> None:
     answers = [await steps.beat(worker, stopped, other, started=True) for _ in range(2)]
 
     assert [[stopped.id], [stopped.id]] == [answer.cancel for answer in answers]
+
+
+async def test_rel_x2_who_does_not_say_what_it_holds_is_told_every_cancel(steps: Steps) -> None:
+    """X2: a beat without `held` is answered with all jobs of its session to be cancelled, and with nobody else's."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+    stopped = sorted([(await steps.lease(ann)).id, (await steps.running(ann)).id])
+    kept, others = await steps.lease(ann), await steps.lease(bob)
+    for job_id in (*stopped, others.id):
+        await steps.cancel(job_id)
+
+    silent = Beat(ann.session)
+    answers = await heartbeat(steps.db, [silent, silent, Beat(ann.session, [Held(kept.id, 1)], whole=False)])
+
+    assert [stopped, stopped, []] == [answer.cancel for answer in answers]
+
+
+async def test_a_silent_session_that_ended_is_told_no_cancel(steps: Steps) -> None:
+    """Who is not alive stops everything; and another tenant's session is as one that never was."""
+    worker = await steps.worker("ann", tenant="acme")
+    await steps.cancel((await steps.lease(worker, tenant="acme")).id, tenant="acme")
+
+    foreign, own = await heartbeat(steps.db, [Beat(worker.session), Beat(worker.session, tenant="acme")])
+
+    assert (False, []) == (foreign.alive, foreign.cancel)
+    assert (True, 1) == (own.alive, len(own.cancel))
 
 
 async def test_a_start_told_after_the_cancel_keeps_the_end_of_the_grace(steps: Steps) -> None:

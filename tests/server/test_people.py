@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from uuid import uuid4
 
 import httpx2
@@ -10,6 +11,7 @@ import pytest
 
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json, claim, lease, submit, submit_and_claim
+from windlass.clock import to_us
 from windlass.engine.engine import Engine
 
 Calls = Callable[[str], httpx2.AsyncClient]
@@ -135,6 +137,30 @@ async def test_attempts_are_listed_over_all_jobs(client: httpx2.AsyncClient, clo
     assert ("dead", "dead", 1) == (report["state"], report["outcome"], len(report["attempts"]))
     # SQLite's clock may begin up to a second ahead.
     assert 4000 <= report["waits"]["assigned_ms"] + report["waits"]["running_ms"] <= 5000
+
+
+async def test_a_list_of_attempts_goes_on_from_every_cursor_it_gave(
+    client: httpx2.AsyncClient, clock: TestClock
+) -> None:
+    """P40: also from one that stands for a time at which nothing was found, until the last page; nobody's is a 422."""
+    job = await submit_and_claim(client, task="t", max_attempts=1)
+    await client.post(f"/jobs/{job['id']}/fail", json=lease(job, error="x"))
+    ahead_us = to_us(clock.now() + timedelta(days=200))
+    cursor: str | None = f"{ahead_us}_00000000-0000-0000-0000-000000000000_1"
+    found: list[str] = []
+    page_count = 0
+
+    while cursor is not None and page_count < 20:
+        answer = await client.get(f"/attempts?cursor={cursor}")
+        assert 200 == answer.status_code, answer.text
+        found += [attempt["job_id"] for attempt in answer.json()["attempts"]]
+        cursor = answer.json()["next_cursor"]
+        page_count += 1
+
+    unknown = await client.get("/attempts?cursor=1_00000000-0000-0000-0000-000000000000_9999999999")
+    assert ([job["id"]], None) == (found, cursor)
+    assert page_count > 1
+    assert (422, "cursor") == (unknown.status_code, unknown.json()["errors"][0]["field"])
 
 
 async def test_acts_are_kept_in_the_audit(calls: Calls) -> None:

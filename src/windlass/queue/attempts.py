@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.db import Statements, load
 from windlass.job import Outcome
-from windlass.queue.newjob import check_instant
+from windlass.queue.newjob import check_instant, check_range
 from windlass.queue.views import Attempt, attempt_from_row
 
 SQL = load(__file__)
@@ -75,7 +75,9 @@ async def find_attempts(
     """
     check_instant("since", where.since)
     check_instant("until", where.until)
-    check_instant("cursor", cursor.finished_at if cursor is not None else None)
+    if cursor is not None:
+        check_instant("cursor", cursor.finished_at)
+        check_range("cursor", cursor.fence, 0, LAST_FENCE)
     limit = max(1, min(limit, MAX_PAGE))
     [times] = await db.fetch(SQL.oldest_end, tenant=where.tenant)
     if times["oldest_at"] is None:

@@ -101,7 +101,10 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """One session's heartbeat. `held` is everything it holds, unless `whole` is false: then nothing is given back."""
+    """One session's heartbeat. `held` is everything it holds, unless `whole` is false: then nothing is given back.
+
+    With `held` None it does not say: nothing is given back, and it is told of all its jobs that are to be cancelled.
+    """
 
     session: UUID
     held: Sequence[Held] | None = None
@@ -150,6 +153,7 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         if begun:
             await transaction.fetch(SQL.start, begun=begun, grace_ms=TIMEOUT_GRACE_MS)
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
+        stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
         unlisted = [
@@ -163,7 +167,7 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
             transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
         )
     returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
-    return [_answer(beat, alive, own, returned) for beat in beats]
+    return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
 
 
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
@@ -256,6 +260,14 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
             return total
 
 
+async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUID]]:
+    found: dict[UUID, list[UUID]] = {}
+    if sessions:
+        for row in await db.fetch(SQL.cancelled, sessions=sorted(sessions)):
+            found.setdefault(row["session"], []).append(row["id"])
+    return found
+
+
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
     """Return one row for each session, in one order; of several beats the last counts, and all counts are added."""
     last = {(beat.session, beat.tenant): beat for beat in beats}
@@ -270,15 +282,18 @@ def _answer(
     beat: Beat,
     alive: dict[tuple[UUID, str], bool],
     own: dict[tuple[UUID, int, UUID], int],
+    *,
     returned: set[tuple[UUID, UUID]],
+    stopped: list[UUID],
 ) -> BeatAnswer:
     draining = alive.get((beat.session, beat.tenant))
     if draining is None:
         return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
     flags = {held.job_id: own.get((held.job_id, held.fence, beat.session)) for held in beat.held or ()}
+    named = [job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL]
     return BeatAnswer(
         alive=True,
-        cancel=[job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL],
+        cancel=named if beat.held is not None else stopped,
         lost=[job_id for job_id, bits in flags.items() if bits is None],
         released=sorted(job_id for job_id, session in returned if session == beat.session),
         draining=draining,

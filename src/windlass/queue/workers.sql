@@ -100,6 +100,21 @@ SELECT x.id, x.fence, x.session
 SELECT id, fence, session FROM queue
  WHERE place = 1 AND session IN (SELECT value FROM json_each(:sessions)) AND claimed_at <= :now - :older_ms * 1000
 
+-- name: cancelled
+-- The leases of sessions that are to be cancelled (flag 2).
+-- hot: workers wait for it.
+-- index: queue_leased.
+-- postgres
+SELECT x.id, x.session
+  FROM unnest(CAST(:sessions AS uuid[])) AS i (session) CROSS JOIN LATERAL (
+       SELECT q.id, q.session, q.flags FROM queue q WHERE q.place = 1 AND q.session = i.session OFFSET 0) x
+ WHERE x.flags & 2 = 2
+ ORDER BY x.id
+-- sqlite
+SELECT id, session FROM queue INDEXED BY queue_leased
+ WHERE place = 1 AND session IN (SELECT value FROM json_each(:sessions)) AND flags & 2 = 2
+ ORDER BY id
+
 -- name: close
 -- End a session by its worker's wish.
 -- postgres

@@ -95,6 +95,10 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
         if struct.exclusive:
             pairs = [_both(schema, pair) for pair in struct.exclusive]
             schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+        if struct.either:
+            schema["oneOf"] = [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in struct.either
+            ]
         schema.update(struct.bound)
         if struct.extras is not None:
             schema["propertyNames"] = {"minLength": 1, "maxLength": 200}

@@ -61,6 +61,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The field that takes what is not named here; None: it is refused."""
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Fields of which only one may be given."""
+    either: ClassVar[tuple[str, ...]] = ()
+    """Fields of which exactly one must be given."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Fields that the document calls required, though a setting may allow to leave them out."""
     bound: ClassVar[Mapping[str, Any]] = {}

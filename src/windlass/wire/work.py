@@ -30,6 +30,10 @@ Metrics = Annotated[
 ]
 
 
+FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED", "TIMED_OUT", "CANCELLED", "CANCELED"]
+"""How an attempt ended without success, in each spelling that is taken."""
+
+
 class Capabilities(Body, frozen=True, kw_only=True):
     """What a worker can run."""
 
@@ -72,6 +76,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; null: no limit."""
     lease_seconds: float
     payload: Raw
+    checkpoint: Raw | None = None
+    """Null: none is kept yet."""
     headers: Raw | None
     tags: Raw | None
     tenant: str
@@ -104,6 +110,10 @@ class JobBeatRequest(Body, frozen=True, kw_only=True):
     fence: Fence | None = None
     session: UUID | None = None
     started: bool = False
+    progress: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +144,7 @@ class FailRequest(LeaseBody, frozen=True, kw_only=True):
     error_type: Annotated[str, Meta(max_length=200)] | None = None
     traceback: Text | None = None
     retryable: bool = True
-    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
     duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
 
@@ -147,13 +157,20 @@ class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
     reason: Reason | None = None
     error_message: Text | None = None
     started: bool = False
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
-    """The task wants to be run again later."""
+    """The task wants to be run again later: after a delay, or at a time."""
 
-    delay: Span
+    either: ClassVar[tuple[str, ...]] = ("delay", "until")
+
+    delay: Span | None = None
+    until: Instant | None = None
     reason: Reason | None = None
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -199,7 +216,7 @@ class FailEntry(_Entry, frozen=True, kw_only=True, tag="fail"):
     error_type: Annotated[str, Meta(max_length=200)] | None = None
     traceback: Text | None = None
     retryable: bool = True
-    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
     duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
 
@@ -212,13 +229,20 @@ class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
     reason: Reason | None = None
     error_message: Text | None = None
     started: bool = False
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
-    """The task wants to be run again later."""
+    """The task wants to be run again later: after a delay, or at a time."""
 
-    delay: Span
+    either: ClassVar[tuple[str, ...]] = ("delay", "until")
+
+    delay: Span | None = None
+    until: Instant | None = None
     reason: Reason | None = None
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
@@ -283,6 +307,8 @@ class HeldJob(Body, frozen=True, kw_only=True):
     job_id: UUID
     fence: Fence
     started: bool = False
+    progress: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class BeatRequest(Body, frozen=True, kw_only=True):
