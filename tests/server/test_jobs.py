@@ -386,3 +386,13 @@ async def test_rel_t9_no_payload_takes_long_to_show(client: httpx2.AsyncClient) 
         answer = await client.get(f"/jobs/{job_id}")
 
     assert 200 == answer.status_code
+
+
+async def test_a_change_of_nothing_is_refused(client: httpx2.AsyncClient) -> None:
+    """422, and the audit has no entry for it."""
+    job_id = await submit(client)
+
+    answer = await client.patch(f"/jobs/{job_id}", json={"reason": "why"})
+
+    assert 422 == answer.status_code
+    assert [] == (await client.get("/audit")).json()["entries"]

@@ -277,9 +277,10 @@ async def test_tenants_are_made_paused_and_removed(calls: Calls) -> None:
     refused = await client.post("/tenants", json={"name": "c"})
     foreign = await client.get("/tenants/default")
     paused = await client.post("/tenants/a/pause", json={"reason": "unpaid"})
+    seen = [(await client.get("/tenants/a")).json(), *(await root.get("/tenants?cursor=%21")).json()["tenants"]]
     await submit(client)
     none = await claim(client)
-    await client.post("/tenants/a/resume")
+    resumed = await client.post("/tenants/a/resume")
     kept = await root.delete("/tenants/a")
     names = [tenant["name"] for tenant in (await root.get("/tenants")).json()["tenants"]]
 
@@ -288,6 +289,9 @@ async def test_tenants_are_made_paused_and_removed(calls: Calls) -> None:
     ]
     assert ([], 1) == (none, len(await claim(client)))
     assert "a" in names
+    assert seen[0] == paused.json() == seen[1]
+    assert (True, "unpaid", "admin.a") == (seen[0]["paused"], *(seen[0]["pause"][k] for k in ("reason", "actor")))
+    assert (False, None) == (resumed.json()["paused"], resumed.json()["pause"])
 
 
 async def test_duties_show_their_holders(calls: Calls, engine: Engine) -> None:

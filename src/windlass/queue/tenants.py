@@ -28,11 +28,21 @@ MOST_COUNTED = 1000
 """What a refused delete counts up to; beyond it the exact number would cost more than it tells."""
 
 
+class TenantPause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing of a tenant is handed out."""
+
+    reason: str | None
+    actor: str | None
+    paused_at: datetime
+    resume_at: datetime | None
+
+
 class Tenant(msgspec.Struct, frozen=True):
     """A tenant as it can be looked up."""
 
     name: str
     created_at: datetime
+    pause: TenantPause | None = None
 
 
 class TenantPage(msgspec.Struct, frozen=True):
@@ -48,7 +58,7 @@ async def create(db: Statements, name: str) -> Tenant:
     rows = await db.fetch(SQL.create_tenant, tenant=name)
     if not rows:
         raise AlreadyExists(f"There is a tenant {name} already. Use it, or choose another name.")
-    return _tenant_from_row(rows[0])
+    return Tenant(rows[0]["name"], rows[0]["created_at"])
 
 
 async def get(db: Statements, name: str) -> Tenant:
@@ -97,4 +107,9 @@ def _unknown(name: str) -> NotFound:
 
 
 def _tenant_from_row(row: Row) -> Tenant:
-    return Tenant(row["name"], row["created_at"])
+    if row["paused_at"] is None:
+        return Tenant(row["name"], row["created_at"])
+    pause = TenantPause(
+        reason=row["reason"], actor=row["actor"], paused_at=row["paused_at"], resume_at=row["resume_at"]
+    )
+    return Tenant(row["name"], row["created_at"], pause)

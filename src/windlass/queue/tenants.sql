@@ -1,17 +1,21 @@
 -- name: create_tenant
 -- Make a tenant that is not there.  returns: the tenant, or nothing.
 -- both
-INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING RETURNING name, created_at
+INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING
+RETURNING name, created_at
 
 -- name: get_tenant
--- One tenant by its name.
+-- One tenant by its name, and its pause.
 -- both
-SELECT name, created_at FROM tenant WHERE name = :tenant
+SELECT t.name, t.created_at, p.reason, p.actor, p.paused_at, p.resume_at
+  FROM tenant t LEFT JOIN pause p ON p.kind = 'tenant' AND p.tenant = t.name AND p.name = '' WHERE t.name = :tenant
 
 -- name: list_tenants
--- A page of tenants by name.
+-- A page of tenants by name, and their pauses.
 -- both
-SELECT name, created_at FROM tenant WHERE name > :cursor ORDER BY name LIMIT :limit
+SELECT t.name, t.created_at, p.reason, p.actor, p.paused_at, p.resume_at
+  FROM tenant t LEFT JOIN pause p ON p.kind = 'tenant' AND p.tenant = t.name AND p.name = ''
+ WHERE t.name > :cursor ORDER BY t.name LIMIT :limit
 
 -- name: count_held
 -- What a tenant still has, each counted up to :most: live jobs, finished ones, and keys that may be used.

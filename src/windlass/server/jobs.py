@@ -173,6 +173,8 @@ async def cancel(call: Call) -> Reply:
 async def change(call: Call) -> wire.Job:
     """Change priority, queue or due time of a job that waits."""
     asked: wire.ChangeRequest = call.body
+    if asked.priority is None and asked.queue is None and asked.run_at is None:
+        raise InvalidInput("body", "it changes nothing. Give priority, queue or run_at.")
     await call.engine.acts.change(
         call.job_id,
         tenant=call.tenant,

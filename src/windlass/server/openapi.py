@@ -93,12 +93,11 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
         if struct.expected:
             schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
         if struct.exclusive:
-            pairs = [_both(schema, pair) for pair in struct.exclusive]
+            pairs = [_given(*pair) for pair in struct.exclusive]
             schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
-        if struct.either:
-            schema["oneOf"] = [
-                {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in struct.either
-            ]
+        for rule, names in (("oneOf", struct.either), ("anyOf", struct.some)):
+            if names:
+                schema[rule] = [_given(name) for name in names]
         schema.update(struct.bound)
         if struct.extras is not None:
             schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
@@ -126,9 +125,8 @@ def _inside(kind: Any, wanted: type[Struct]) -> list[type[Struct]]:
     return found
 
 
-def _both(schema: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
-    given = {name: {"not": {"type": "null"}} for name in names}
-    return {"required": list(names), "properties": given}
+def _given(*names: str) -> dict[str, Any]:
+    return {"required": list(names), "properties": {name: {"not": {"type": "null"}} for name in names}}
 
 
 def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:

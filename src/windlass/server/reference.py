@@ -131,7 +131,7 @@ def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = escape(_name(schema))
         return f'<a href="#type-{name}">{name}</a>'
-    if "anyOf" in schema:
+    if "anyOf" in schema and "type" not in schema:
         return " or ".join(_type(option) for option in schema["anyOf"])
     if "enum" in schema:
         return ", ".join(f"<code>{escape(str(value))}</code>" for value in schema["enum"])
@@ -161,13 +161,14 @@ def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
         return schema["examples"][0]
     if "$ref" in schema:
         return _example(schemas[schema["$ref"].rsplit("/", 1)[-1]], schemas)
-    if "anyOf" in schema:
+    if "anyOf" in schema and "type" not in schema:
         return _example(schema["anyOf"][0], schemas)
     if "enum" in schema:
         return schema["enum"][0]
     kind = schema.get("type")
     if kind == "object":
-        required = [*schema.get("required", ()), *schema.get("oneOf", [{}])[0].get("required", ())]
+        one = (*schema.get("oneOf", ()), *schema.get("anyOf", ()), {})[0]
+        required = (*schema.get("required", ()), *one.get("required", ()))
         return {name: _example(schema["properties"][name], schemas) for name in required}
     if kind == "array":
         return [_example(schema["items"], schemas)]

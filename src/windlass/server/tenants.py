@@ -43,9 +43,10 @@ async def pause(call: Call) -> wire.Tenant:
     asked: PauseRequest = call.body
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
+    call.was = _shown(tenant)
     call.became = {"paused": True, "until": asked.until}
     await call.engine.acts.pause_tenant(tenant.name, actor=call.actor(asked.reason), until=asked.until)
-    return _shown(tenant)
+    return _shown(await step.get(call.engine.db, tenant.name))
 
 
 async def resume(call: Call) -> wire.Tenant:
@@ -54,8 +55,18 @@ async def resume(call: Call) -> wire.Tenant:
     call.audit_tenant = tenant.name
     paused = await call.engine.acts.resume_tenant(tenant.name)
     call.was, call.became = {"paused": paused}, {"paused": False}
-    return _shown(tenant)
+    return _shown(await step.get(call.engine.db, tenant.name))
 
 
 def _shown(tenant: step.Tenant) -> wire.Tenant:
-    return wire.Tenant(name=tenant.name, created_at=tenant.created_at)
+    pause = tenant.pause
+    return wire.Tenant(
+        name=tenant.name,
+        created_at=tenant.created_at,
+        paused=pause is not None,
+        pause=None
+        if pause is None
+        else wire.Pause(
+            of="tenant", reason=pause.reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
+        ),
+    )

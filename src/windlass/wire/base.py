@@ -63,6 +63,8 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Fields of which only one may be given."""
     either: ClassVar[tuple[str, ...]] = ()
     """Fields of which exactly one must be given."""
+    some: ClassVar[tuple[str, ...]] = ()
+    """Fields of which at least one must be given."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Fields that the document calls required, though a setting may allow to leave them out."""
     bound: ClassVar[Mapping[str, Any]] = {}

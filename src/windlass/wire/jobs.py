@@ -29,7 +29,7 @@ from windlass.wire.base import (
     Span,
     Words,
 )
-from windlass.wire.vocabulary import FILTER_NAMES
+from windlass.wire.vocabulary import FILTER_NAMES, OUTCOMES, any_case
 
 _ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
 """Microseconds since 1970, job, fence."""
@@ -271,29 +271,8 @@ class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
     attempts: list[Attempt]
 
 
-OutcomeName = Annotated[
-    str,
-    Meta(
-        pattern="^("
-        + "|".join(
-            "".join(f"[{letter}{letter.upper()}]" if letter != "_" else "_" for letter in name)
-            for name in (
-                "succeeded",
-                "failed",
-                "timed_out",
-                "lost",
-                "cancelled",
-                "canceled",
-                "released",
-                "snoozed",
-                "stale",
-            )
-        )
-        + ")$",
-        examples=["failed"],
-        description="How an attempt ended, in any case; `stale` is `lost`, `canceled` is `cancelled`.",
-    ),
-]
+OutcomeName = Annotated[str, Meta(pattern=any_case(*OUTCOMES), examples=["failed"])]
+"""How an attempt ended, in any case; `stale` is `lost`, `canceled` is `cancelled`."""
 
 
 class AttemptsQuery(Query, frozen=True, kw_only=True):
@@ -412,6 +391,8 @@ class RetryRequest(Because, frozen=True, kw_only=True):
 
 class ChangeRequest(Because, frozen=True, kw_only=True):
     """What to change of a job that waits."""
+
+    some: ClassVar[tuple[str, ...]] = ("priority", "queue", "run_at")
 
     priority: Priority | None = None
     queue: Name | None = None

@@ -61,11 +61,23 @@ class TenantRequest(Because, frozen=True, kw_only=True):
     name: Annotated[Name, Meta(examples=["acme"])]
 
 
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing is handed out."""
+
+    of: Literal["queue", "tenant"]
+    reason: str | None
+    actor: str | None
+    paused_at: datetime
+    until: datetime | None
+
+
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant."""
+    """A tenant; one that is paused is handed nothing out."""
 
     name: str
     created_at: datetime
+    paused: bool
+    pause: Pause | None
 
 
 class TenantList(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,16 +273,6 @@ class QueueRequest(Because, frozen=True, kw_only=True):
     burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     priority_credit_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
     """What one level of priority is worth in waiting time; null: priority comes first, always."""
-
-
-class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Why nothing is handed out."""
-
-    of: Literal["queue", "tenant"]
-    reason: str | None
-    actor: str | None
-    paused_at: datetime
-    until: datetime | None
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,6 +49,8 @@ VOCABULARIES: Mapping[str, Mapping[State, str]] = {
     "c": _C,
     "d": _D,
 }
+OUTCOMES = ("succeeded", "failed", "timed_out", "lost", "cancelled", "canceled", "released", "snoozed", "stale")
+"""Every word for the end of an attempt."""
 STALE = "stale"
 """As a filter: the last attempt was lost and the job has not started again."""
 
@@ -67,6 +69,12 @@ def _filters() -> dict[str, frozenset[State]]:
 _FILTERS = _filters()
 FILTER_NAMES = (*_FILTERS, STALE)
 """Every name that a filter takes, in lower case."""
+
+
+def any_case(*names: str) -> str:
+    """Return a pattern that takes these names, in capitals too."""
+    spelled = ("".join(f"[{letter}{letter.upper()}]" if letter.isalpha() else letter for letter in n) for n in names)
+    return f"^({'|'.join(spelled)})$"
 
 
 def word(state: State, vocabulary: str) -> str:
