@@ -1,4 +1,4 @@
-"""Retries that are kept for the worker that failed them: it may claim them back at once, others wait for a window to end.
+"""Retries that are kept for the worker that failed them: it may claim them back at once, others wait for a while.
 
 Remembered by the server that heard of the failure; a worker that asks another gets them when the window is over.
 """
