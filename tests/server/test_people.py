@@ -163,7 +163,6 @@ async def test_a_list_of_attempts_goes_on_from_every_cursor_it_gave(
     assert (422, "cursor") == (unknown.status_code, unknown.json()["errors"][0]["field"])
 
 
-
 async def test_acts_are_kept_in_the_audit(calls: Calls) -> None:
     """One entry for each act that succeeded: who, from where, what, why; none for a refused one."""
     client = calls("admin.a")
