@@ -22,6 +22,8 @@ from windlass.queue.retry import PRESETS
 from windlass.queue.workers import NewSession
 
 PATIENCE_S = 20
+POLL_S = 3600
+"""Longer than anybody is patient: an answer that comes only when the poll ends is too late."""
 
 
 async def submit(
@@ -49,7 +51,7 @@ def asking(
     session: UUID | None = None,
     *,
     count: int = 10,
-    wait_s: float = PATIENCE_S,
+    wait_s: float = POLL_S,
     queues: tuple[str, ...] = ("default",),
     tasks: frozenset[str] | None = None,
     labels: frozenset[str] = frozenset(),
@@ -282,6 +284,20 @@ async def test_a_cancel_answers_the_long_poll_of_its_worker(engine: Engine) -> N
     assert ([], [job_id]) == (handout.jobs, handout.cancel)
 
 
+async def test_a_cancel_is_told_by_the_next_claim_once(engine: Engine) -> None:
+    """A worker that did not wait just then hears it when it claims again; the claim after that is an ordinary one."""
+    session = await opened(engine, "w")
+    [job_id, other] = await submit(engine, 2)
+    await engine.claim(asking(session=session, count=1))
+    await engine.acts.cancel([job_id], tenant="default", actor=Actor())
+
+    told = await engine.claim(asking(session=session))
+    after = await engine.claim(asking(session=session))
+
+    assert ([], [job_id]) == (told.jobs, told.cancel)
+    assert ([other], []) == (ids_of(after), after.cancel)
+
+
 async def test_resuming_a_queue_wakes_those_who_wait(engine: Engine) -> None:
     """A paused queue hands out nothing; when it is resumed the waiting worker is served."""
     await engine.acts.pause_queue(LaneName("default", "default"), actor=Actor())
@@ -341,7 +357,8 @@ async def test_a_limited_queue_keeps_its_order_over_its_lanes(engine: Engine) ->
 
     handed = []
     for _ in ids:
-        job = (await engine.claim(asking(session=session, queues=("mail",)))).jobs[0].job
+        claim = engine.claim(asking(session=session, queues=("mail",)))
+        job = (await asyncio.wait_for(claim, PATIENCE_S)).jobs[0].job
         handed.append(job.id)
         await engine.report([Complete(job_id=job.id, fence=job.fence, worker="w", session=session)])
 

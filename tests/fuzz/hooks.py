@@ -10,11 +10,13 @@ from typing import Any
 
 import schemathesis
 from schemathesis.core.failures import Failure
+from schemathesis.generation.meta import TestPhase
 from schemathesis.openapi.checks import IgnoredAuth, RejectedPositiveData, UseAfterFree
 
 OWN_KEY = "WINDLASS_FUZZ_KEY_ID"
 """The variable with the id of the key of this run."""
 SHORT_S = 0.01
+APART = ("tenant", "queue", "queues", "labels", "tasks", "capabilities", "run_at", "delay", "start_deadline")
 
 
 @schemathesis.hook
@@ -25,8 +27,20 @@ def before_call(_: schemathesis.HookContext, case: schemathesis.Case[Any], __: d
             fields["wait"] = 0
     if case.operation.label == "GET /api/v1/events" and 0 < _seconds(case.query.get("seconds", 1)) <= 86_400:
         case.query["seconds"] = SHORT_S
+    if case.meta is not None and case.meta.phase.name is TestPhase.STATEFUL and case.meta.generation.mode.is_positive:
+        for fields in (case.query, case.body):
+            _let_meet(fields)
     if case.path_parameters.get("key") == os.environ.get(OWN_KEY):
         case.path_parameters["key"] = "unknown"  # without its own key the run would see nothing but 401
+
+
+def _let_meet(fields: object) -> None:
+    """Keep calls that follow one another to one tenant and one queue, or no worker would ever find a job."""
+    if isinstance(fields, dict):
+        for name in APART:
+            fields.pop(name, None)
+        for job in fields.get("jobs", ()):
+            _let_meet(job)
 
 
 @schemathesis.hook

@@ -30,6 +30,21 @@ def test_fields_of_a_base_are_explained_too() -> None:
     assert set(sentences(JobRequest)) <= set(JobRequest.__struct_fields__)
 
 
+def test_links_of_the_document_lead_to_operations_that_take_them() -> None:
+    """From a submitted job to all that can be asked of it, from a claim to its reports and nothing else."""
+    made = document(ROUTES)
+    operations = {operation["operationId"]: operation for path in made["paths"].values() for operation in path.values()}
+
+    submitted = operations["post_jobs"]["responses"]["201"]["links"]
+    claimed = operations["post_jobs_claim"]["responses"]["200"]["links"]
+
+    assert {"get_jobs_id", "delete_jobs_id", "post_jobs_id_pause"} <= set(submitted)
+    assert {f"post_jobs_id_{verb}" for verb in "heartbeat complete fail release snooze".split()} == set(claimed)
+    for link in (*submitted.values(), *claimed.values()):
+        taken = {parameter["name"] for parameter in operations[link["operationId"]]["parameters"]}
+        assert set(link["parameters"]) <= taken
+
+
 def test_links_of_the_page_lead_somewhere() -> None:
     """Every mark that is linked is there, inside of what a browser opens for it."""
     made = page(document(ROUTES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import pytest
 from tests.clock import TestClock
 from tests.server.api import WORKER, claim, lease, state_of, submit, submit_and_claim
 from tests.server.test_frame import exchange
+from windlass.clock import system_clock
 from windlass.config import Settings
 from windlass.engine.engine import Engine
 from windlass.server.app import Door
@@ -354,3 +356,62 @@ async def test_jobs_that_do_not_fit_into_an_answer_are_as_if_not_claimed(client:
     assert (33, 7) == (len(claimed), len(waiting))
     assert {(0, 0)} == {(job["attempt"], job["releases"]) for job in waiting}
     assert [] == (await client.get(f"/jobs/{waiting[0]['id']}/attempts")).json()["attempts"]
+
+
+async def test_a_worker_may_send_every_field_of_the_contract(client: httpx2.AsyncClient) -> None:
+    """P16, P18, P32: progress and checkpoints are taken, and capabilities stand in the query too."""
+    await submit(client)
+    asked = await client.post(f'/jobs/claim?worker_id={WORKER}&capabilities={{"tasks":["t"]}}')
+    [job] = asked.json()["jobs"]
+    held = [{"job_id": job["id"], "fence": job["fence"], "progress": {"done": 1}}]
+
+    beat = await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job, progress=0.5, checkpoint={"page": 3}))
+    beats = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": held})
+    released = await client.post(f"/jobs/{job['id']}/release", json=lease(job, checkpoint=[1]))
+    bad = await client.post(f"/jobs/claim?worker_id={WORKER}&capabilities=all")
+
+    assert [200, 200, 200, 422] == [answer.status_code for answer in (beat, beats, released, bad)]
+    assert job["checkpoint"] is None
+
+
+async def test_a_job_is_put_off_until_a_time(client: httpx2.AsyncClient) -> None:
+    """P21: by a delay or until a time, one of them; a time that has passed is now."""
+    until = (system_clock() + timedelta(hours=1)).isoformat()
+    job = await submit_and_claim(client)
+
+    for wrong in ({}, {"delay": 1, "until": until}):
+        assert 422 == (await client.post(f"/jobs/{job['id']}/snooze", json=lease(job, **wrong))).status_code
+    answer = await client.post(f"/jobs/{job['id']}/snooze", json=lease(job, until=until))
+
+    due_at = datetime.fromisoformat((await client.get(f"/jobs/{job['id']}")).json()["next_run_at"])
+    assert (200, "scheduled") == (answer.status_code, answer.json()["state"])
+    assert timedelta(minutes=59) < due_at - datetime.fromisoformat(job["scheduled_at"])
+
+
+@pytest.mark.parametrize("word", ["canceled", "CANCELLED", "cancelled"])
+async def test_outcomes_are_taken_in_every_spelling(client: httpx2.AsyncClient, word: str) -> None:
+    """P3: in capitals, and with one l; in bodies and in filters."""
+    job = await submit_and_claim(client)
+    await client.delete(f"/jobs/{job['id']}")
+
+    failed = await client.post(f"/jobs/{job['id']}/fail", json=lease(job, outcome=word, error="x"))
+    listed = await client.get(f"/attempts?outcome={word}")
+
+    assert (200, "cancelled") == (failed.status_code, failed.json()["state"])
+    assert [job["id"]] == [attempt["job_id"] for attempt in listed.json()["attempts"]]
+
+
+async def test_rel_t17_secrets_in_texts_are_not_shown(client: httpx2.AsyncClient) -> None:
+    """T17: what the log hides, answers hide: errors, traces, reasons, metrics; a result is shown as it was told."""
+    job = await submit_and_claim(client, max_attempts=1)
+    told = {"error": "password=canary-7", "traceback": "http://u:canary-7@h", "metrics": {"token": "canary-7"}}
+    await client.post(f"/jobs/{job['id']}/fail", json=lease(job, **told))
+    done = await submit_and_claim(client)
+    await client.post(f"/jobs/{done['id']}/complete", json=lease(done, result={"token": "own"}))
+
+    paths = ["", "/attempts", "/events", "/report"]
+    shown = [(await client.get(f"/jobs/{job['id']}{path}")).text for path in paths]
+    shown += [(await client.get(path)).text for path in ("/attempts", "/dead-letter", "/jobs")]
+
+    assert [] == [text for text in shown if "canary-7" in text]
+    assert {"token": "own"} == (await client.get(f"/jobs/{done['id']}")).json()["result"]

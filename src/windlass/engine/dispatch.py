@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from windlass.db import Database, Statements
-from windlass.engine.hands import Hands, Return, finish
+from windlass.db import Database
+from windlass.engine.hands import FromLimited, Hands, Return, finish
 from windlass.engine.hot import HotLanes
 from windlass.engine.line import Ask, Handed, Handout, Line, Waiter
 from windlass.engine.outside import Outside
@@ -29,23 +29,24 @@ from windlass.engine.wake import Wake
 from windlass.errors import Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.queue import workers
-from windlass.queue.claim import Claimed, Group, Want, claim, heads
+from windlass.queue.claim import Group, Want, claim, heads
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.limits import Limited, claim_limited
 
 LOOK_S = 1.0
 """How often the heads of all lanes are looked at while somebody waits."""
 LOOK_WITHOUT_NOTIFY_S = 0.2
 LOOK_SHARE = 20
 """A look may take one part in so many of the time."""
-PASS_S = 10.0
-"""A pass over the lanes takes no longer: a database that fell silent must not keep everybody waiting."""
+ROUND_S = 10.0
+"""A look or a claim takes no longer: a database that fell silent must not keep everybody waiting."""
 HASTY_S = 10.0
 """How long a caller that does not wait may wait for the database."""
 STOP_S = 5.0
 """How long a stopping server waits for claims that are under way."""
 FRESH_LOOK_S = 0.1
 """A worker that begins to wait is content with a look that is not older than this."""
+MOST_STOPS = 10_000
+"""Sessions whose jobs to stop are remembered; heartbeats tell the others."""
 MOST_LANES = 32
 """Lanes asked for in one round, those with the lowest known ranks."""
 
@@ -74,16 +75,23 @@ class Dispatch:
         self._line = Line()
         self._hot = HotLanes()
         self._round_count = 0
+        self._by_queue: dict[tuple[str, str], list[Lane]] = {}
+        self._unknown: list[int] = []
+        self._sorted = -1
+        """The version of the hot lanes that `_by_queue` was made of."""
         self._looked_at = float("-inf")
         self._look_at = float("-inf")
         self._look_again = False
         self._bells = (asyncio.Event(), asyncio.Event())
         self._over = False
+        self._stops: dict[UUID | None, list[UUID]] = {}
+        """Jobs to stop of sessions that did not wait just then: their next claim tells."""
+        self._freed_count = 0
         self._full: set[tuple[str, str]] = set()
         """Limited queues that have no room: (tenant, queue)."""
         wake.on_ready.append(self._ready)
         wake.on_freed.append(self._freed)
-        wake.on_stop.append(self._line.stop)
+        wake.on_stop.append(self._stop)
         wake.on_all.append(self._look_soon)
 
     @property
@@ -95,6 +103,8 @@ class Dispatch:
         """Return jobs, and jobs of the session to stop, as soon as there are some; nothing after the wait asked for."""
         if self._over:
             return Handout([])
+        if ask.session in self._stops:
+            return Handout([], self._stops.pop(ask.session))
         if ask.session is None:
             workers.check_bare(workers.BareSession(self._ids.new(), ask.worker, ask.tenant, ask.lease_ms))
         waiter = Waiter(ask)
@@ -147,12 +157,19 @@ class Dispatch:
 
     def _freed(self, lane: int) -> None:
         """Ask a limited queue again: the room is the queue's, whichever of its lanes made it."""
+        self._freed_count += 1
         known = self._lanes.get(lane)
         if known is None:
             self._full.clear()
         else:
             self._full.discard((known.name.tenant, known.name.queue))
         self._bells[1].set()
+
+    def _stop(self, session: UUID, job_id: UUID) -> None:
+        if not self._line.stop(session, job_id):
+            while len(self._stops) >= MOST_STOPS:
+                del self._stops[next(iter(self._stops))]
+            self._stops.setdefault(session, []).append(job_id)
 
     def _look_soon(self) -> None:
         self._look_again = True
@@ -166,13 +183,19 @@ class Dispatch:
         while True:
             await self._bell(self._bells[0])
             try:
-                async with asyncio.timeout(PASS_S):
+                async with asyncio.timeout(ROUND_S):
                     await self._look_if_due()
-                    while await self._free_round():
-                        pass
+                going_on = True
+                while going_on:
+                    async with asyncio.timeout(ROUND_S):
+                        going_on = await self._free_round()
+                    # Under steady load there is always another round: looks, and those who do not wait, come between.
+                    if self._look_is_due():
+                        self._bells[0].set()
+                        break
                 self._line.served_free(lambda group: not self._has(group, limited=1))
             except TimeoutError:
-                self._line.refuse(Unavailable(f"The database did not answer for {PASS_S:g} s. Try again."))
+                self._line.refuse(Unavailable(f"The database did not answer for {ROUND_S:g} s. Try again."))
             except WindlassError as error:
                 self._line.refuse(error)
             except Exception as error:
@@ -192,10 +215,13 @@ class Dispatch:
     async def _look_if_due(self) -> None:
         """Look at the heads of all lanes: in due time, however often the bell rings, and for those who wait for it."""
         started = self._outside.monotonic()
-        due = self._look_again or bool(self._line.discontent) or started >= self._look_at
-        if not len(self._line) or not due:
+        if not self._look_is_due():
             return
         self._look_again = False
+        period_s = LOOK_S if self._db.capabilities.notify else LOOK_WITHOUT_NOTIFY_S
+        # Servers that were started together need not look together.
+        # Set before the look, so that one that fails is not repeated at once.
+        self._look_at = started + period_s * (0.9 + 0.2 * self._outside.chance())
         discontent = list(self._line.discontent)
         stamp = self._hot.stamp
         found = await heads(self._db)
@@ -204,15 +230,17 @@ class Dispatch:
         self._full.clear()
         self._looked_at = started
         cost_s = self._outside.monotonic() - started
-        period_s = LOOK_S if self._db.capabilities.notify else LOOK_WITHOUT_NOTIFY_S
-        # Servers that were started together need not look together.
-        self._look_at = started + max(period_s * (0.9 + 0.2 * self._outside.chance()), LOOK_SHARE * cost_s)
+        self._look_at = max(self._look_at, started + LOOK_SHARE * cost_s)
         self._line.pacify(discontent)
         self._bells[1].set()
 
+    def _look_is_due(self) -> bool:
+        waited_for = self._look_again or bool(self._line.discontent)
+        return len(self._line) > 0 and (waited_for or self._outside.monotonic() >= self._look_at)
+
     async def _free_round(self) -> bool:
         """Claim once for all lines that can run something; return whether another round may find more."""
-        await self._lanes.learn(self._db, self._hot)
+        await self._learn()
         wanted = self._wanted()
         if not wanted:
             return False
@@ -240,11 +268,11 @@ class Dispatch:
 
     def _wanted(self) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
         """Return the lines to serve now: each with its lanes and its slots; a lane goes to one line, in turn."""
-        free = [lane for lane in map(self._lanes.get, self._hot) if lane is not None and not lane.limited]
         taken: set[int] = set()
         wanted = []
         for group in self._line.groups(self._round_count):
-            lanes = [lane for lane in free if lane.id not in taken and group.serves(lane)]
+            served = self._served(group)
+            lanes = [lane for lane in served if not lane.limited and lane.id not in taken]
             if not lanes:
                 continue
             slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=1) else 1.0)
@@ -257,8 +285,34 @@ class Dispatch:
 
     def _has(self, group: Line.Group, *, limited: int) -> bool:
         """Say whether there are limited, or free, lanes with work for a group."""
-        lanes = map(self._lanes.get, self._hot)
-        return any(lane is not None and lane.limited == limited and group.serves(lane) for lane in lanes)
+        return any(lane.limited == limited for lane in self._served(group))
+
+    def _served(self, group: Line.Group) -> list[Lane]:
+        """Return the lanes with work that a group can run; of its own queues only, however many others there are."""
+        self._sort()
+        can = group.capability
+        found = (self._by_queue.get((can.tenant, queue), ()) for queue in can.queues)
+        return [lane for lanes in found for lane in lanes if can.serves(lane.name)]
+
+    async def _learn(self) -> None:
+        """Read the names of lanes that others have made."""
+        self._sort()
+        if self._unknown:
+            await self._lanes.learn(self._db, self._unknown)
+            self._sorted = -1
+
+    def _sort(self) -> None:
+        """Sort the hot lanes by queue, if some came or went."""
+        if self._sorted == self._hot.version:
+            return
+        self._sorted = self._hot.version
+        self._by_queue, self._unknown = {}, []
+        for number in self._hot:
+            lane = self._lanes.get(number)
+            if lane is None:
+                self._unknown.append(number)
+            else:
+                self._by_queue.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
 
     async def _serve_limited(self) -> None:
         while True:
@@ -266,7 +320,7 @@ class Dispatch:
             self._bells[1].clear()
             content = self._line.hasty_and_content()
             try:
-                await self._lanes.learn(self._db, self._hot)
+                await self._learn()
                 for lanes in self._limited_queues():
                     await self._limited_pass(lanes)
             except WindlassError as error:
@@ -279,7 +333,7 @@ class Dispatch:
     async def _limited_pass(self, lanes: list[Lane]) -> None:
         """Serve one limited queue; whatever becomes of it, the others and those who wait go on."""
         try:
-            async with asyncio.timeout(PASS_S):
+            async with asyncio.timeout(ROUND_S):
                 await self._limited_round(lanes)
         except (WindlassError, TimeoutError) as error:
             # A rival has its lock, and is claiming: it is asked again at the next look, or when a job of it ends.
@@ -291,12 +345,14 @@ class Dispatch:
             self._hands.answer_laden()
 
     def _limited_queues(self) -> list[list[Lane]]:
-        """Return the lanes of each limited queue that is believed to have ready jobs."""
-        queues: dict[tuple[str, str], list[Lane]] = {}
-        for lane in map(self._lanes.get, self._hot):
-            if lane is not None and lane.limited and (lane.name.tenant, lane.name.queue) not in self._full:
-                queues.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
-        return list(queues.values())
+        """Return the lanes of each limited queue that is believed to have ready jobs, and room."""
+        self._sort()
+        found = [
+            [lane for lane in lanes if lane.limited]
+            for queue, lanes in self._by_queue.items()
+            if queue not in self._full
+        ]
+        return [lanes for lanes in found if lanes]
 
     async def _limited_round(self, lanes: list[Lane]) -> None:
         """Claim from one limited queue, for each line that can run some of it, as long as it has room."""
@@ -309,12 +365,17 @@ class Dispatch:
             if not slots:
                 continue
             stamps = self._hot.stamps(numbers)
-            claiming = _FromLimited(own.id, numbers, slots)
+            freed = self._freed_count
+            claiming = FromLimited(own.id, numbers, slots)
             jobs = await self._hands.claimed(slots, claiming)
             self._hands.hand_out([(numbers, slots)], jobs)
             finish(slots)
             if claiming.answer.full:
-                self._full.add((name.tenant, name.queue))
+                # A lease that ended while this was under way may have made room after the count.
+                if freed == self._freed_count:
+                    self._full.add((name.tenant, name.queue))
+                else:
+                    self._bells[1].set()
                 if claiming.answer.again_s is not None:
                     self._again_in(claiming.answer.again_s, name)
                 return
@@ -330,17 +391,3 @@ class Dispatch:
             self._bells[1].set()
 
         asyncio.get_running_loop().call_later(min(max(pause_s, 0.001), LOOK_S), ask)
-
-
-class _FromLimited:
-    """A claim from a limited queue, which keeps what it was told of the queue's room."""
-
-    def __init__(self, queue: int, numbers: Sequence[int], slots: Sequence[tuple[UUID, Waiter]]) -> None:
-        self._queue = queue
-        self._numbers = numbers
-        self._slots = [slot for slot, _ in slots]
-        self.answer = Limited([])
-
-    async def __call__(self, db: Statements, _: Sequence[UUID]) -> list[Claimed]:
-        self.answer = await claim_limited(db, self._queue, self._numbers, self._slots)
-        return self.answer.jobs

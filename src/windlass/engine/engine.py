@@ -318,7 +318,7 @@ class Engine:
             return
         if answer.rank is not None:
             self.wake.ready(answer.lane, answer.rank)
-        elif lane is None or lane.limited:
+        if lane is None or lane.limited:
             self.wake.freed(answer.lane)
         if answer.state in FINAL_STATES:
             self.wake.ended(item.job_id)

@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from uuid import UUID
 
-from windlass.db import Database
+from windlass.db import Database, Statements
 from windlass.engine.line import Handed, Waiter
 from windlass.errors import Conflict
 from windlass.queue import workers
 from windlass.queue.claim import Claimed
 from windlass.queue.lanes import Lanes
+from windlass.queue.limits import Limited, claim_limited
 
 Return = Callable[[Sequence[tuple[Claimed, Waiter]]], Coroutine[None, None, None]]
 """Gives back jobs whose claimers have gone."""
@@ -119,6 +120,20 @@ class Hands:
         """Return when everything that is being given back is."""
         while self._returning:
             await asyncio.wait(self._returning)
+
+
+class FromLimited:
+    """A claim from a limited queue, which keeps what it was told of the queue's room."""
+
+    def __init__(self, queue: int, numbers: Sequence[int], slots: Sequence[tuple[UUID, Waiter]]) -> None:
+        self._queue = queue
+        self._numbers = numbers
+        self._slots = [slot for slot, _ in slots]
+        self.answer = Limited([])
+
+    async def __call__(self, db: Statements, _: Sequence[UUID]) -> list[Claimed]:
+        self.answer = await claim_limited(db, self._queue, self._numbers, self._slots)
+        return self.answer.jobs
 
 
 def finish(slots: Iterable[tuple[object, Waiter]]) -> None:

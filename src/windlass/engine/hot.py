@@ -27,6 +27,8 @@ class HotLanes:
     def __init__(self) -> None:
         self._lanes: dict[int, _Hot] = {}
         self._stamp = 0
+        self.version = 0
+        """Rises when a lane comes or goes."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(list(self._lanes))
@@ -53,6 +55,7 @@ class HotLanes:
         hot = self._lanes.get(number)
         if hot is None:
             self._lanes[number] = _Hot(rank, self._stamp)
+            self.version += 1
         else:
             hot.hint = min(hot.hint, rank)
             hot.stamp = self._stamp
@@ -61,6 +64,7 @@ class HotLanes:
         """Believe what a look at all heads found that began at `stamp`; lanes woken since then stay."""
         woken = {number: hot for number, hot in self._lanes.items() if hot.stamp > stamp}
         self._lanes = {number: _Hot(rank, stamp) for number, rank in heads} | woken
+        self.version += 1
 
     def taken(self, jobs: Iterable[Claimed], stamps: dict[int, int]) -> None:
         """Raise the low-water ranks to what was taken; a lane woken meanwhile keeps its own."""
@@ -75,3 +79,4 @@ class HotLanes:
             hot = self._lanes.get(number)
             if hot is not None and hot.stamp == stamp:
                 del self._lanes[number]
+                self.version += 1

@@ -129,7 +129,6 @@ class Line:
             self.capability = capability
             self.waiters: dict[Waiter, None] = {}
             self._appetite = LEAST_SLOTS
-            self._serves: dict[int, bool] = {}
 
         @property
         def grown(self) -> bool:
@@ -137,11 +136,8 @@ class Line:
             return self._appetite >= MAX_CLAIM
 
         def serves(self, lane: Lane) -> bool:
-            """Say whether its workers can run the jobs of a lane; a lane's names never change."""
-            known = self._serves.get(lane.id)
-            if known is None:
-                known = self._serves[lane.id] = self.capability.serves(lane.name)
-            return known
+            """Say whether its workers can run the jobs of a lane."""
+            return self.capability.serves(lane.name)
 
         def slots(
             self, new_id: Callable[[], UUID], *, share: float, empty_handed: bool = False
@@ -252,13 +248,15 @@ class Line:
             if not waiter.reserved:
                 waiter.refuse(error)
 
-    def stop(self, session: UUID, job_id: UUID) -> None:
-        """Tell a session that waits to stop one of its jobs."""
-        for waiter in self._by_session.get(session, ()):
+    def stop(self, session: UUID, job_id: UUID) -> bool:
+        """Tell a session that waits to stop one of its jobs; False if it does not wait."""
+        waiters = self._by_session.get(session, ())
+        for waiter in waiters:
             waiter.stops.append(job_id)
             waiter.last = True
             if not waiter.reserved:
                 waiter.finish()
+        return bool(waiters)
 
 
 def _part(room: int, share: float) -> int:

@@ -8,6 +8,7 @@ call that names it is its sign of life, kept in a session of its own that never 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import msgspec
 from windlass.db import Database
 from windlass.engine.batch import Batcher
 from windlass.engine.outside import Outside
-from windlass.errors import Conflict, NotFound
+from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import workers
@@ -53,6 +54,7 @@ class Sessions:
         self._known: dict[UUID, tuple[float, Session]] = {}
         self._present: dict[tuple[str, str], _Presence] = {}
         self._counts: dict[tuple[str, str], _Counts] = {}
+        self._beating: set[asyncio.Task[None]] = set()
 
     async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
         """Return a live session; NotFound if it is unknown or another's, Conflict if it has ended."""
@@ -98,31 +100,43 @@ class Sessions:
         return beat if counts is None else _counted(beat, counts)
 
     async def seen(self, tenant: str, worker: str) -> bool:
-        """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
-        now = self._outside.monotonic()
+        """Take a call of a bare caller as its sign of life; return whether it is told to drain.
+
+        Nobody waits for it: the beat goes with the next flush, and what that tells is known at the next call.
+        """
         known = self._present.get((tenant, worker))
         if known is None:
-            return await self._appear(tenant, worker)
-        if now - known.heard_at > self._lease_ms / 3000:
-            counts = self._counts.pop((tenant, worker), _Counts())
-            answer = await self._beats.ask(_counted(Beat(session=known.session, tenant=tenant), counts))
-            if not answer.alive:
-                return await self._appear(tenant, worker)
-            known.heard_at = now
-            known.draining = answer.draining
+            known = await self._appear(tenant, worker)
+        elif self._outside.monotonic() - known.heard_at > self._lease_ms / 3000:
+            known.heard_at = self._outside.monotonic()
+            task = asyncio.create_task(self._beat(tenant, worker, known), name="presence")
+            self._beating.add(task)
+            task.add_done_callback(self._beating.discard)
         return known.draining
 
-    async def _appear(self, tenant: str, worker: str) -> bool:
+    async def _beat(self, tenant: str, worker: str, known: _Presence) -> None:
+        counts = self._counts.pop((tenant, worker), _Counts())
+        try:
+            answer = await self._beats.ask(_counted(Beat(session=known.session, tenant=tenant), counts))
+        except WindlassError:  # it is heard again at its next call
+            known.heard_at = float("-inf")
+            return
+        known.draining = answer.draining
+        if not answer.alive:
+            self._present.pop((tenant, worker), None)
+
+    async def _appear(self, tenant: str, worker: str) -> _Presence:
         _make_room(self._present)
         session = await workers.find_presence(self._db, tenant=tenant, worker=worker)
+        heard_at = self._outside.monotonic()
         if session is None:
             session = self._ids.new()
             new = NewSession(id=session, worker=worker, tenant=tenant, lease_ms=self._lease_ms, presence=1)
             await workers.register(self._db, new)
-        self._present[tenant, worker] = _Presence(session, self._outside.monotonic())
-        answer = await self._beats.ask(Beat(session=session, tenant=tenant))
-        self._present[tenant, worker].draining = answer.draining
-        return answer.draining
+        else:
+            heard_at = float("-inf")
+        known = self._present[tenant, worker] = _Presence(session, heard_at)
+        return known
 
 
 def _make_room(known: dict[Any, Any]) -> None:

@@ -12,9 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
 from windlass.db import Database
 from windlass.engine.outside import Outside
@@ -30,12 +32,16 @@ RELISTEN_S = (0.2, 5.0)
 logger = logging.getLogger("windlass")
 
 
+LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "r", "freed": "f", "stops": "c"}):
     """What one server tells the others."""
 
     sender: UUID
-    ready: list[tuple[int, int]] = []
-    freed: list[int] = []
+    ready: list[tuple[LaneNumber, Rank]] = []
+    freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
     duties: bool = False
     all: bool = False

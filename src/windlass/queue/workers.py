@@ -170,11 +170,6 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
 
 
-async def cancelled_of(db: Statements, session: UUID) -> list[UUID]:
-    """Return the jobs that a session holds and is to stop: for a caller that names none of those it holds."""
-    return (await _cancelled(db, {session})).get(session, [])
-
-
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
     """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
     async with db.transaction() as transaction:

@@ -6,6 +6,9 @@ is never told. A key that was found good is believed for two seconds, so a revok
 nothing else is remembered. Who waits or follows a stream is looked at again every two seconds (call.py). When the
 database does not answer, nobody new gets in.
 
+Where no key is asked for, anybody on this machine may call, but no web page that somebody here happens to look at
+(pages.py).
+
 How keys are made and stored is in queue/keys.py; which route wants which scope stands in the table of routes.
 """
 
@@ -21,6 +24,7 @@ import msgspec
 from windlass.clock import Clock, system_clock
 from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
 from windlass.queue.keys import SCOPES, Statements, StoredKey, find, hash_token, key_id_of
+from windlass.server.pages import refuse_pages
 
 BELIEVED = timedelta(seconds=2)
 """How long a good key is good without a look-up; revoking one must hold everywhere within five seconds."""
@@ -60,8 +64,17 @@ ANONYMOUS = Principal(key_id=None, name="anonymous", tenant=None, scopes=SCOPES)
 class Gate:
     """Lets in who has a good key; one for each server."""
 
-    def __init__(self, db: Statements, *, keys_required: bool, clock: Clock = system_clock) -> None:
+    def __init__(
+        self,
+        db: Statements,
+        *,
+        keys_required: bool,
+        hosts: Collection[str] = (),
+        clock: Clock = system_clock,
+    ) -> None:
+        """`hosts` are the names that this server goes by, besides those of loopback."""
         self._db = db
+        self._hosts = hosts
         self._keys_required = keys_required
         self._clock = clock
         self._found: dict[str, _Found] = {}
@@ -71,9 +84,10 @@ class Gate:
         """Return who is calling; the names of headers are in lower case.
 
         Unauthorized, with the same text whatever is wrong; TooMany to who fails too often, though never with a good
-        key; Unavailable when keys cannot be looked up.
+        key; Unavailable when keys cannot be looked up; Forbidden to another's web page where no key is asked for.
         """
         if not self._keys_required:
+            refuse_pages(headers, self._hosts)
             return ANONYMOUS
         if any(name.lower() in QUERY_NAMES for name in query_names):
             raise Unauthorized(_REFUSED)

@@ -149,6 +149,10 @@ class Call:
         """Return the caller's word for a state."""
         return word(state, self.vocabulary)
 
+    def hidden(self, text: str | None) -> str | None:
+        """Return a text of a worker's or a person's without the secrets that can be told in it."""
+        return None if text is None else self.redactor.text(text)
+
     def actor(self, reason: str | None = None) -> Actor:
         """Return who acts here, and why."""
         return Actor(self.principal.name, reason)

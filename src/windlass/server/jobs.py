@@ -6,7 +6,6 @@ import asyncio
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw
 
 from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
@@ -16,7 +15,7 @@ from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
 from windlass.queue.views import Event
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
-from windlass.server.shown import shown_attempt, shown_job
+from windlass.server.shown import redacted, shown_attempt, shown_job
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
@@ -227,13 +226,13 @@ async def replay(call: Call) -> wire.Submitted:
 async def attempts(call: Call) -> wire.AttemptList:
     """Answer the ended attempts of a job, oldest first."""
     found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant)
-    return wire.AttemptList(attempts=[shown_attempt(attempt) for attempt in found])
+    return wire.AttemptList(attempts=[shown_attempt(call, attempt) for attempt in found])
 
 
 async def events(call: Call) -> wire.EventList:
     """Answer what happened to a job, in order."""
     found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
-    return wire.EventList(events=[_event(event) for event in found])
+    return wire.EventList(events=[_event(call, event) for event in found])
 
 
 async def report(call: Call) -> wire.JobReport:
@@ -245,14 +244,15 @@ async def report(call: Call) -> wire.JobReport:
         state=found.job.state,
         outcome=found.outcome,
         waits=wire.Waits(**msgspec.structs.asdict(found.waits)),
-        timeline=[_event(event) for event in found.timeline],
-        attempts=[shown_attempt(attempt) for attempt in found.attempts],
-        metrics=None if found.metrics is None else Raw(found.metrics),
+        timeline=[_event(call, event) for event in found.timeline],
+        attempts=[shown_attempt(call, attempt) for attempt in found.attempts],
+        metrics=redacted(call, found.metrics),
     )
 
 
-def _event(event: Event) -> wire.Event:
-    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=event.detail)
+def _event(call: Call, event: Event) -> wire.Event:
+    detail = call.hidden(event.detail)
+    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=detail)
 
 
 async def _job(call: Call) -> wire.Job:

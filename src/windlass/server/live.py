@@ -51,7 +51,7 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
         yield b": windlass\n\n"
         while True:
             fresh = await looks.fresh(call)
-            shown = [_encoded(event) for event in fresh if _asked_for(event, asked)]
+            shown = [_encoded(call, event) for event in fresh if _asked_for(event, asked)]
             quiet = 0 if shown else quiet + 1
             if shown:
                 yield b"".join(shown)
@@ -103,13 +103,13 @@ def _asked_for(event: JobEvent, asked: EventsQuery) -> bool:
     return (asked.job_id is None or event.job_id == asked.job_id) and (asked.kind is None or event.kind == asked.kind)
 
 
-def _encoded(event: JobEvent) -> bytes:
+def _encoded(call: Call, event: JobEvent) -> bytes:
     shown = StreamedEvent(
         job_id=event.job_id,
         kind=event.kind,
         happened_at=event.happened_at,
         worker_id=event.worker,
-        detail=event.detail,
+        detail=call.hidden(event.detail),
     )
     moment = msgspec.json.encode(event.happened_at).strip(b'"')
     return b"id: " + moment + b"\nevent: job\ndata: " + msgspec.json.encode(shown) + b"\n\n"

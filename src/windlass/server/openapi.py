@@ -5,13 +5,13 @@ Types come from the structs of wire/, statuses from the route and from what ever
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from windlass import __version__
+from windlass.server.links import links, operation_id
 from windlass.server.route import Route, documented_path
 from windlass.server.sentences import sentences
 from windlass.wire.base import Body, Name, Problem
@@ -19,7 +19,6 @@ from windlass.wire.base import Body, Name, Problem
 JSON = "application/json"
 EVENTS = "text/event-stream"
 Struct = TypeVar("Struct", bound=msgspec.Struct)
-_WORD = re.compile(r"\W+")
 _REF = "#/components/schemas/{name}"
 _REASONS = {
     200: "Done.",
@@ -60,7 +59,10 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(documented_path(route), {})[route.method.lower()] = _operation(route, by_type, components)
+        operation = _operation(route, by_type, components)
+        if linked := links(route, routes):
+            operation["responses"][str(route.status)]["links"] = linked
+        paths.setdefault(documented_path(route), {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Windlass", "version": __version__, "description": _ABOUT, "license": {"name": "Apache-2.0"}},
@@ -93,6 +95,11 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
         if struct.exclusive:
             pairs = [_both(schema, pair) for pair in struct.exclusive]
             schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+        if struct.either:
+            schema["oneOf"] = [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in struct.either
+            ]
+        schema.update(struct.bound)
         if struct.extras is not None:
             schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
             schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
@@ -126,7 +133,7 @@ def _both(schema: dict[str, Any], names: tuple[str, str]) -> dict[str, Any]:
 
 def _operation(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": _WORD.sub("_", f"{route.method} {route.path}").strip("_").lower(),
+        "operationId": operation_id(route),
         "summary": route.summary,
         "tags": [_tag(route)],
         "parameters": _parameters(route, by_type, components),

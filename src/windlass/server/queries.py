@@ -93,7 +93,7 @@ def _kinds(struct: type[msgspec.Struct] | None) -> dict[str, str]:
 def _kind(described: inspect.Type) -> str:
     if isinstance(described, inspect.UnionType):
         kinds = {_kind(inner) for inner in described.types} - {"none"}
-        return next(kind for kind in ("list", "int", "float", "bool", "text", "none") if kind in kinds)
+        return next(kind for kind in ("list", "object", "int", "float", "bool", "text", "none") if kind in kinds)
     if isinstance(described, inspect.Metadata):
         return _kind(described.type)
     names: dict[type[inspect.Type], str] = {
@@ -104,6 +104,7 @@ def _kind(described: inspect.Type) -> str:
         inspect.ListType: "list",
         inspect.VarTupleType: "list",
         inspect.FrozenSetType: "list",
+        inspect.StructType: "object",
     }
     return names.get(type(described), "text")
 
@@ -123,4 +124,9 @@ def _value(name: str, text: str, kind: str) -> Any:
         return _BOOLS[text]
     if kind == "list":
         return text.split(",")
+    if kind == "object":
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError):
+            raise InvalidInput(name, f"{text[:50]!r} is no JSON object.") from None
     return text

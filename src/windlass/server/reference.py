@@ -167,7 +167,7 @@ def _example(schema: dict[str, Any], schemas: dict[str, Any]) -> Any:
         return schema["enum"][0]
     kind = schema.get("type")
     if kind == "object":
-        required = schema.get("required", ())
+        required = [*schema.get("required", ()), *schema.get("oneOf", [{}])[0].get("required", ())]
         return {name: _example(schema["properties"][name], schemas) for name in required}
     if kind == "array":
         return [_example(schema["items"], schemas)]

@@ -20,6 +20,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 
@@ -65,7 +66,7 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
             try:
                 async with _engine(settings, stopping, migrate=migrate, address=f"{host}:{port}") as engine:
                     if engine is not None:
-                        gate = Gate(engine.db, keys_required=keys_required(settings))
+                        gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
                         said(f"Windlass serves {_scheme(settings)}://{_shown(host)}:{port} ({engine.name}).")
                         await stopping.wait()
@@ -188,6 +189,12 @@ def keys_required(settings: Settings) -> bool:
     if isinstance(asked, bool):
         return asked
     return not is_loopback(settings.server.host) and not settings.server.insecure
+
+
+def own_hosts(settings: Settings) -> frozenset[str]:
+    """Return the names that this server goes by."""
+    named = {settings.server.host, urlsplit(settings.server.url).hostname or "", socket.gethostname()}
+    return frozenset(name.lower() for name in named if name)
 
 
 def is_loopback(host: str) -> bool:

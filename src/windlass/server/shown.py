@@ -1,4 +1,8 @@
-"""What is shown of a job and of an attempt, under all the names that callers know their figures by."""
+"""What is shown of a job and of an attempt, under all the names that callers know their figures by.
+
+Secrets are hidden by their names in arguments, headers and metrics, and in the texts of errors, traces and reasons as
+in the log. A result is shown as it was reported: its reader asked for it, and a changed one would be a wrong one.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +22,21 @@ _AS_IT_IS = (
     *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
     *("fence", "lost", "releases", "run", "idempotency_key", "unique_key", "flow_id", "parent_id", "schedule_id"),
     *("created_at", "scheduled_at", "next_run_at", "claimed_at", "heartbeat_at", "lease_expires_at", "started_at"),
-    *("finished_at", "error_type", "reason", "held"),
+    *("finished_at", "error_type", "held"),
 )
 """Columns of a job that are shown under their own names."""
 
 
 def shown_job(call: Call, job: history.Job) -> wire.Job:
     """Return a job as it is shown to this caller."""
+    error = call.hidden(job.error)
     return wire.Job(
         **{name: getattr(job, name) for name in _AS_IT_IS},
         name=job.task,
         tenant_id=job.tenant,
         status=call.word(job.state),
-        payload=_redacted(call, job.payload) or Raw(b"null"),
-        headers=_redacted(call, job.headers),
+        payload=redacted(call, job.payload) or Raw(b"null"),
+        headers=redacted(call, job.headers),
         labels=[label for label in job.labels.split(",") if label],
         concurrency_key=job.concurrency_key or None,
         attempt_number=job.attempt,
@@ -54,13 +59,14 @@ def shown_job(call: Call, job: history.Job) -> wire.Job:
         execution_time_ms=_span_ms(job.started_at, job.finished_at),
         lateness_ms=_span_ms(job.scheduled_at, job.started_at),
         result=_raw(job.result),
-        metrics=_raw(job.metrics),
-        error_message=job.error,
-        failure_reason=job.error,
+        metrics=redacted(call, job.metrics),
+        error_message=error,
+        failure_reason=error,
+        reason=call.hidden(job.reason),
     )
 
 
-def shown_attempt(attempt: history.Attempt) -> wire.Attempt:
+def shown_attempt(call: Call, attempt: history.Attempt) -> wire.Attempt:
     """Return an ended attempt as it is shown."""
     outcome = Outcome(attempt.outcome).name.lower()
     run_id = f"{attempt.job_id}.{attempt.fence}"
@@ -82,16 +88,16 @@ def shown_attempt(attempt: history.Attempt) -> wire.Attempt:
         execution_time_ms=_span_ms(attempt.started_at, attempt.finished_at),
         next_run_at=attempt.next_run_at,
         output=_raw(attempt.result),
-        metrics=_raw(attempt.metrics),
+        metrics=redacted(call, attempt.metrics),
         error_type=attempt.error_type,
-        error_message=attempt.error,
-        traceback=attempt.traceback,
-        reason=attempt.reason,
+        error_message=call.hidden(attempt.error),
+        traceback=call.hidden(attempt.traceback),
+        reason=call.hidden(attempt.reason),
     )
 
 
-def _redacted(call: Call, text: str | None) -> Raw | None:
-    """Return a job's arguments without secrets; as they were received where there are none."""
+def redacted(call: Call, text: str | None) -> Raw | None:
+    """Return arguments, headers or metrics without secrets; as they were received where there are none."""
     if text is None:
         return None
     value = msgspec.json.decode(text)

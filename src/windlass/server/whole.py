@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 
 from windlass.clock import from_us, to_us
 from windlass.job import Outcome
+from windlass.queue import attempts as attempts_step
 from windlass.queue import stats
 from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
 from windlass.server.call import Call, Reply
@@ -17,6 +18,9 @@ from windlass.wire import people as wire
 from windlass.wire.jobs import AttemptPage, AttemptsQuery, ListedAttempt
 
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+_OUTCOMES = {"STALE": "LOST", "CANCELED": "CANCELLED"}
+"""Other words for outcomes."""
 
 
 async def status(call: Call) -> wire.Overview:
@@ -31,7 +35,7 @@ async def attempts(call: Call) -> AttemptPage:
     asked: AttemptsQuery = call.query
     outcome = None
     if asked.outcome is not None:
-        outcome = Outcome.LOST if asked.outcome == "stale" else Outcome[asked.outcome.upper()]
+        outcome = Outcome[_OUTCOMES.get(asked.outcome.upper(), asked.outcome.upper())]
     where = AttemptFilter(
         tenant=call.tenant,
         schedule_id=asked.schedule_id,
@@ -44,11 +48,18 @@ async def attempts(call: Call) -> AttemptPage:
     page = await find_attempts(call.engine.db, where, limit=asked.limit, cursor=_cursor(asked.cursor))
     return AttemptPage(
         attempts=[
-            ListedAttempt(**msgspec.structs.asdict(shown_attempt(listed.attempt)), queue=listed.queue, task=listed.task)
+            ListedAttempt(
+                **msgspec.structs.asdict(shown_attempt(call, listed.attempt)), queue=listed.queue, task=listed.task
+            )
             for listed in page.attempts
         ],
         next_cursor=None if page.next_cursor is None else _text(page.next_cursor),
     )
+
+
+def _listed(call: Call, listed: attempts_step.ListedAttempt) -> ListedAttempt:
+    shown = msgspec.structs.asdict(shown_attempt(call, listed.attempt))
+    return ListedAttempt(**shown, queue=listed.queue, task=listed.task)
 
 
 async def metrics(call: Call) -> Reply:

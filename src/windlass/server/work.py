@@ -12,10 +12,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw
 
+from windlass.clock import system_clock
 from windlass.engine.line import Ask, Handed, Handout
 from windlass.errors import Forbidden, InvalidInput, NotFound, StaleFence
 from windlass.job import Outcome, State
 from windlass.queue import report as step
+from windlass.queue.newjob import check_instant
 from windlass.queue.report import Report, Status
 from windlass.queue.workers import NewSession, find_lease
 from windlass.server.call import Call, Reply
@@ -28,6 +30,7 @@ _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLE
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
     "cancelled": Outcome.CANCELLED,
+    "canceled": Outcome.CANCELLED,
 }
 
 
@@ -162,7 +165,7 @@ async def release(call: Call) -> wire.Ended:
 async def snooze(call: Call) -> wire.Ended:
     """Take a job back and hand it out again later."""
     asked: wire.SnoozeRequest = call.body
-    entry = wire.SnoozeEntry(job_id=call.job_id, delay=asked.delay, reason=asked.reason)
+    entry = wire.SnoozeEntry(job_id=call.job_id, delay=asked.delay, until=asked.until, reason=asked.reason)
     return _ended("snoozed", await _report_one(call, entry, asked))
 
 
@@ -221,7 +224,7 @@ async def _report(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> Repor
         case wire.FailEntry():
             return step.Fail(
                 **lease,
-                outcome=_OUTCOMES[entry.outcome],
+                outcome=_OUTCOMES[entry.outcome.lower()],
                 error=entry.error_message,
                 error_type=entry.error_type,
                 traceback=entry.traceback,
@@ -232,7 +235,17 @@ async def _report(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> Repor
         case wire.ReleaseEntry():
             return step.Release(**lease, reason=entry.reason, error=entry.error_message, started=entry.started)
         case wire.SnoozeEntry():
-            return step.Snooze(**lease, delay_ms=span_ms("delay", entry.delay) or 0, reason=entry.reason)
+            return step.Snooze(**lease, delay_ms=_delay_ms(entry), reason=entry.reason)
+
+
+def _delay_ms(entry: wire.SnoozeEntry) -> int:
+    """Return how long a job is put off; a time that has passed is now."""
+    if (entry.delay is None) == (entry.until is None):
+        raise InvalidInput("delay", "one of delay and until is needed, and only one.")
+    if entry.until is None:
+        return span_ms("delay", entry.delay) or 0
+    check_instant("until", entry.until)
+    return max(0, math.ceil((entry.until - system_clock()).total_seconds() * 1000))
 
 
 async def _current_fence(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> int:

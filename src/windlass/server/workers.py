@@ -13,9 +13,7 @@ from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
-
-MOST_BARE = 100
-"""Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
+from windlass.wire.work import MOST_BARE
 
 
 async def register(call: Call) -> wire.Registered:

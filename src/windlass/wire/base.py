@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -61,8 +61,12 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The field that takes what is not named here; None: it is refused."""
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Fields of which only one may be given."""
+    either: ClassVar[tuple[str, ...]] = ()
+    """Fields of which exactly one must be given."""
     expected: ClassVar[tuple[str, ...]] = ()
     """Fields that the document calls required, though a setting may allow to leave them out."""
+    bound: ClassVar[Mapping[str, Any]] = {}
+    """What the document asks of fields together, as JSON Schema; the server refuses it in its own words."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

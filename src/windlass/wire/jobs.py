@@ -271,6 +271,31 @@ class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
     attempts: list[Attempt]
 
 
+OutcomeName = Annotated[
+    str,
+    Meta(
+        pattern="^("
+        + "|".join(
+            "".join(f"[{letter}{letter.upper()}]" if letter != "_" else "_" for letter in name)
+            for name in (
+                "succeeded",
+                "failed",
+                "timed_out",
+                "lost",
+                "cancelled",
+                "canceled",
+                "released",
+                "snoozed",
+                "stale",
+            )
+        )
+        + ")$",
+        examples=["failed"],
+        description="How an attempt ended, in any case; `stale` is `lost`, `canceled` is `cancelled`.",
+    ),
+]
+
+
 class AttemptsQuery(Query, frozen=True, kw_only=True):
     """Which attempts to list."""
 
@@ -280,9 +305,7 @@ class AttemptsQuery(Query, frozen=True, kw_only=True):
     schedule_id: UUID | None = None
     task: Name | None = None
     worker_id: Name | None = None
-    outcome: Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "released", "snoozed", "stale"] | None = (
-        None
-    )
+    outcome: OutcomeName | None = None
     since: Instant | None = None
     until: Instant | None = None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,8 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
 
+MOST_BARE = 100
+"""Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
 Lease = Annotated[float, Meta(ge=1, le=86_400)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
 Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
@@ -26,6 +28,10 @@ Metrics = Annotated[
     ],
     Meta(max_length=32),
 ]
+
+
+FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED", "TIMED_OUT", "CANCELLED", "CANCELED"]
+"""How an attempt ended without success, in each spelling that is taken."""
 
 
 class Capabilities(Body, frozen=True, kw_only=True):
@@ -70,6 +76,8 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; null: no limit."""
     lease_seconds: float
     payload: Raw
+    checkpoint: Raw | None = None
+    """Null: none is kept yet."""
     headers: Raw | None
     tags: Raw | None
     tenant: str
@@ -102,6 +110,10 @@ class JobBeatRequest(Body, frozen=True, kw_only=True):
     fence: Fence | None = None
     session: UUID | None = None
     started: bool = False
+    progress: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +144,7 @@ class FailRequest(LeaseBody, frozen=True, kw_only=True):
     error_type: Annotated[str, Meta(max_length=200)] | None = None
     traceback: Text | None = None
     retryable: bool = True
-    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
     duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
 
@@ -145,13 +157,20 @@ class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
     reason: Reason | None = None
     error_message: Text | None = None
     started: bool = False
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
-    """The task wants to be run again later."""
+    """The task wants to be run again later: after a delay, or at a time."""
 
-    delay: Span
+    either: ClassVar[tuple[str, ...]] = ("delay", "until")
+
+    delay: Span | None = None
+    until: Instant | None = None
     reason: Reason | None = None
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,7 +216,7 @@ class FailEntry(_Entry, frozen=True, kw_only=True, tag="fail"):
     error_type: Annotated[str, Meta(max_length=200)] | None = None
     traceback: Text | None = None
     retryable: bool = True
-    outcome: Literal["failed", "timed_out", "cancelled"] = "failed"
+    outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
     duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
 
@@ -210,13 +229,20 @@ class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
     reason: Reason | None = None
     error_message: Text | None = None
     started: bool = False
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
-    """The task wants to be run again later."""
+    """The task wants to be run again later: after a delay, or at a time."""
 
-    delay: Span
+    either: ClassVar[tuple[str, ...]] = ("delay", "until")
+
+    delay: Span | None = None
+    until: Instant | None = None
     reason: Reason | None = None
+    checkpoint: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
@@ -281,16 +307,25 @@ class HeldJob(Body, frozen=True, kw_only=True):
     job_id: UUID
     fence: Fence
     started: bool = False
+    progress: Raw | UnsetType = UNSET
+    """Taken, and not kept yet."""
 
 
 class BeatRequest(Body, frozen=True, kw_only=True):
     """A worker is alive; with a session, this is everything it holds."""
 
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {
+            "required": ["held"],
+            "properties": {"held": {"type": "array", "minItems": MOST_BARE + 1}, "session": {"type": "null"}},
+        }
+    }
+
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     session: UUID | None = None
     busy_threads: Count | None = None
     held: Annotated[tuple[HeldJob, ...], Meta(max_length=10_000)] | None = None
-    """Null: it does not say; nothing is given back."""
+    """Null: it does not say; nothing is given back. Without session, 100 at most."""
     completed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     """Attempts since the last heartbeat."""
     failed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
