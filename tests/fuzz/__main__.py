@@ -47,7 +47,8 @@ async def _fuzz(database_url: str, folder: Path, *, requests: int, seed: int) ->
             print(f"round {len(rounds)}, seed {seed + len(rounds) - 1}: {answered.total()} requests so far", flush=True)
         found = faults(server.process)
     print(f"{answered.total()} requests; answers by status: {dict(sorted(answered.items()))}")
-    print(*found, sep="\n")
+    for line in found:
+        print(line)
     bad = [round_ for round_ in rounds if not round_.passed]
     print(f"{len(bad)} of {len(rounds)} rounds found something; {len(found)} faults in the log.")
     return 1 if bad or found or any(status >= 500 for status in answered) else 0

@@ -58,6 +58,18 @@ MUTANTS = (
         "X2: a cancel is told in the next answer to a heartbeat",
     ),
     Mutant(
+        "bare-callers-are-idle",
+        (sql("fleet", "list_workers", "WHERE a.worker = s.worker), 0) AS alone", "WHERE a.worker = ''), 0) AS alone"),),
+        tests("fleet", "a_bare_caller_is_shown_with_the_jobs_it_holds"),
+        "H2: how busy a worker is, is computed",
+    ),
+    Mutant(
+        "jobs-of-another-tenants-bare-caller",
+        both("fleet", "held_alone", "AND s.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
+        tests("fleet", "a_bare_caller_is_shown_with_the_jobs_it_holds"),
+        FOREIGN,
+    ),
+    Mutant(
         "workers-of-another-tenant",
         (sql("fleet", "list_workers", "AND s.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),),
         tests("fleet", "bare_callers_and_strangers_are_in_no_list"),

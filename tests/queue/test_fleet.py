@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -33,6 +33,23 @@ async def beat(steps: Steps, worker: Worker, **fields: Any) -> None:
 async def status_of(steps: Steps, name: str) -> Status:
     """Return how a worker is."""
     return (await get_worker(steps.db, "default", name)).status
+
+
+async def alone(steps: Steps, worker: str, count: int, tenant: str = "default") -> list[UUID]:
+    """Claim jobs for a caller that keeps no session; return their ids."""
+    for _ in range(count):
+        await steps.submit_one(tenant=tenant)
+    lanes = await steps.serving(tenant=tenant)
+    jobs = await claim_bare(
+        steps.db,
+        steps.ids,
+        lambda db, sessions: claim(db, [Group([Want(lane.id) for lane in lanes], list(sessions))]),
+        count=count,
+        worker=worker,
+        tenant=tenant,
+        lease_ms=30_000,
+    )
+    return sorted(job.id for job in jobs)
 
 
 async def test_a_worker_is_shown_with_all_it_said(steps: Steps) -> None:
@@ -136,22 +153,54 @@ async def test_workers_of_one_status(steps: Steps) -> None:
 async def test_bare_callers_and_strangers_are_in_no_list(steps: Steps) -> None:
     """N1: another tenant's worker is unknown; who keeps no session is no registered worker."""
     await steps.worker("eve", tenant="acme")
-    await steps.submit_one()
-    lanes = await steps.serving()
-    await claim_bare(
-        steps.db,
-        steps.ids,
-        lambda db, sessions: claim(db, [Group([Want(lane.id) for lane in lanes], list(sessions))]),
-        count=1,
-        worker="bare",
-        tenant="default",
-        lease_ms=30_000,
-    )
+    await alone(steps, "bare", 1)
 
     assert [] == (await list_workers(steps.db, "default")).workers
     for name in ("eve", "bare", "none"):
         with pytest.raises(NotFound):
             await get_worker(steps.db, "default", name)
+
+
+async def test_a_bare_caller_is_shown_with_the_jobs_it_holds(steps: Steps) -> None:
+    """H1, H2: who keeps no session is listed by its presence, busy by its leases, idle when they have ended."""
+    for tenant in ("default", "acme"):
+        await register(steps.db, NewSession(id=steps.ids.new(), worker="ann", tenant=tenant, presence=1))
+    await register(steps.db, NewSession(id=steps.ids.new(), worker="bob", presence=1))
+    steps.clock.advance(1)
+    jobs = await alone(steps, "ann", 2)
+    await alone(steps, "eve", 1)
+    others = await alone(steps, "ann", 1, "acme")
+
+    [ann, bob] = (await list_workers(steps.db, "default")).workers
+    found = {s: [w.worker for w in (await list_workers(steps.db, "default", status=s)).workers] for s in Status}
+    foreign = await get_worker(steps.db, "acme", "ann")
+
+    assert ("ann", Status.BUSY, 2, jobs) == (ann.worker, ann.status, ann.busy_threads, ann.current_jobs)
+    assert ("bob", Status.STARTING, 0, []) == (bob.worker, bob.status, bob.busy_threads, bob.current_jobs)
+    assert ann == await get_worker(steps.db, "default", "ann")
+    assert (["ann"], ["bob"]) == (found[Status.BUSY], found[Status.STARTING])
+    assert (1, others) == (foreign.busy_threads, foreign.current_jobs)
+
+
+async def test_what_a_worker_does_not_tell_is_seen_by_its_leases(steps: Steps) -> None:
+    """H2: idle, active and busy are computed: from what it told or what it holds in all its sessions, the larger."""
+    old = await steps.worker("ann", capacity=3)
+    steps.clock.advance(1)
+    new = await steps.worker("ann", capacity=3)
+    seen = [await get_worker(steps.db, "default", "ann")]
+    leases = []
+    for worker in (new, old, new):
+        leases.append(await steps.lease(worker))
+        seen.append(await get_worker(steps.db, "default", "ann"))
+    for lease in leases:
+        await steps.complete(lease)
+    await beat(steps, new, busy=2)
+    seen.append(await get_worker(steps.db, "default", "ann"))
+
+    expected = [(Status.STARTING, 0), (Status.ACTIVE, 1), (Status.ACTIVE, 2), (Status.BUSY, 3), (Status.ACTIVE, 2)]
+    assert expected == [(worker.status, worker.busy_threads) for worker in seen]
+    assert sorted(lease.id for lease in leases) == seen[3].current_jobs
+    assert [] == seen[4].current_jobs
 
 
 async def test_a_session_is_found_by_its_key(steps: Steps) -> None:

@@ -56,7 +56,7 @@ CASES: list[Case] = [
     (history.SQL.count_dead, {"tenant": "default", "examined": MOST, "states": ["dead"]}, MOST),
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
-    (fleet.SQL.held_jobs, {"sessions": [made(SESSION, 9)], "most": 10}, 150),
+    (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),
     (workers.SQL.find_sessions, {"ids": [made(SESSION, 9)]}, 1),
     (workers.SQL.find_presence, {"tenant": "default", "worker": "worker9"}, 1),
     (queues.SQL.list_queues, {"tenant": "default", "queue": None, "cursor": "", "limit": 10}, LANES + 1),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +26,8 @@ from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
 from windlass.engine.gauges import Gauges
-from windlass.engine.line import Ask, Capability, Handed, Handout, Waiter
+from windlass.engine.keptback import KeptBack
+from windlass.engine.line import Ask, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
@@ -47,13 +48,11 @@ from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
-from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession, Session
+from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession
 
 RESTART_PAUSE_S = 1.0
 BEATS_S = 0.05
 """Heartbeats are gathered so long into one flush: nobody waits for their answers."""
-MOST_KEPT_BACK = 10_000
-"""Sessions for which retries are remembered that they may claim back; others' wait for their window to end."""
 REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 
 logger = logging.getLogger("windlass")
@@ -111,8 +110,7 @@ class Engine:
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
-        self._kept_back: dict[UUID, dict[tuple[UUID, int], int]] = {}
-        """Retries that a session may claim back at once, each with its lane."""
+        self._kept_back = KeptBack(db, self.lanes)
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _line(
@@ -207,7 +205,9 @@ class Engine:
             if session.draining:
                 return Handout([])
             ask = msgspec.structs.replace(ask, lease_ms=session.lease_ms)
-            if session.id in self._kept_back and (jobs := await self._claim_back(ask, session)):
+            if jobs := await self._kept_back.claim(ask, session):
+                journal.claimed(ask, jobs)
+                self.meters.handed(jobs, len(jobs))
                 return Handout(jobs)
         elif await self._sessions.seen(ask.tenant, ask.worker):
             return Handout([])
@@ -271,6 +271,13 @@ class Engine:
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)
+        with self._after_commit("submit"):
+            self._submitted(requests, answers)
+        return answers
+
+    def _submitted(
+        self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
+    ) -> None:
         journal.submitted(requests, answers)
         ranks: dict[int, int] = {}
         counts: Counter[str] = Counter()
@@ -284,14 +291,22 @@ class Engine:
         self.meters.stored(counts)
         for lane, rank in ranks.items():
             self.wake.ready(lane, rank)
-        return answers
+
+    @contextmanager
+    def _after_commit(self, line: str) -> Iterator[None]:
+        """Let nothing that is said of it undo what was committed: who asked gets the answer."""
+        try:
+            yield
+        except Exception:
+            logger.exception("What was done by %s could not be told to everybody.", line)
 
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
-        journal.reported(reports, answers)
-        for item, answer in zip(reports, answers, strict=True):
-            self._reported(item, answer)
+        with self._after_commit("report"):
+            journal.reported(reports, answers)
+            for item, answer in zip(reports, answers, strict=True):
+                self._reported(item, answer)
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
@@ -311,9 +326,7 @@ class Engine:
                 status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
                 self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
         if answer.prefer_same_worker and item.session is not None and answer.lane is not None:
-            while len(self._kept_back) >= MOST_KEPT_BACK:
-                del self._kept_back[next(iter(self._kept_back))]
-            self._kept_back.setdefault(item.session, {})[item.job_id, item.fence] = answer.lane
+            self._kept_back.keep(item.session, (item.job_id, item.fence), lane=answer.lane)
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
         if answer.rank is not None:
@@ -332,28 +345,6 @@ class Engine:
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         return list(await workers.heartbeat(self.db, beats))
-
-    async def _claim_back(self, ask: Ask, session: Session) -> list[Handed]:
-        """Claim jobs again that this session failed a moment ago, that are kept for it and that it asks for."""
-        can = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
-        kept = self._kept_back[session.id]
-        await self.lanes.learn(self.db, kept.values())
-        served = [lease for lease, lane in kept.items() if (known := self.lanes.get(lane)) and can.serves(known.name)]
-        served = served[: ask.count]
-        if not served:
-            return []
-        jobs = await claiming.claim_back(self.db, served, session=session.id, tenant=session.tenant)
-        for lease in served:
-            kept.pop(lease, None)
-        if not kept:
-            self._kept_back.pop(session.id, None)
-        handed = [
-            Handed(job, lane.name, session.lease_ms) for job in jobs if (lane := self.lanes.get(job.lane)) is not None
-        ]
-        if handed:
-            journal.claimed(ask, handed)
-            self.meters.handed(handed, len(served))
-        return handed
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

@@ -27,6 +27,8 @@ from windlass.queue.workers import Beat, BeatAnswer, NewSession, Session
 KEPT_S = 2.0
 """How long a session that was looked up is believed."""
 MOST_KNOWN = 20_000
+COUNTS_S = 2.0
+"""How long after its last beat a bare caller beats again, if it has ended attempts: sooner than to stay alive."""
 
 
 class _Presence(msgspec.Struct):
@@ -107,23 +109,37 @@ class Sessions:
         known = self._present.get((tenant, worker))
         if known is None:
             known = await self._appear(tenant, worker)
-        elif self._outside.monotonic() - known.heard_at > self._lease_ms / 3000:
+        elif self._outside.monotonic() - known.heard_at > self._pause_s(tenant, worker):
             known.heard_at = self._outside.monotonic()
             task = asyncio.create_task(self._beat(tenant, worker, known), name="presence")
             self._beating.add(task)
             task.add_done_callback(self._beating.discard)
         return known.draining
 
+    def _pause_s(self, tenant: str, worker: str) -> float:
+        third_s = self._lease_ms / 3000
+        return min(third_s, COUNTS_S) if (tenant, worker) in self._counts else third_s
+
     async def _beat(self, tenant: str, worker: str, known: _Presence) -> None:
-        counts = self._counts.pop((tenant, worker), _Counts())
+        counts = self._counts.pop((tenant, worker), None)
+        beat = Beat(session=known.session, tenant=tenant)
         try:
-            answer = await self._beats.ask(_counted(Beat(session=known.session, tenant=tenant), counts))
+            answer = await self._beats.ask(beat if counts is None else _counted(beat, counts))
         except WindlassError:  # it is heard again at its next call
             known.heard_at = float("-inf")
+            self._keep(tenant, worker, counts)
             return
         known.draining = answer.draining
         if not answer.alive:
             self._present.pop((tenant, worker), None)
+            self._keep(tenant, worker, counts)
+
+    def _keep(self, tenant: str, worker: str, counts: _Counts | None) -> None:
+        """Keep counts that were not stored for the next beat."""
+        if counts is not None:
+            since = self._counts.setdefault((tenant, worker), _Counts())
+            since.completed += counts.completed
+            since.failed += counts.failed
 
     async def _appear(self, tenant: str, worker: str) -> _Presence:
         _make_room(self._present)

@@ -1,7 +1,8 @@
 """Fleet: the workers as people see them: who they are, whether they live, what they hold.
 
 A worker is known by its name and shown as its newest session is; sessions live and end in workers.py.
-Bare callers, which have a session for each job, are not in these lists.
+It is as busy as it told, or as it holds leases, in whichever of its live sessions: what it does not tell is seen.
+A bare caller, which has a session for each job, is listed by its presence (engine/sessions.py keeps one).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as its newest session is."""
+    """A worker as its newest session is, with the jobs of all its live ones."""
 
     worker: str
     session: UUID
@@ -97,7 +97,7 @@ async def list_workers(
         cursor=cursor or "",
         limit=limit + 1,
     )
-    workers = await _with_jobs(db, rows[:limit])
+    workers = await _with_jobs(db, tenant, rows[:limit])
     return WorkerPage(workers, workers[-1].worker if len(rows) > limit else None)
 
 
@@ -106,7 +106,7 @@ async def get_worker(db: Statements, tenant: str, worker: str) -> Worker:
     rows = await db.fetch(SQL.list_workers, tenant=tenant, worker=worker, status=None, cursor="", limit=1)
     if not rows:
         raise NotFound(f"There is no worker {worker}.")
-    [found] = await _with_jobs(db, rows)
+    [found] = await _with_jobs(db, tenant, rows)
     return found
 
 
@@ -116,13 +116,16 @@ async def threads(db: Statements) -> Threads:
     return Threads(row["total"], row["busy"], row["skew_ms"])
 
 
-async def _with_jobs(db: Statements, rows: Sequence[Row]) -> list[Worker]:
-    held: dict[UUID, list[UUID]] = {row["session"]: [] for row in rows}
-    if held:
-        for row in await db.fetch(SQL.held_jobs, sessions=list(held), most=MAX_JOBS_SHOWN):
-            held[row["session"]].append(row["id"])
-    return [_worker(dict(row), held[row["session"]]) for row in rows]
+async def _with_jobs(db: Statements, tenant: str, rows: Sequence[Row]) -> list[Worker]:
+    held: dict[str, list[UUID]] = {row["worker"]: [] for row in rows}
+    for query, count in ((SQL.held_jobs, "held"), (SQL.held_alone, "alone")):
+        workers = [row["worker"] for row in rows if row[count] > 0]
+        if workers:
+            for found in await db.fetch(query, tenant=tenant, workers=workers, most=MAX_JOBS_SHOWN):
+                held[found["worker"]].append(found["id"])
+    return [_worker(row, sorted(held[row["worker"]])[:MAX_JOBS_SHOWN]) for row in rows]
 
 
-def _worker(columns: dict[str, Any], current_jobs: list[UUID]) -> Worker:
-    return Worker(**columns | {"status": Status(columns["status"]), "current_jobs": current_jobs})
+def _worker(row: Row, current_jobs: list[UUID]) -> Worker:
+    columns = {name: row[name] for name in Worker.__struct_fields__ if name not in ("status", "current_jobs")}
+    return Worker(**columns, status=Status(row["status"]), current_jobs=current_jobs)

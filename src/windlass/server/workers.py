@@ -61,14 +61,14 @@ async def heartbeat(call: Call) -> wire.Beat:
         completed=asked.completed,
         failed=asked.failed,
     )
-    answer = await call.engine.heartbeat(beat)
+    answer = await call.engine.heartbeat(beat, worker=asked.worker_id)
     if not answer.alive:
         # Not known here yet, or ended; registering tells which, by Conflict.
         lease_ms = round(call.settings.jobs.lease_seconds * 1000)
         await call.engine.register(
             NewSession(id=asked.session, worker=asked.worker_id, tenant=call.tenant, lease_ms=lease_ms)
         )
-        answer = await call.engine.heartbeat(beat)
+        answer = await call.engine.heartbeat(beat, worker=asked.worker_id)
         if not answer.alive:
             raise Conflict(f"Session {asked.session} has ended. Stop its jobs and register with a new one.")
     return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)

@@ -1,0 +1,96 @@
+"""Sessions as a server knows them: what workers completed and failed is counted, whether or not they keep a session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from tests.engine.test_dispatch import PATIENCE_S, asking, opened, submit
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine.engine import Engine
+from windlass.engine.line import Handed
+from windlass.engine.outside import Outside
+from windlass.engine.sessions import COUNTS_S
+from windlass.ids import Ids
+from windlass.queue.fleet import get_worker
+from windlass.queue.report import Complete, Fail
+from windlass.queue.workers import Beat, close
+
+
+class Elapsed:
+    """Elapsed seconds, which pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.s = 0.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+async def end_two(engine: Engine, worker: str, session: UUID | None = None) -> None:
+    """Claim two jobs, complete one and fail the other."""
+    await submit(engine, 2)
+    first, second = (await engine.claim(asking(worker, session, count=2))).jobs
+    await engine.report([Complete(**_lease(first, worker)), Fail(**_lease(second, worker), error="x")])
+
+
+def _lease(handed: Handed, worker: str) -> dict[str, Any]:
+    job = handed.job
+    return {"job_id": job.id, "fence": job.fence, "session": job.session, "worker": worker, "tenant": "default"}
+
+
+async def counted(engine: Engine, worker: str) -> tuple[int, int]:
+    """Return what a worker is shown to have completed and failed."""
+    shown = await get_worker(engine.db, "default", worker)
+    return shown.completed, shown.failed
+
+
+async def called(engine: Engine, elapsed: Elapsed, worker: str, expected: tuple[int, int]) -> None:
+    """Let the worker call a moment later, until it is shown with these counts."""
+    elapsed.s += COUNTS_S + 1
+    async with asyncio.timeout(PATIENCE_S):
+        await engine.seen("default", worker)
+        while expected != await counted(engine, worker):  # noqa: ASYNC110 — what is waited for sets no event
+            await asyncio.sleep(0)
+
+
+async def test_the_counts_of_a_bare_caller_are_stored_with_a_sign_of_life_soon_after(db: Database) -> None:
+    """H1: who keeps no session is counted too, a moment after it reported, and once."""
+    elapsed = Elapsed()
+    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
+    async with engine.running():
+        await end_two(engine, "curl")
+        before = await counted(engine, "curl")
+
+        await called(engine, elapsed, "curl", (1, 1))
+        await end_two(engine, "curl")
+        await called(engine, elapsed, "curl", (2, 2))
+
+    assert (0, 0) == before
+
+
+async def test_counts_that_could_not_be_stored_go_with_the_next_beat(db: Database) -> None:
+    """H1: where a presence has ended meanwhile, what its caller did is counted by the next one."""
+    elapsed = Elapsed()
+    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
+    async with engine.running():
+        await end_two(engine, "curl")
+        await close(db, (await get_worker(db, "default", "curl")).session, tenant="default", reason="bye")
+
+        await called(engine, elapsed, "curl", (0, 0))
+        while (await get_worker(db, "default", "curl")).ended_at is not None:
+            await engine.seen("default", "curl")
+        await called(engine, elapsed, "curl", (1, 1))
+
+
+async def test_the_counts_of_a_session_are_stored_with_its_heartbeat(engine: Engine) -> None:
+    """H1: a worker need not count; also at a server that met its session in the heartbeat alone."""
+    session = await opened(engine, "ann")
+    await end_two(engine, "ann", session)
+    engine._sessions._known.clear()
+
+    await engine.heartbeat(Beat(session=session), worker="ann")
+
+    assert (1, 1) == await counted(engine, "ann")
