@@ -35,15 +35,13 @@ class Answered(msgspec.Struct, frozen=True):
 
 def post(path: str, body: bytes) -> bytes:
     """Return the bytes of a POST."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    kind = f"content-type: application/json\r\ncontent-length: {len(body)}"
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{kind}\r\n\r\n".encode() + body
 
 
 def get(path: str) -> bytes:
     """Return the bytes of a GET."""
-    return f"GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 
 class Connection(asyncio.Protocol):

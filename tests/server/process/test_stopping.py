@@ -41,7 +41,7 @@ async def hanging(server: ServerProcess) -> AsyncIterator[None]:
     url = httpx2.URL(await server.serving())
     assert url.port is not None
     reader, writer = await asyncio.open_connection(url.host, url.port)
-    head = "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    head = "POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
     try:
         writer.write(f"{head}Expect: 100-continue\r\n\r\n{{".encode())
         assert b"100 Continue" in await reader.readline()  # so the server has begun with it
