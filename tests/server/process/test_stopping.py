@@ -128,7 +128,6 @@ async def test_rel_r7_hand_over(own_url: str) -> None:
         assert [] == await connection.fetch(witness.FALLEN)
 
 
-@pytest.mark.xfail(reason="a server leaves what it has passed on to others for 3 s, also when it is the only one left")
 async def test_rel_r7_hand_over_of_a_duty_just_passed_on(own_url: str) -> None:
     """A duty that a server has just passed on comes back to it within a second when the other one stops."""
     async with fleets.running(own_url, count=1) as fleet, connected(own_url) as connection:
