@@ -12,6 +12,7 @@ from windlass.job import Outcome
 from windlass.queue import attempts as attempts_step
 from windlass.queue import stats
 from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
+from windlass.queue.workers import MAX_INT
 from windlass.server.call import Call, Reply
 from windlass.server.shown import shown_attempt
 from windlass.wire import people as wire
@@ -77,4 +78,4 @@ def _cursor(text: str | None) -> AttemptCursor | None:
     if text is None:
         return None
     us, job_id, fence = text.split("_")
-    return AttemptCursor(from_us(int(us)), UUID(job_id), int(fence))
+    return AttemptCursor(from_us(int(us)), UUID(job_id), min(int(fence), MAX_INT))

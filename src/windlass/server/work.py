@@ -17,7 +17,7 @@ from windlass.engine.line import Ask, Handed, Handout
 from windlass.errors import Forbidden, InvalidInput, NotFound, StaleFence
 from windlass.job import Outcome, State
 from windlass.queue import report as step
-from windlass.queue.newjob import check_instant
+from windlass.queue.newjob import MAX_DELAY_MS, check_instant
 from windlass.queue.report import Report, Status
 from windlass.queue.workers import NewSession, find_lease
 from windlass.server.call import Call, Reply
@@ -239,13 +239,14 @@ async def _report(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> Repor
 
 
 def _delay_ms(entry: wire.SnoozeEntry) -> int:
-    """Return how long a job is put off; a time that has passed is now."""
+    """Return how long a job is put off; a time that has passed is now, one beyond a century is in a century."""
     if (entry.delay is None) == (entry.until is None):
         raise InvalidInput("delay", "one of delay and until is needed, and only one.")
     if entry.until is None:
         return span_ms("delay", entry.delay) or 0
     check_instant("until", entry.until)
-    return max(0, math.ceil((entry.until - system_clock()).total_seconds() * 1000))
+    wait_ms = math.ceil((entry.until - system_clock()).total_seconds() * 1000)
+    return max(0, min(wait_ms, MAX_DELAY_MS))
 
 
 async def _current_fence(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> int:
