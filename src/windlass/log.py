@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import math
+import os
 import re
 import sys
 import traceback
@@ -158,7 +159,10 @@ class Handler(logging.Handler):
                 self._write(logging.makeLogRecord({"levelno": WARNING, "levelname": "WARNING", "msg": self._dropped()}))
                 self.dropped_count = 0
             self._write(record)
-        except Exception:  # a closed pipe, a full disk, a value that cannot be written
+        except BrokenPipeError:
+            self.dropped_count += 1
+            self._abandon()
+        except Exception:  # a full disk, a value that cannot be written
             self.dropped_count += 1
 
     def format(self, record: logging.LogRecord) -> str:
@@ -179,6 +183,14 @@ class Handler(logging.Handler):
         line = self.format(record).encode(encoding, "backslashreplace").decode(encoding)
         self._stream.write(f"{line}\n")
         self._stream.flush()
+
+    def _abandon(self) -> None:
+        """Let what is written from now on go nowhere: a reader that is gone never comes back."""
+        # Else the interpreter writes at its end what is left in the buffer, fails, and makes that its exit code.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())  # type: ignore[union-attr]
+            os.close(nowhere)
 
     def _dropped(self) -> Line:
         return Line("log.dropped", {"count": self.dropped_count})
