@@ -18,6 +18,8 @@ async def survey(stage: Stage, db: Database, scene: Scene) -> object:
     await claim.heads(db)
     await stage.lanes.learn(db, [0])
     await workers.find_sessions(db, [scene.session])
+    await workers.heartbeat(db, [workers.Beat(scene.session)])
+    await workers.register(db, workers.NewSession(id=stage.ids.new(), worker="nobody", presence=1))
     await workers.find_presence(db, tenant="default", worker="nobody")
     await workers.find_lease(db, scene.id, tenant="default")
     await history.live(db, scene.ids)
