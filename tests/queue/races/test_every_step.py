@@ -28,8 +28,7 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
 # Only SQLite runs these: PostgreSQL drops partitions instead.
 SQLITE_ONLY = {"forget_done", "forget_attempts", "forget_events"}
 RARE = {"own_done", "own_dead", "done_by_id", "dead_by_id", "held_alone"}
-"""Read only where thousands of others' ended jobs are newer (tests/queue/test_lists.py), or where a bare caller holds a job
-(tests/queue/test_fleet.py)."""
+"""Read only where thousands of others' ended jobs are newer, or a bare caller holds a job: test_lists, test_fleet."""
 OTHER_PATHS = {"check"}
 
 
