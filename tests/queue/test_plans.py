@@ -437,7 +437,7 @@ async def test_renewals_are_pruned(fresh_postgres_url: str) -> None:
     """Old versions make room without any vacuum: of 1,500 renewals of 50 sessions on two pages nearly all are HOT.
 
     Alone it is all 1,500. A snapshot that somebody holds in this database keeps versions, so that pages fill up: 1,351
-    and 905 were seen. Autovacuum, which may look at any other table of the database meanwhile, has one for as long as it
+    and 905 were seen. Autovacuum, which may look at any other table meanwhile, has one for as long as it
     analyses. An index over a column that beats change would leave none, so the test asks for half.
     """
     updates, hot_updates = await renewed(fresh_postgres_url, sessions=50, beats=30)
