@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from uuid import UUID
 
 from windlass import log
 from windlass.engine.line import Ask, Handed
@@ -34,7 +35,7 @@ def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submi
     if stored:
         _several(
             "jobs.submitted",
-            [str(job.id) for job, _ in stored],
+            [job.id for job, _ in stored],
             tenant=sorted({job.tenant for job, _ in stored}),
             queue=sorted({job.queue for job, _ in stored}),
         )
@@ -42,7 +43,7 @@ def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submi
 
 def claimed(ask: Ask, jobs: Sequence[Handed]) -> None:
     """Tell what a worker was handed."""
-    _several("jobs.claimed", [str(handed.job.id) for handed in jobs], tenant=ask.tenant, worker=ask.worker)
+    _several("jobs.claimed", [handed.job.id for handed in jobs], tenant=ask.tenant, worker=ask.worker)
 
 
 def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:
@@ -59,7 +60,7 @@ def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:
     if done:
         _several(
             "job.completed",
-            [str(report.job_id) for report, _ in done],
+            [report.job_id for report, _ in done],
             tenant=sorted({report.tenant for report, _ in done}),
             worker=sorted({report.worker for report, _ in done}),
             run_ms=[answer.run_ms for _, answer in done[:NAMED]],
@@ -105,8 +106,8 @@ def _ended(report: Report, answer: Answer) -> None:
         log.event("job.retrying", **named, next_run_at=answer.next_run_at)
 
 
-def _several(name: str, ids: Sequence[str], **fields: Any) -> None:
-    shown = ids[0] if len(ids) == 1 else list(ids[:NAMED])
+def _several(name: str, ids: Sequence[UUID], **fields: Any) -> None:
+    shown = str(ids[0]) if len(ids) == 1 else [str(job_id) for job_id in ids[:NAMED]]
     log.event(name, count=len(ids), job=shown, **{key: _lone(value) for key, value in fields.items()})
 
 
