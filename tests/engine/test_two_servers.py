@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.databases import connected
-from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of, opened, submit, until, waiting
+from tests.engine.test_dispatch import PATIENCE_S, POLL_S, asking, ids_of, opened, submit, until, waiting
 from windlass.config import Settings
 from windlass.db import Database, open_database
 from windlass.engine import dispatch, wake
@@ -97,7 +97,7 @@ async def test_a_result_is_waited_for_on_another_server(pair: tuple[Engine, Engi
     """Who waits for a job on one server hears of its end on the other."""
     one, other = pair
     [job_id] = await submit(one)
-    task = asyncio.create_task(other.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S))
+    task = asyncio.create_task(other.wait_ended(job_id, tenant="default", wait_s=POLL_S))
     job = (await one.claim(asking(wait_s=PATIENCE_S))).jobs[0].job
 
     await one.report([Complete(job_id=job_id, fence=job.fence, worker="w", result='{"ok":true}')])

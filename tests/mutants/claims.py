@@ -216,8 +216,8 @@ MUTANTS = (
             ),
             Edit(
                 "queue/limits.py",
-                "            return []\n        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n",
-                "            return []\n",
+                "        limit = rows[0]\n        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n",
+                "        limit = rows[0]\n",
             ),
         ),
         races("limits::rel_x7_two_servers_one_limit"),
@@ -245,7 +245,7 @@ MUTANTS = (
     ),
     Mutant(
         "rate-not-charged",
-        (Edit("queue/limits.py", 'if jobs and rows[0]["rate_per_s"] is not None:', "if not jobs and rows is None:"),),
+        (Edit("queue/limits.py", 'if jobs and limit["rate_per_s"] is not None:', "if not jobs and limit is None:"),),
         races("guards::rate_is_charged"),
         "I15: what was claimed is charged to the rate",
     ),

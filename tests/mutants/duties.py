@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "failed-duty-ends",
-        python("holding", "except Exception:", "except KeyError:"),
+        python("holding", "except Exception as error:", "except KeyError as error:"),
         on_both(f"{LOOPS}an_exception_in_a_duty_is_logged_and_counted"),
         "U9: an exception is logged and the duty goes on",
     ),

@@ -23,7 +23,13 @@ MUTANTS = (
     ),
     Mutant(
         "batch-without-bound",
-        (Edit("engine/batch.py", "if self._waiting and self._rows + rows > self._room:", "if self._rows < 0:"),),
+        (
+            Edit(
+                "engine/batch.py",
+                "if self._waiting and (self._rows + rows > self._room or self._bytes + size > ROOM_BYTES):",
+                "if self._rows < 0:",
+            ),
+        ),
         (f"{BATCH}a_full_line_refuses",),
         "S10: a full line answers 429",
     ),
@@ -58,19 +64,6 @@ MUTANTS = (
         "whoever has jobs is answered, or its own heartbeats give them back",
     ),
     Mutant(
-        "limited-one-lock-stops-all",
-        (
-            Edit(
-                "engine/dispatch.py",
-                "        except (WindlassError, TimeoutError) as error:\n",
-                "        except KeyError as error:\n",
-            ),
-        ),
-        (f"{TWO}a_locked_queue_keeps_no_other_waiting",),
-        "a limited queue whose row a rival holds keeps no other waiting",
-        only="postgres",
-    ),
-    Mutant(
         "undo-by-id-alone",
         (
             Edit("queue/claim.sql", "q.fence = i.fence AND ", "", "undo", "postgres"),
@@ -84,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-never-looks",
-        (Edit("engine/dispatch.py", " or started >= self._look_at", ""),),
+        (Edit("engine/dispatch.py", "(waited_for or self._outside.monotonic() >= self._look_at)", "waited_for"),),
         (f"{DISPATCH}rel_x21_work_is_found_without_any_wake_up[sqlite]",),
         "X21: a lost wake-up costs a moment, never a job",
     ),
@@ -96,7 +89,13 @@ MUTANTS = (
     ),
     Mutant(
         "claim-of-anothers-session",
-        (Edit("engine/sessions.py", "(session.tenant, session.worker) != (tenant, worker)", "False"),),
+        (
+            Edit(
+                "engine/sessions.py",
+                "if session is None or (session.tenant, session.worker) != (tenant, worker)",
+                "if session is None",
+            ),
+        ),
         (f"{DISPATCH}whose_session_it_is_is_checked_before_anything_is_assigned[sqlite]",),
         "N3: the worker is who its session says before anything is assigned",
     ),

@@ -22,7 +22,7 @@ MUTANTS = (
         (
             Edit(
                 "db/postgres.py",
-                "if query.writes and isinstance(error.__cause__, _BROKEN):",
+                "if query.writes and isinstance(error.__cause__, BROKEN):",
                 "if query.writes and isinstance(error.__cause__, ZeroDivisionError):",
             ),
         ),
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "full-disk-at-commit-unknown",
-        (Edit("db/postgres.py", "    asyncpg.InsufficientResourcesError,\n", ""),),
+        (Edit("db/postgres_errors.py", "    asyncpg.InsufficientResourcesError,\n", ""),),
         faults("exhausted::rel_x26_postgres_disk_full_at_commit"),
         "X26: a full disk at COMMIT is an answer, no error of the driver's",
     ),
