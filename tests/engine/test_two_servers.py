@@ -86,9 +86,10 @@ async def test_a_hint_alone_is_enough(hinting: tuple[Engine, Engine], monkeypatc
     [task] = await waiting(other, asking(session=session))
 
     # Until the other listens, what is said is not heard.
-    while not task.done():
-        await submit(one)
-        await asyncio.wait([task], timeout=0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        while not task.done():
+            await submit(one)
+            await asyncio.wait([task], timeout=0.1)
 
     assert [] != task.result().jobs
 
