@@ -83,11 +83,6 @@ class Batcher(Generic[Request, Answer]):
         self._working: set[asyncio.Task[None]] = set()
 
     @property
-    def rows_waiting(self) -> int:
-        """How many rows wait for the next flush."""
-        return self._rows
-
-    @property
     def fullness(self) -> float:
         """Between 0 and 1: how much of the line's room is taken."""
         return max(self._rows / self._room, self._bytes / ROOM_BYTES)
