@@ -68,6 +68,7 @@ def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
     """Each setting can be given by its variable, and by nothing else of that name."""
     name = getattr(key, "name", "")
     values = {"claim_batch": "7", "url": "sqlite:///x.db", "replica_url": "sqlite:///y.db", "statsd_address": "h:1"}
+    values["health_address"] = "h:1"
     default = getattr(key, "default", None)
     text = {
         "mode": "worker",

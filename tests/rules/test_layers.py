@@ -9,7 +9,7 @@ from tests.rules.source import REPOSITORY, files, imports, tree_of
 PURE = {"job", "errors", "wire", "clock", "ids", "durations", "config", "log"}
 PURE_STEPS = {"queue.retry", "queue.cron"}
 BELOW_ENGINE = {"queue", "db"}
-ALL = {"cli", "server", "worker", "client", "engine", "queue", "db", "bench", "testing", "compat"}
+ALL = {"cli", "server", "worker", "client", "embedded", "engine", "queue", "db", "bench", "testing", "compat"}
 
 # What each package may import beyond itself and the pure modules.
 MAY_IMPORT = {
@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "queue": {"db"},
     "engine": BELOW_ENGINE,
     "server": {"engine", "queue"},  # endpoints know no database
-    "client": {"engine", *BELOW_ENGINE},
+    "embedded": {"server", "engine", *BELOW_ENGINE},  # a server without a port, inside a user's program
+    "client": {"embedded"},  # where no server runs
     "worker": {"client", "engine", *BELOW_ENGINE},
     "testing": ALL - {"cli", "bench"},
     "compat": {"client", "worker"},

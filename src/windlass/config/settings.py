@@ -117,6 +117,20 @@ class Worker(Section, frozen=True, kw_only=True):
     """Turn it off where no notice of a cloud's withdrawal can come; auto finds out which cloud it is."""
     spot_url: HttpUrl | None = None
     """Set it in tests, or where the notice comes from elsewhere than the cloud's own address."""
+    processes: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """Raise it to use more cores: how many processes one `windlass worker` keeps, each with its own threads."""
+    kill_seconds: SecondsOrNone = 5.0
+    """Raise it when isolated tasks clean up slowly: how long after SIGTERM such a process is killed."""
+    max_jobs: CountOrNone = 0
+    """Set it where tasks leak: after so many jobs a process finishes and a fresh one takes its place; 0: never."""
+    max_memory_mb: CountOrNone = 0
+    """Set it where tasks leak: above this a process finishes and a fresh one takes its place; 0: never."""
+    log_bytes: Annotated[int, Meta(ge=0, le=16_777_216)] = 1_048_576
+    """Raise it for tasks that say much: how much log of one attempt is kept; the rest is counted; 0 keeps none."""
+    health_address: Address | None = None
+    """Set it to have /healthz answer there while claims and heartbeats advance, for a platform's probe."""
+    health_seconds: Seconds = 120.0
+    """Raise it when tasks hold the interpreter for longer: how long claims may stand still before /healthz fails."""
 
 
 class Workers(Section, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+from windlass.wire.trail import LogChunk, Note
 
 MOST_BARE = 100
 """Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
@@ -248,12 +249,26 @@ class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
 
 
+class NextClaim(Body, frozen=True, kw_only=True):
+    """Jobs that a worker wants with the answer to its reports, if there are any at once."""
+
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+    queues: Names = ("default",)
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    labels: Labels = ()
+
+
 class ReportRequest(Body, frozen=True, kw_only=True):
-    """How attempts ended, one entry each."""
+    """How attempts ended, one entry each; what running ones have to say; and what the worker wants next."""
 
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
-    reports: Annotated[tuple[Entry, ...], Meta(min_length=1, max_length=1000)]
+    reports: Annotated[tuple[Entry, ...], Meta(max_length=1000)] = ()
     session: UUID | None = None
+    logs: Annotated[tuple[LogChunk, ...], Meta(max_length=1000)] = ()
+    """Kept before the reports are."""
+    notes: Annotated[tuple[Note, ...], Meta(max_length=1000)] = ()
+    claim: NextClaim | None = None
+    """Only of a worker with a session. The reports stand, whatever becomes of the claim."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,9 +281,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each report, in order."""
+    """What became of each report, in order; and jobs, where some were asked for."""
 
     answers: list[Answer]
+    jobs: list[ClaimedJob] = []
+    cancel: list[UUID] = []
 
 
 class RegisterRequest(Body, frozen=True, kw_only=True):

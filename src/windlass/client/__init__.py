@@ -1,0 +1,1 @@
+"""Submit: what user programs call."""

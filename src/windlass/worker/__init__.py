@@ -1,0 +1,1 @@
+"""Run and report: what happens in worker processes."""
