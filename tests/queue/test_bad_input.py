@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from tests.clock import START, TestClock
+from tests.clock import TestClock
 from windlass.db import Database
 from windlass.errors import AlreadyExists, InvalidInput, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue.control import Actor, pause_tenant, resume_tenant
-from windlass.queue.history import Filter, Page, counts, find
+from windlass.queue.history import Filter, Page, count, find
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.submit import submit, submit_requests
@@ -104,7 +104,7 @@ LOOKS: dict[str, Look] = {
     "find": lambda db, name: find(db, Filter(tenant=name)),
     "find by task": lambda db, name: find(db, Filter(tenant="default", task=name)),
     "find by tag": lambda db, name: find(db, Filter(tenant="default", tag=name)),
-    "counts": lambda db, name: counts(db, tenant="default", queue=name, since=START),
+    "count": lambda db, name: count(db, Filter(tenant="default", queue=name)),
     "serving": lambda db, name: Lanes().serving(db, "default", [name], tasks=None, labels=[]),
     "drain": lambda db, name: drain(db, tenant="default", worker=name),
     "resume_tenant": lambda db, name: resume_tenant(db, name),
