@@ -28,7 +28,7 @@ SCHEMA = "windlass"
 TABLES = frozenset(
     (
         "attempt attempts audit dead dedup done duty event job job_events jobs jobs_dead jobs_done jobs_queued "
-        "jobs_timed key lane leaders migration pause pulse queue server session stat tenant timer workers"
+        "jobs_timed key lane leaders migration outbox pause pulse queue server session stat tenant timer workers"
     ).split()
 )
 
