@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UnsetType
 
 from windlass.config import Settings
 from windlass.durations import parse_duration
-from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.engine.translate import json_text, span_ms
+from windlass.errors import InvalidInput
 from windlass.queue.newjob import NewJob
 from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
-from windlass.wire.base import Span
 from windlass.wire.jobs import JobRequest, Policy, PolicyByError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
     return NewJob(
         id=job_id,
         task=asked.task,
-        payload=text_of("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
+        payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         tenant=tenant,
         queue=asked.queue,
         labels=tuple(asked.labels),
@@ -53,26 +53,6 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         unique_key=asked.unique_key,
         unique_ms=span_ms("unique_for", asked.unique_for),
     )
-
-
-def text_of(field: str, raw: Raw | UnsetType, *, longest: int) -> str | None:
-    """Return JSON as it was received, None if there is none; PayloadTooLarge past `longest` bytes."""
-    if isinstance(raw, UnsetType):
-        return None
-    text = bytes(raw)
-    if len(text) > longest:
-        raise PayloadTooLarge(
-            field, f"{len(text)} bytes, more than {longest}. Store the data elsewhere and pass its address."
-        )
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(field, "it is not UTF-8.") from None
-
-
-def span_ms(field: str, span: Span | None) -> int | None:
-    """Return a span in whole milliseconds, none shorter than what was said."""
-    return None if span is None else math.ceil(parse_duration(span, field) * 1000)
 
 
 def _max_attempts(asked: JobRequest, usual: int) -> int:

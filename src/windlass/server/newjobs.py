@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Raw, UnsetType
 
 from windlass.engine import asked as asking
-from windlass.engine.asked import span_ms as span_ms
+from windlass.engine.translate import json_text
 from windlass.queue.newjob import NewJob
 from windlass.server.call import Call
 from windlass.wire.jobs import JobRequest
@@ -25,9 +25,4 @@ def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
 
 def payload_text(call: Call, raw: Raw | UnsetType) -> str | None:
     """Return a payload as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return asking.text_of("payload", raw, longest=call.settings.jobs.max_payload_bytes)
-
-
-def result_text(call: Call, raw: Raw | UnsetType) -> str | None:
-    """Return a result as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return asking.text_of("result", raw, longest=call.settings.jobs.max_result_bytes)
+    return json_text("payload", raw, longest=call.settings.jobs.max_payload_bytes)
