@@ -13,11 +13,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from windlass.durations import parse_duration
-from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.engine.translate import json_text, span_ms
+from windlass.errors import InvalidInput
 from windlass.queue.newjob import NewJob
 from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
 from windlass.server.call import Call
-from windlass.wire.base import Span
 from windlass.wire.jobs import JobRequest, Policy, PolicyByError
 
 if TYPE_CHECKING:
@@ -56,31 +56,7 @@ def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
 
 def payload_text(call: Call, raw: Raw | UnsetType) -> str | None:
     """Return a payload as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return _text("payload", raw, longest=call.settings.jobs.max_payload_bytes)
-
-
-def result_text(call: Call, raw: Raw | UnsetType) -> str | None:
-    """Return a result as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return _text("result", raw, longest=call.settings.jobs.max_result_bytes)
-
-
-def _text(field: str, raw: Raw | UnsetType, *, longest: int) -> str | None:
-    if isinstance(raw, UnsetType):
-        return None
-    text = bytes(raw)
-    if len(text) > longest:
-        raise PayloadTooLarge(
-            field, f"{len(text)} bytes, more than {longest}. Store the data elsewhere and pass its address."
-        )
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(field, "it is not UTF-8.") from None
-
-
-def span_ms(field: str, span: Span | None) -> int | None:
-    """Return a span in whole milliseconds, none shorter than what was said."""
-    return None if span is None else math.ceil(parse_duration(span, field) * 1000)
+    return json_text("payload", raw, longest=call.settings.jobs.max_payload_bytes)
 
 
 def _max_attempts(asked: JobRequest, usual: int) -> int:
