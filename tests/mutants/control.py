@@ -16,7 +16,6 @@ FOREIGN_ACTS = {
     "find_waiting": ("change", "ready"),
 }
 FOREIGN_LISTS = {"list_queued": "ready", "list_timed": "timed", "list_done": "cancelled", "list_dead": "dead"}
-FOREIGN_COUNTS = {"jobs_queued": "ready", "jobs_timed": "timed", "jobs_dead": "dead"}
 
 MUTANTS = (
     Mutant(
@@ -81,30 +80,6 @@ MUTANTS = (
             FOREIGN,
         )
         for query, place in FOREIGN_LISTS.items()
-    ),
-    *(
-        Mutant(
-            f"counts-of-another-tenants-{view.replace('_', '-')}",
-            both("history", "counts", f"FROM {view} WHERE tenant = :tenant", f"FROM {view} WHERE {ANYBODY}"),
-            races(f"strangers::lists_of_another_tenant[*-{place}]"),
-            FOREIGN,
-        )
-        for view, place in FOREIGN_COUNTS.items()
-    ),
-    Mutant(
-        "counts-of-another-tenants-jobs-done",
-        (
-            sql("history", "counts", "WHERE l.tenant = :tenant", f"WHERE {ANYBODY}", "postgres"),
-            sql(
-                "history",
-                "counts",
-                "FROM jobs_done WHERE tenant = :tenant",
-                f"FROM jobs_done WHERE {ANYBODY}",
-                "sqlite",
-            ),
-        ),
-        races("strangers::lists_of_another_tenant[*-cancelled]"),
-        FOREIGN,
     ),
     Mutant(
         "get-of-another-tenant",
