@@ -15,6 +15,7 @@ from windlass.cli.keys import keys
 from windlass.cli.migrate import migrate
 from windlass.cli.server import server
 from windlass.cli.status import status
+from windlass.cli.worker import worker
 from windlass.errors import WindlassError
 
 
@@ -37,7 +38,7 @@ def cli() -> None:
     """
 
 
-for command in (server, status, migrate, check, config, keys, bench):
+for command in (server, worker, status, migrate, check, config, keys, bench):
     cli.add_command(command)
 
 

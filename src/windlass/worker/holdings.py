@@ -98,7 +98,7 @@ class Holdings:
 
     def take(self, jobs: Sequence[wire.ClaimedJob]) -> list[wire.ClaimedJob]:
         """Hold these jobs, and return those that may begin: one whose earlier body lingers here is due after that."""
-        self._keeping.hold([(job.id, job.fence) for job in jobs])
+        self._keeping.hold(jobs)
         for job in jobs:
             self._fences[job.id] = job.fence
         if not self._lingering:
@@ -114,9 +114,9 @@ class Holdings:
         self._later = [job for job in self._later if job.id in self._lingering]
         return [job for job in due if self._fences.get(job.id) == job.fence]
 
-    def has(self, job_id: UUID, fence: int) -> bool:
-        """Say whether it has the lease of this fence."""
-        return self._fences.get(job_id) == fence
+    def is_unfinished(self, job_id: UUID) -> bool:
+        """Say whether it has the job, and its end is not known yet."""
+        return job_id in self._fences and job_id not in self._ended
 
     def drop(self, jobs: Iterable[UUID]) -> None:
         """Let go of leases that are over."""

@@ -39,8 +39,8 @@ class Keeping(Protocol):
     async def hear(self) -> FromKeeper:
         """Return the next word, when it comes."""
 
-    def hold(self, jobs: Sequence[tuple[UUID, int]]) -> None:
-        """Name leases, by job and fence."""
+    def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
+        """Name leases."""
 
     def start(self, jobs: Sequence[UUID]) -> None:
         """Say that these bodies begin. May be called from any thread."""
@@ -96,10 +96,10 @@ class OwnKeeping:
         """Return the next word, when it comes."""
         return await self._words.get()
 
-    def hold(self, jobs: Sequence[tuple[UUID, int]]) -> None:
-        """Name leases, by job and fence."""
-        for job_id, fence in jobs:
-            self._held[job_id] = _Holding(fence)
+    def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
+        """Name leases."""
+        for job in jobs:
+            self._held[job.id] = _Holding(job.fence)
 
     def start(self, jobs: Sequence[UUID]) -> None:
         """Say that these bodies begin."""

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.errors import WindlassError
+from windlass.wire import work as wire
 from windlass.worker.frames import (
     Drop,
     Failed,
@@ -71,9 +72,9 @@ class PipeKeeping:
             raise KeeperGone
         return word
 
-    def hold(self, jobs: Sequence[tuple[UUID, int]]) -> None:
-        """Name leases, by job and fence."""
-        self._say(Hold(list(jobs)))
+    def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
+        """Name leases, and how long each may run."""
+        self._say(Hold([(job.id, job.fence) for job in jobs], [job.max_execution_time for job in jobs]))
 
     def start(self, jobs: Sequence[UUID]) -> None:
         """Say that these bodies begin."""

@@ -83,6 +83,10 @@ class Reports:
         self._wrapper.entries.extend([within(entry, longest) for entry in entries])
         self._bell.set()
 
+    def ring(self) -> None:
+        """Look again: the lease may be trusted again."""
+        self._bell.set()
+
     def send_trail(self) -> None:
         """Tell what running attempts have to say, if they have anything."""
         self._trail_due = True
@@ -143,7 +147,8 @@ class Reports:
                     log.event("worker.failed", part="reports", error=error)
                     pause_s = worker.error_pause_seconds
                 else:
-                    return self._answered(parcel, answers)
+                    self._answered(parcel, answers)
+                    return
             await self._outside.pause(pause_s)
         self._give_up(parcel.entries, "Its lease is gone; nobody answered in time.")
 
