@@ -27,9 +27,9 @@ MUTANTS = (
     Mutant(
         "cancel-ends-leased-jobs",
         (
-            sql("control", "cancel_queued", "AND q.place <> 1", "", "postgres"),
-            sql("control", "cancel_queued", "AND queue.place <> 1", "", "postgres"),
-            sql("control", "cancel_queued", "AND q.place <> 1", "", "sqlite"),
+            sql("control", "cancel_queued", "AND q.session IS NULL", "", "postgres"),
+            sql("control", "cancel_queued", "AND queue.session IS NULL", "", "postgres"),
+            sql("control", "cancel_queued", "AND q.session IS NULL", "", "sqlite"),
         ),
         races("claims::rel_x6_claim_beside_cancel"),
         "M18, I17: a leased job is told to stop, not ended",
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "change-of-a-leased-job",
-        both("control", "lock_queued", "AND place <> 1", ""),
+        both("control", "lock_queued", "AND session IS NULL", ""),
         races("claims::rel_x6_claim_beside_change"),
         "a job that is leased is not changed",
     ),

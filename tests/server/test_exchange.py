@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -18,11 +18,11 @@ Calls = Callable[[str], httpx2.AsyncClient]
 
 
 @pytest.fixture
-async def session(client: httpx2.AsyncClient) -> AsyncIterator[str]:
+async def session(client: httpx2.AsyncClient) -> str:
     """The session of a registered worker."""
     name = str(uuid4())
     await client.post("/workers/register", json={"worker_id": WORKER, "session": name, "max_threads": 5})
-    yield name
+    return name
 
 
 async def exchange(client: httpx2.AsyncClient, session: str, **fields: Any) -> httpx2.Response:
