@@ -45,6 +45,8 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "worker.registered": (INFO, "A worker opened a session: its threads and version."),
         "worker.stopping": (INFO, "A worker claims no more: how many jobs it still runs."),
         "worker.stopped": (INFO, "A worker closed its session: how many jobs it gave back."),
+        "job.abandoned": (WARNING, "A body would not stop and was given up: its worker is to be replaced."),
+        "loop.failed": (ERROR, "Something stopped the loop of async tasks, which goes on: the error."),
         "duty.acquired": (INFO, "This server has a duty now: under which term."),
         "duty.lost": (WARNING, "This server has a duty no more: why."),
         "duty.failed": (ERROR, "A round of a duty failed, and is tried again: the error."),
