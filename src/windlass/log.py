@@ -39,6 +39,8 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "job.released": (INFO, "A worker gave a job back: why."),
         "report.stale": (WARNING, "A report was refused because the lease is another's: its fence."),
         "job.waiting": (DEBUG, "A job waits for others: for how many."),
+        "outbox.refused": (ERROR, "What an application said in its transaction cannot be done, and is set aside: why."),
+        "outbox.put_off": (WARNING, "What an application said in its transaction cannot be done yet: why."),
         "history.cleaned": (INFO, "Old history was removed: how much."),
         "queue.health": (INFO, "How many jobs wait, run and failed."),
         "queue.deep": (WARNING, "More jobs wait than `queue.depth_warning`: start more workers."),
