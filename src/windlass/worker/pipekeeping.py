@@ -54,6 +54,16 @@ class PipeKeeping:
         self._rest = b""
         self._reading = False
 
+    def read_line(self) -> bytes:
+        """Wait for the first line, which is no frame; KeeperGone if none comes."""
+        while b"\n" not in self._rest:
+            data = self._end.recv(READ_BYTES)
+            if not data:
+                raise KeeperGone
+            self._rest += data
+        text, self._rest = self._rest.split(b"\n", 1)
+        return text
+
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
         """Say that the modules are there, and wait for the session."""
         self._say(Ready(list(tasks), dict(signatures)))

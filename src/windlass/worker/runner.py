@@ -102,6 +102,10 @@ class Worker:
         self._departure.hasten(by)
         self._wake()
 
+    def leave_soon(self) -> None:
+        """Drain because this process alone was told to stop; another should take its place."""
+        self.drain("It was told to stop.", within_s=self._settings.worker.drain_seconds, replace=True)
+
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         worker = self._settings.worker
         self._woken, self._left = asyncio.Event(), asyncio.Event()
@@ -356,3 +360,9 @@ class Worker:
         if self._holdings.held_count == 0 and self._reports.idle:
             self._left.set()
         return departure.look_at(now)
+
+
+if __name__ == "__main__":
+    from windlass.worker.process import main
+
+    main()
