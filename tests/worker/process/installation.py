@@ -84,7 +84,11 @@ class Installation:
 
     async def submit(self, task: str, **payload: Any) -> str:
         """Submit a job; return its id."""
-        answer = await self._call("POST", "/jobs", json={"task": task, "payload": payload})
+        return await self.submit_with(task, payload)
+
+    async def submit_with(self, task: str, payload: dict[str, Any], **options: Any) -> str:
+        """Submit a job with options; return its id."""
+        answer = await self._call("POST", "/jobs", json={"task": task, "payload": payload, **options})
         return str(answer["id"])
 
     async def begun(self) -> Begun:
