@@ -74,9 +74,8 @@ class Session:
                 answer = await self._link.register(request)
                 break
             except WindlassError as error:
-                passing = isinstance(error, Unavailable | TooMany)
                 late = within_s is not None and self._outside.monotonic() - began_at >= within_s
-                if within_s is not None and (late or not passing):
+                if within_s is not None and (late or not _passes(error)):
                     raise
                 self._say("It cannot register.", error, tried_count)
             tried_count += 1
@@ -130,6 +129,8 @@ class Session:
                 return
             except WindlassError as error:
                 self._say("The end of its session was not taken.", error, tried_count)
+                if not _passes(error):
+                    return
             tried_count += 1
             await self._pause(tried_count)
 
@@ -180,3 +181,8 @@ class Session:
     async def _pause(self, tried_count: int) -> None:
         longest_s = min(self.interval_s, FIRST_PAUSE_S * 2 ** min(tried_count, 10))
         await self._outside.pause(longest_s * self._outside.chance())
+
+
+def _passes(error: WindlassError) -> bool:
+    """Say whether the same call may be answered later."""
+    return isinstance(error, Unavailable | TooMany)

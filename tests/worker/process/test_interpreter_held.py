@@ -44,7 +44,7 @@ async def test_a_call_out_of_time_that_cannot_be_stopped_is_reported(installatio
     """The limit of a job counts for it too; it may run again by its policy."""
     await installation.start_workers(worker_cancel_grace_seconds="1", worker_kill_seconds="1")
     job_id = await installation.submit_with(
-        "hold", {"port": installation.port, "ms": 3_600_000}, max_attempts=1, timeout=1
+        "hold", {"port": installation.port, "ms": 3_600_000}, max_attempts=1, timeout_seconds=1
     )
 
     job = await installation.ended(job_id)
