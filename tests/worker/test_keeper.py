@@ -267,3 +267,14 @@ async def test_words_that_cannot_be_read_end_the_runner(kept: Kept) -> None:
     ending = await kept.running
 
     assert "died" == ending.kind
+
+
+async def test_a_runner_that_says_that_it_leaves_and_does_not_is_ended(kept: Kept) -> None:
+    """Its jobs are reported or given back: nothing is lost by it."""
+    session = await kept.opened()
+    kept.runner.say(Leaving("drained"))
+
+    await kept.time.pass_by(6.0)
+
+    assert "left" == (await kept.running).kind
+    assert [(session, False)] == kept.server.closed

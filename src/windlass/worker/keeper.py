@@ -108,11 +108,9 @@ class Keeper:
 
     def drain(self, reason: str, *, within_s: float) -> None:
         """Let the runner finish within so long, give the rest back, and leave. Said again, the sooner end counts."""
-        first, self.is_draining = not self.is_draining, True
+        self.is_draining = True
         by = self._outside.monotonic() + within_s
         self._drain_by = by if self._drain_by is None else min(by, self._drain_by)
-        if first:
-            log.event("worker.stopping", worker=self.worker_id, reason=reason, jobs=len(self.held))
         if self._child is not None and self.opened.is_set():
             self._child.send(frames.Drain(reason=reason, within_s=within_s))
         else:
@@ -259,7 +257,9 @@ class Keeper:
         self.held.drop([late.job_id for late in overdue])
 
     def _is_late(self, now: float, silent_s: float) -> bool:
-        """Say whether a runner that drains will not leave by itself any more."""
+        """Say whether a runner that is to leave, or said that it does, will not do so by itself any more."""
+        if self._said_last is not None:
+            return silent_s >= SILENT_S
         if self._drain_by is None:
             return False
         by = self._drain_by + self._settings.kill_seconds

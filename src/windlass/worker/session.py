@@ -21,6 +21,7 @@ from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassEr
 from windlass.wire import work as wire
 from windlass.worker.frames import Opened, Ready
 from windlass.worker.link import Link
+from windlass.worker.patience import answered
 
 REGISTER_S = 10.0
 """How long a worker that starts tries to register before it says that it cannot."""
@@ -71,7 +72,8 @@ class Session:
         while True:
             sent_at = self._outside.monotonic()
             try:
-                answer = await self._link.register(request)
+                async with answered(self._settings.claim_timeout_seconds):
+                    answer = await self._link.register(request)
                 break
             except WindlassError as error:
                 late = within_s is not None and self._outside.monotonic() - began_at >= within_s
@@ -92,7 +94,8 @@ class Session:
             request = held()
             sent_at = self._outside.monotonic()
             try:
-                answer = await self._link.heartbeat(request)
+                async with answered(min(self._settings.heartbeat_timeout_seconds, self.lease_s / 2)):
+                    answer = await self._link.heartbeat(request)
             except (NotFound, Conflict):
                 self.id = None
                 return None
