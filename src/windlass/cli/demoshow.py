@@ -50,7 +50,7 @@ def summary(jobs: Sequence[Any]) -> RenderableType:
 
 def by_task(jobs: Sequence[Any]) -> list[Row]:
     """Return counts by task, in the order in which the jobs are planned."""
-    found = []
+    found: list[Row] = []
     for task in dict.fromkeys(one.task for one in JOBS):
         own = [job for job in jobs if job["task"] == task]
         states = Counter(job["state"] for job in own)
