@@ -31,6 +31,7 @@ from windlass.engine.line import Ask, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
+from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
 from windlass.engine.statsd import StatsD
 from windlass.engine.waits import Waits
@@ -104,7 +105,9 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        self.loops = self._loops(address)
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self._moved)
+        self.wake.on_outbox.append(relay.notice)
+        self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
         self._statsd = None
@@ -136,7 +139,7 @@ class Engine:
             observe=self.meters.flushed,
         )
 
-    def _loops(self, address: str | None) -> Loops:
+    def _loops(self, address: str | None, relay: Relay) -> Loops:
         settings, outside = self.settings, self.outside
         duties = queue_duties(
             self.wake,
@@ -149,7 +152,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,
@@ -274,6 +277,12 @@ class Engine:
         with self._after_commit("submit"):
             self._submitted(requests, answers)
         return answers
+
+    def _relayed(
+        self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
+    ) -> None:
+        with self._after_commit("relay"):
+            self._submitted(requests, answers)
 
     def _submitted(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]

@@ -203,14 +203,13 @@ async def pause_timer(_: Stage, db: Database, scene: Scene) -> object:
     """Pause and resume a timer, and look when the next is due."""
     await control.pause_job(db, scene.id, tenant="default", actor=ME)
     await control.resume_job(db, scene.id, tenant="default", actor=ME)
-    return await timers.next_due_at(db)
+    return await timers.due_in_s(db)
 
 
 async def look(stage: Stage, db: Database, scene: Scene) -> object:
     """Read everything that can be read of a job."""
     await history.attempts(db, scene.id, tenant="default")
     await history.timeline(db, scene.id, tenant="default")
-    await history.counts(db, tenant="default", since=stage.clock.now())
     return await history.find(db, history.Filter(tenant="default", queue=scene.queue))
 
 
