@@ -71,8 +71,17 @@ class Engine:
     """One server's engine."""
 
     def __init__(
-        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+        self,
+        db: Database,
+        settings: Settings,
+        *,
+        name: str,
+        ids: Ids,
+        outside: Outside,
+        address: str | None = None,
+        claims: bool = True,
     ) -> None:
+        """Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers."""
         self.db = db
         self.settings = settings
         self.name = name
@@ -85,6 +94,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
+        self._claims = claims
         self.outside = outside
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
@@ -109,7 +119,8 @@ class Engine:
         self.wake.on_outbox.append(relay.notice)
         self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
-        self.wake.others = lambda: self.loops.live_count > 1
+        # Who is no server itself counts none, and there may be some.
+        self.wake.others = lambda: not claims or self.loops.live_count > 1
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
@@ -166,13 +177,10 @@ class Engine:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
         """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
-        parts = {
-            "wake": self.wake.run,
-            "dispatch": self._dispatch.run,
-            "waits": self.waits.run,
-            "duties": self.loops.run,
-        }
-        if self._statsd is not None:
+        parts = {"wake": self.wake.run, "waits": self.waits.run}
+        if self._claims:
+            parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
+        if self._statsd is not None and self._claims:
             parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
@@ -203,6 +211,8 @@ class Engine:
         """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
         if self.draining:
             raise Unavailable("This server is stopping. Ask another one.")
+        if not self._claims:
+            raise Conflict("This program only submits and looks. Claim from a server: `windlass up` starts one.")
         if ask.session is not None:
             session = await self._sessions.find(ask.session, tenant=ask.tenant, worker=ask.worker)
             if session.draining:

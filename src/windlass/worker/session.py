@@ -6,7 +6,7 @@ session is over; when it is, the keeper (keeper.py) opens another. The lease run
 
 from __future__ import annotations
 
-import socket
+import platform
 from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -27,6 +27,8 @@ REGISTER_S = 10.0
 CLOSE_S = 10.0
 """How long ending a session is tried; past it the session lapses by itself."""
 FIRST_PAUSE_S = 0.25
+MOST_TASKS = 300
+"""Tasks that a worker shows of itself; it serves all that it has."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -160,12 +162,12 @@ class Session:
             session=session,
             lease_seconds=worker.lease_seconds,
             max_threads=worker.threads,
-            host=socket.gethostname(),
+            host=platform.node()[:200] or None,
             pid=pid,
             version=worker.version,
             build=f"windlass-{__version__}",
             region=worker.region,
-            tasks=tuple(runner.tasks),
+            tasks=tuple(runner.tasks[:MOST_TASKS]),
             labels=worker.labels,
             queues=worker.queues,
         )
