@@ -58,6 +58,8 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "spot.notice": (WARNING, "The cloud takes this machine away: how many jobs it holds, and how long is left."),
         "spot.saved": (INFO, "The jobs of a machine that is taken away were reported or given back: how many."),
         "scale.unheard": (WARNING, "No server says how many workers there should be; the number stays: the reason."),
+        "job.abandoned": (WARNING, "A body would not stop and was given up: its worker is to be replaced."),
+        "loop.failed": (ERROR, "Something stopped the loop of async tasks, which goes on: the error."),
         "duty.acquired": (INFO, "This server has a duty now: under which term."),
         "duty.lost": (WARNING, "This server has a duty no more: why."),
         "duty.failed": (ERROR, "A round of a duty failed, and is tried again: the error."),
