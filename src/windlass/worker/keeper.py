@@ -237,7 +237,7 @@ class Keeper:
             over = now >= self._stuck_at + self._settings.drain_seconds
             if over or (self.held.begun_count == 0 and not self._reports):
                 child.kill()
-        elif self.held.begun_count == 0 and now - self._heard_at >= self._settings.health_seconds:
+        elif self.held.begun_count == 0 and now - self._ticked_at >= self._settings.health_seconds:
             log.event("worker.stuck", worker=self.worker_id, pid=child.pid, reason="Its claim loop stands still.")
             self._replace = True
             child.kill()
