@@ -109,7 +109,7 @@ class Worker:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         worker = self._settings.worker
         self._woken, self._left = asyncio.Event(), asyncio.Event()
-        self._wake: Callable[[], None] = self._woken.set
+        self._loop = loop
         self._pools = Pools(
             self._tasks,
             threads=worker.threads,
@@ -118,7 +118,7 @@ class Worker:
             app_target=self._app_target,
             redactor=Redactor(self._settings.security.redact),
             on_start=self._started,
-            wake=lambda: loop.call_soon_threadsafe(self._woken.set),
+            wake=self._wake_from_any_thread,
         )
         self._reports = Reports(
             self._link,
@@ -140,6 +140,13 @@ class Worker:
             outside=self._outside,
         )
 
+    def _wake(self) -> None:
+        self._woken.set()
+
+    def _wake_from_any_thread(self) -> None:
+        with suppress(RuntimeError):  # a thread that is left when the loop has ended
+            self._loop.call_soon_threadsafe(self._woken.set)
+
     async def _work(self) -> None:
         """Run the parts until the worker has left; one that ends is logged and begins again."""
         parts = {
@@ -148,7 +155,7 @@ class Worker:
             "tending": self._tend_on,
             "hearing": self._hear_on,
         }
-        left = asyncio.create_task(self._left.wait(), name="left")
+        left = asyncio.create_task(self._gone(), name="left")
         running = {asyncio.create_task(part(), name=name): name for name, part in parts.items()}
         try:
             while not left.done():
@@ -165,6 +172,9 @@ class Worker:
             for task in running:
                 task.cancel()
             await asyncio.gather(left, *running, return_exceptions=True)
+
+    async def _gone(self) -> None:
+        await self._left.wait()
 
     async def _again(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self._outside.pause(self._settings.worker.error_pause_seconds)
@@ -355,8 +365,8 @@ class Worker:
                 self._pools.stop(job_id, "release")
         if departure.must_end(now):
             # Nobody could stop these; their process ends with them.
-            entries = [departure.release(job_id, fence) for job_id, fence in self._holdings.unfinished]
-            self._reports.add([e for e in entries if self._holdings.ended(e.job_id, e.fence)])
+            over = [job for job in self._holdings.unfinished if self._holdings.ended(*job)]
+            self._reports.add([departure.release(job_id, fence) for job_id, fence in over])
         if self._holdings.held_count == 0 and self._reports.idle:
             self._left.set()
         return departure.look_at(now)
