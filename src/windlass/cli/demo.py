@@ -28,14 +28,16 @@ from windlass.cli.jobreport import job_fields, story
 from windlass.cli.pool import drain_with_parent
 from windlass.cli.shown import console
 from windlass.config import load
-from windlass.errors import SetupError, Unavailable
+from windlass.errors import SetupError, Unavailable, WindlassError
 from windlass.job import FINAL_STATES
 
 LOOK_S = 0.25
 TOLD_S = 2.0
 """How often progress is told where there is no terminal."""
-PATIENCE_S = 120.0
+PATIENCE_S = 15.0
 """Past it something hangs."""
+MOST_SAID = 8000
+"""Characters shown of what server and workers said, where something is wrong."""
 UP = re.compile(r"Windlass is up at (\S+)")
 READY = "Workers are ready."
 SETTINGS = """\
@@ -64,7 +66,7 @@ def demo() -> None:
     Example: windlass demo
     """
     out = console()
-    with tempfile.TemporaryDirectory(prefix="windlass-demo-") as name, _brought_up(Path(name), out) as url:
+    with tempfile.TemporaryDirectory(prefix="windlass-demo-") as name, _brought_up(Path(name)) as url:
         settings = load({"server.url": url}, {}, Path(name)).settings
         with Server(settings) as server:
             out.print(f"A server and two workers run at {url}, on a SQLite file of their own.")
@@ -83,7 +85,7 @@ def demo() -> None:
 
 
 @contextmanager
-def _brought_up(folder: Path, out: Console) -> Iterator[str]:
+def _brought_up(folder: Path) -> Iterator[str]:
     """Run `windlass up` for a block; yield its URL when its workers are ready."""
     (folder / "windlass.toml").write_text(SETTINGS.format(folder=folder))
     said = folder / "up.log"
@@ -101,7 +103,11 @@ def _brought_up(folder: Path, out: Console) -> Iterator[str]:
         yield _url(process, said)
         process.send_signal(signal.SIGINT)
         if process.wait(PATIENCE_S) != 0:
-            raise SetupError(f"Server and workers did not stop as they should:\n{said.read_text()}")
+            raise SetupError("Server and workers did not stop as they should.")
+    except WindlassError:
+        click.echo("What server and workers said:", err=True)
+        click.echo(said.read_text(errors="replace")[-MOST_SAID:], err=True)
+        raise
     finally:
         if process.poll() is None:
             process.kill()
@@ -116,7 +122,7 @@ def _url(process: subprocess.Popen[bytes], said: Path) -> str:
         if found and READY in text:
             return found[1]
         time.sleep(LOOK_S / 5)
-    raise SetupError(f"Server and workers did not start:\n{said.read_text(errors='replace')}")
+    raise SetupError("Server and workers did not start.")
 
 
 def _submit(server: Server, out: Console) -> list[str]:

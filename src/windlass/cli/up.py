@@ -59,9 +59,7 @@ class _Stopping(Stopping):
         if self.pool is None or self._count > 2:
             super().hear(number)
         elif self._count == 1:
-            click.echo(
-                "Stopping: jobs that run are finished within seconds, or given back. Ctrl-C again: now.", err=True
-            )
+            click.echo("Stopping: what runs is finished within seconds, or given back. Ctrl-C again: now.", err=True)
 
 
 def up_options(command: Command) -> Command:
@@ -167,9 +165,11 @@ def _pool(upping: Upping, url: str) -> Pool:
     log_format = upping.loaded.settings.log.format
     if log_format == "auto":  # the child speaks to a pipe
         log_format = "text" if sys.stderr.isatty() else "json"
+    # Short enough for tables; the host is told beside it.
+    name = [] if upping.loaded.settings.worker.id else ["--name", f"up-{os.getpid()}"]
     command = [sys.executable, "-m", "windlass", "worker", upping.app, "--scale", "--url", url]
     return Pool(
-        [*command, "--threads", str(threads), "--log-format", log_format],
+        [*command, "--threads", str(threads), "--log-format", log_format, *name],
         worker_environment(upping, os.environ),
         said=lambda text: click.echo(text, err=True),
         passed=_pass_on,
