@@ -72,6 +72,8 @@ class Worker:
         self._jobs_done = self._jobs_failed = 0
         self._moved_at = self._second_at = self._outside.monotonic()
         self._doubted_at: float | None = None
+        self._woken, self._left = asyncio.Event(), asyncio.Event()
+        self._begun = False
         if settings.worker.max_jobs:
             self._holdings.jobs_left = settings.worker.max_jobs
 
@@ -96,9 +98,10 @@ class Worker:
         if self._departure is None:
             self._departure = Departure(reason, by, replace)
             self._holdings.claims_closed = True
-            self._claims.recall()
-            self._give_back(self._pools.take_line(), reason)
             log.event("worker.stopping", reason=reason, jobs=self._holdings.held_count)
+            if self._begun:
+                self._claims.recall()
+                self._give_back(self._pools.take_line(), reason)
         self._departure.hasten(by)
         self._wake()
 
@@ -108,7 +111,7 @@ class Worker:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         worker = self._settings.worker
-        self._woken, self._left = asyncio.Event(), asyncio.Event()
+        self._begun = True
         self._loop = loop
         self._pools = Pools(
             self._tasks,
