@@ -28,7 +28,7 @@ SCHEMA = "windlass"
 TABLES = frozenset(
     (
         "attempt attempts audit checkpoint dead dedup done duty event job job_events jobs jobs_dead jobs_done "
-        "jobs_queued jobs_timed key lane leaders log migration pause pulse queue server session stat task "
+        "jobs_queued jobs_timed key lane leaders log migration outbox pause pulse queue server session stat task "
         "tenant timer workers"
     ).split()
 )

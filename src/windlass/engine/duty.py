@@ -43,6 +43,8 @@ class Duty(msgspec.Struct, frozen=True):
     run: Run
     period_s: float
     most: int = 500
+    hint: Callable[[], Awaitable[None]] | None = None
+    """Returns when there is something to do before the period is over; None: nobody would say so."""
 
 
 class Waking(Protocol):
@@ -169,7 +171,7 @@ async def _vacuum(db: Database) -> int:
 
 
 def tell(wake: Waking, moves: Iterable[Moved]) -> None:
-    """Wake those who wait for what leases left that have ended: jobs, room under a limit, ends."""
+    """Wake whoever waits for what became of leases that have ended."""
     for moved in moves:
         lease = moved.move.lease
         wake.freed(lease.lane)

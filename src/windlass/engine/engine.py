@@ -32,6 +32,7 @@ from windlass.engine.line import Ask, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
+from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
@@ -75,8 +76,17 @@ class Engine:
     """One server's engine."""
 
     def __init__(
-        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+        self,
+        db: Database,
+        settings: Settings,
+        *,
+        name: str,
+        ids: Ids,
+        outside: Outside,
+        address: str | None = None,
+        claims: bool = True,
     ) -> None:
+        """Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers."""
         self.db = db
         self.settings = settings
         self.name = name
@@ -89,6 +99,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
+        self._claims = claims
         self.outside = outside
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
@@ -110,9 +121,12 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        self.loops = self._loops(address)
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self._moved)
+        self.wake.on_outbox.append(relay.notice)
+        self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
-        self.wake.others = lambda: self.loops.live_count > 1
+        # Who is no server itself counts none, and there may be some.
+        self.wake.others = lambda: not claims or self.loops.live_count > 1
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
@@ -142,7 +156,7 @@ class Engine:
             observe=self.meters.flushed,
         )
 
-    def _loops(self, address: str | None) -> Loops:
+    def _loops(self, address: str | None, relay: Relay) -> Loops:
         settings, outside = self.settings, self.outside
         duties = queue_duties(
             self.wake,
@@ -155,7 +169,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,
@@ -169,13 +183,10 @@ class Engine:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
         """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
-        parts = {
-            "wake": self.wake.run,
-            "dispatch": self._dispatch.run,
-            "waits": self.waits.run,
-            "duties": self.loops.run,
-        }
-        if self._statsd is not None:
+        parts = {"wake": self.wake.run, "waits": self.waits.run}
+        if self._claims:
+            parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
+        if self._statsd is not None and self._claims:
             parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
@@ -206,6 +217,8 @@ class Engine:
         """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
         if self.draining:
             raise Unavailable("This server is stopping. Ask another one.")
+        if not self._claims:
+            raise Conflict("This program only submits and looks. Claim from a server: `windlass up` starts one.")
         if ask.session is not None:
             session = await self._sessions.find(ask.session, tenant=ask.tenant, worker=ask.worker)
             if session.draining:
@@ -285,6 +298,12 @@ class Engine:
         with self._after_commit("submit"):
             self._submitted(requests, answers)
         return answers
+
+    def _relayed(
+        self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
+    ) -> None:
+        with self._after_commit("relay"):
+            self._submitted(requests, answers)
 
     def _submitted(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]

@@ -175,7 +175,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
         return {}
     numbers = {item.job_id: number for number, item in reports.items()}
     async with db.transaction() as transaction:
-        # Before the leases are read: the mark that it leaves goes with the job.
+        # Before the leases end: the move marks jobs that have a checkpoint.
         await checkpoints.keep(transaction, [note for r in reports.values() if (note := _note(r)) is not None])
         named = [LeaseName(r.job_id, r.fence, r.session, r.worker, r.tenant) for r in reports.values()]
         leases = await moves.lock(transaction, named)
@@ -262,7 +262,15 @@ def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row]) -> Answer:
         now = live.get(item.job_id)
         preferred = now is not None and now["fence"] == item.fence and bool(now["preferred"])
         return Answer(Status.ALREADY, _state_told(ended), ended["next_run_at"], prefer_same_worker=preferred)
+    if ended is None and holder is not None and isinstance(item, Complete) and _is_finishing(item, holder):
+        return Answer(Status.ALREADY, State.SUCCEEDED)
     return Answer(Status.STALE)
+
+
+def _is_finishing(item: Complete, live: Row) -> bool:
+    """Say whether the task itself has said so in a transaction of its own, whose relay is still to come (outbox.py)."""
+    own_session = live["session"] is not None and item.session in (None, live["session"])
+    return bool(live["held"]) and live["fence"] == item.fence and own_session
 
 
 def _state_told(ended: Row) -> State:
