@@ -31,6 +31,8 @@ class Flag(IntFlag):
     """A worker has begun it once, so its start deadline no longer counts."""
     PREFERRED = 16
     """The worker that failed it may claim it back at once; others wait until the timer is due."""
+    CHECKPOINT = 32
+    """An attempt of its left a checkpoint, which its next claim brings."""
 
 
 class Reason(IntEnum):

@@ -9,6 +9,7 @@ import pytest
 from windlass.config import Loaded, Settings, load
 from windlass.config.check import value_of
 from windlass.config.keys import KEYS, OLD_VARIABLES, SAME
+from windlass.config.load import flat
 from windlass.errors import InvalidInput, SetupError
 
 
@@ -26,7 +27,7 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     found = loaded(tmp_path)
 
     assert Settings() == found.settings
-    assert set(KEYS) == set(found.sources)
+    assert set(flat(found.settings)) == set(found.sources)
     assert () == found.warnings
 
 

@@ -22,9 +22,10 @@ STORED_AS = {
     "bigint": "INTEGER",
     "timestamp with time zone": "INTEGER",
     "double precision": "REAL",
+    "bytea": "BLOB",
 }
 ONLY_SQLITE = {"clock"}  # PostgreSQL has a clock of its own, with a function that tests can move
-PARTITIONED = {"done", "attempt", "event"}
+PARTITIONED = {"done", "attempt", "event", "log"}
 
 SQL = load(__file__)
 

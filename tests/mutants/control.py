@@ -16,7 +16,6 @@ FOREIGN_ACTS = {
     "find_waiting": ("change", "ready"),
 }
 FOREIGN_LISTS = {"list_queued": "ready", "list_timed": "timed", "list_done": "cancelled", "list_dead": "dead"}
-FOREIGN_COUNTS = {"jobs_queued": "ready", "jobs_timed": "timed", "jobs_dead": "dead"}
 
 MUTANTS = (
     Mutant(
@@ -28,9 +27,9 @@ MUTANTS = (
     Mutant(
         "cancel-ends-leased-jobs",
         (
-            sql("control", "cancel_queued", "AND q.place <> 1", "", "postgres"),
-            sql("control", "cancel_queued", "AND queue.place <> 1", "", "postgres"),
-            sql("control", "cancel_queued", "AND q.place <> 1", "", "sqlite"),
+            sql("control", "cancel_queued", "AND q.session IS NULL", "", "postgres"),
+            sql("control", "cancel_queued", "AND queue.session IS NULL", "", "postgres"),
+            sql("control", "cancel_queued", "AND q.session IS NULL", "", "sqlite"),
         ),
         races("claims::rel_x6_claim_beside_cancel"),
         "M18, I17: a leased job is told to stop, not ended",
@@ -82,30 +81,6 @@ MUTANTS = (
         )
         for query, place in FOREIGN_LISTS.items()
     ),
-    *(
-        Mutant(
-            f"counts-of-another-tenants-{view.replace('_', '-')}",
-            both("history", "counts", f"FROM {view} WHERE tenant = :tenant", f"FROM {view} WHERE {ANYBODY}"),
-            races(f"strangers::lists_of_another_tenant[*-{place}]"),
-            FOREIGN,
-        )
-        for view, place in FOREIGN_COUNTS.items()
-    ),
-    Mutant(
-        "counts-of-another-tenants-jobs-done",
-        (
-            sql("history", "counts", "WHERE l.tenant = :tenant", f"WHERE {ANYBODY}", "postgres"),
-            sql(
-                "history",
-                "counts",
-                "FROM jobs_done WHERE tenant = :tenant",
-                f"FROM jobs_done WHERE {ANYBODY}",
-                "sqlite",
-            ),
-        ),
-        races("strangers::lists_of_another_tenant[*-cancelled]"),
-        FOREIGN,
-    ),
     Mutant(
         "get-of-another-tenant",
         (sql("history", "get", "tenant = :tenant", ANYBODY),),
@@ -138,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "change-of-a-leased-job",
-        both("control", "lock_queued", "AND place <> 1", ""),
+        both("control", "lock_queued", "AND session IS NULL", ""),
         races("claims::rel_x6_claim_beside_change"),
         "a job that is leased is not changed",
     ),

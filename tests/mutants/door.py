@@ -89,7 +89,13 @@ MUTANTS = (
     ),
     Mutant(
         "unfenced-without-being-told",
-        (Edit("server/work.py", "if not call.settings.api.allow_unfenced:", "if call.settings.api is None:"),),
+        (
+            Edit(
+                "server/work.py",
+                "if named.fence is UNSET and call.settings.api.allow_unfenced:",
+                "if named.fence is UNSET:",
+            ),
+        ),
         (f"{WORK}rel_t7_only_the_holder_ends_a_lease",),
         "L12: a report without fence is refused unless the settings allow it",
     ),
@@ -113,7 +119,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-answer-without-end",
-        (Edit("server/work.py", "if size > ANSWER_BYTES and index:", "if size < 0:"),),
+        (Edit("engine/translate.py", "if size > ANSWER_BYTES and index:", "if size < 0:"),),
         (f"{WORK}the_answer_to_a_claim_is_bounded",),
         "S9: the answer to a claim is bounded",
     ),

@@ -3,56 +3,50 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, Literal
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from windlass.cli.calls import Server
-from windlass.cli.config import config_option, load_settings
+from windlass.cli.calls import Server, asks_server
+from windlass.cli.shown import console as make_console
 from windlass.errors import Forbidden
 
 
 @click.command()
-@config_option
-@click.option("--url", metavar="URL", help="Where a server is.  [default: server.url]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.pass_context
-def status(ctx: click.Context, config_path: str | None, url: str | None, output: Literal["table", "json"]) -> None:
+@asks_server
+def status(server: Server, output: Literal["table", "json"]) -> None:
     """Ask a server how it is, and how the whole is.
 
     Exit code 0: it can do its work; 1: it lives and cannot; 5: nobody answers.
 
     Example: windlass status --url http://localhost:8000
     """
-    settings = load_settings({"config": config_path, "server.url": url}).settings
-    with Server(settings) as server:
-        found = {"url": server.url, "health": server.get("/health", problems=False)}
-        healthy = found["health"].get("status") == "ok"
-        if healthy:
-            found |= _whole(server)
+    found = {"url": server.url, "health": server.health()}
+    healthy = found["health"].get("status") == "ok"
+    if healthy:
+        found |= _whole(server)
     if output == "json":
         click.echo(json.dumps(found, indent=2))
     else:
         _show(found)
-    ctx.exit(0 if healthy else 1)
+    click.get_current_context().exit(0 if healthy else 1)
 
 
 def _whole(server: Server) -> dict[str, Any]:
     """Return what this key may see of the whole."""
-    found: dict[str, Any] = {"queue": server.get("/api/v1/admin/queue/status")}
-    found["queues"] = server.get("/api/v1/queues")["queues"]
+    found: dict[str, Any] = {"queue": server.get("/admin/queue/status")}
+    found["queues"] = server.get("/queues")["queues"]
     try:
-        found |= server.get("/api/v1/duties")
+        found |= server.get("/duties")
     except Forbidden:
         found |= {"duties": [], "servers": []}
     return found
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = make_console()
     health = found["health"]
     console.print(f"{found['url']}: {health.get('status', 'unavailable')}")
     for reason in health.get("reasons", []):

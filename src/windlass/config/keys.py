@@ -15,7 +15,8 @@ import msgspec
 from msgspec import inspect
 
 from windlass.config.redact import HIDDEN, Redactor
-from windlass.config.settings import Section, Settings
+from windlass.config.settings import Name, Section, Settings
+from windlass.config.workkinds import FIELD_DEFAULTS, FIELD_TYPES
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
 
@@ -46,6 +47,8 @@ OLD_VARIABLES = {
 }
 """Names of older systems, the more particular of two first."""
 
+WORK_KINDS = "work_kinds"
+
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
@@ -64,6 +67,11 @@ class Key(msgspec.Struct, frozen=True):
         """The environment variable that sets it."""
         return variable_of(self.name)
 
+    @property
+    def is_span(self) -> bool:
+        """Whether its values may be written as durations."""
+        return self.name.endswith(("_seconds", ".duration"))
+
 
 def variable_of(name: str) -> str:
     """Return the environment variable of a key or alias."""
@@ -76,11 +84,22 @@ def _keys() -> Iterator[Key]:
         if isinstance(default, Section):
             types = typing.get_type_hints(kind, include_extras=True)
             yield from (Key(f"{name}.{field}", types[field], getattr(default, field)) for field in types)
-        else:
+        elif name != WORK_KINDS:
             yield Key(name, kind, default)
 
 
 KEYS = {key.name: key for key in _keys()}
+"""All settings but those of work kinds, which have names of their users' choice."""
+
+
+def kind_key(name: str, source: str) -> Key:
+    """Return the key `work_kinds.KIND.FIELD`; InvalidInput if there is no such field, or the kind has no good name."""
+    _, _, rest = name.partition(".")
+    kind, _, field = rest.rpartition(".")
+    if field not in FIELD_TYPES:
+        raise InvalidInput(printable(name), f"there is no such setting (in {source}); {nearest(field, FIELD_TYPES)}")
+    convert(Key(printable(f"{WORK_KINDS}.{kind}"), Name, None), kind, source)
+    return Key(name, FIELD_TYPES[field], FIELD_DEFAULTS[field])
 
 
 def printable(name: str) -> str:
@@ -97,7 +116,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def convert(key: Key, value: object, source: str) -> Any:
     """Return the value as the key's type; InvalidInput says what was given where, and what is expected."""
     kinds = set(_kinds(inspect.type_info(key.type)))
-    candidate = _read(value, kinds, is_span=key.name.endswith("_seconds"))
+    candidate = _read(value, kinds, is_span=key.is_span)
     if _has_control(candidate):
         problem = f"{shown(key.name, value)} has a control character, or is not UTF-8"
     else:
@@ -123,7 +142,7 @@ def shown(name: str, value: object) -> str:
 def expected(key: Key) -> str:
     """Return in words which values the key takes."""
     words = _words(inspect.type_info(key.type))
-    return f"{words}, or a duration such as 90s or 1h" if key.name.endswith("_seconds") else words
+    return f"{words}, or a duration such as 90s or 1h" if key.is_span else words
 
 
 def _kinds(info: inspect.Type) -> Iterator[type[inspect.Type]]:

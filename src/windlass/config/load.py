@@ -24,13 +24,17 @@ from windlass.config.keys import (
     SAME,
     SECRETS,
     SHORT_VARIABLES,
+    WORK_KINDS,
+    Key,
     convert,
+    kind_key,
     nearest,
     printable,
     variable_of,
 )
 from windlass.config.redact import url
 from windlass.config.settings import Section, Settings
+from windlass.config.workkinds import FIELDS, WorkKind
 from windlass.errors import InvalidInput, SetupError
 
 FILE_NAME = "windlass.toml"
@@ -80,13 +84,11 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], directory:
     given: dict[str, Given] = {}
     for layer in layers:
         given.update(layer)
-    sections: dict[str, Any] = {}
-    for name, found in given.items():
-        section, _, field = name.rpartition(".")
-        into = sections.setdefault(section, {}) if section else sections
-        into[field] = convert(KEYS[name], found.value, found.source)
-    settings, derived = derive(_build(sections), {name for name, found in given.items() if found.source != "default"})
-    sources = {name: given[name].source if name in given else "default" for name in KEYS} | derived
+    settings = _build(
+        {name: convert(_key(name, found.source), found.value, found.source) for name, found in given.items()}
+    )
+    settings, derived = derive(settings, {name for name, found in given.items() if found.source != "default"})
+    sources = {name: given[name].source if name in given else "default" for name in flat(settings)} | derived
     check(settings, sources)
     weak = [*warnings(settings), *_open_to_all(path, shown_path, in_file)]
     return Loaded(settings, sources, tuple(weak))
@@ -94,11 +96,30 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], directory:
 
 def flat(settings: Settings) -> dict[str, object]:
     """Return every key with its value, in the order of the sections."""
-    return {name: value_of(settings, name) for name in KEYS}
+    kinds = {
+        f"{WORK_KINDS}.{kind}.{written}": getattr(fields, field)
+        for kind, fields in settings.work_kinds.items()
+        for written, field in FIELDS.items()
+    }
+    return {name: value_of(settings, name) for name in KEYS} | kinds
 
 
-def _build(sections: Mapping[str, Any]) -> Settings:
-    default = Settings()
+def _key(name: str, source: str) -> Key:
+    return KEYS[name] if name in KEYS else kind_key(name, source)
+
+
+def _build(values: Mapping[str, Any]) -> Settings:
+    sections: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
+    for name, value in values.items():
+        section, _, field = name.rpartition(".")
+        if section.startswith(f"{WORK_KINDS}."):
+            kinds.setdefault(section.removeprefix(f"{WORK_KINDS}."), {})[FIELDS[field]] = value
+        elif section:
+            sections.setdefault(section, {})[field] = value
+        else:
+            sections[field] = value
+    default = Settings(work_kinds={kind: WorkKind(**fields) for kind, fields in kinds.items()})
     changed = {
         name: msgspec.structs.replace(getattr(default, name), **value) if isinstance(value, dict) else value
         for name, value in sections.items()
@@ -122,7 +143,10 @@ def _from_file(path: Path, source: str) -> dict[str, Given]:
         raise SetupError(f"Cannot read {source}: it is not TOML: {problem}. Correct it and try again.") from None
     names = [*KEYS, *SAME, *(f"{name}_file" for name in SECRETS)]
     found: dict[str, Given] = {}
-    for name, value in _leaves(tables):
+    for name, value in _leaves(tables, source):
+        if name.startswith(f"{WORK_KINDS}."):
+            found[kind_key(name, source).name] = Given(value, source)
+            continue
         if name not in names:
             raise InvalidInput(printable(name), f"there is no such setting (in {source}); {nearest(name, names)}")
         key, given = _resolved(name, Given(value, source), path.parent)
@@ -130,10 +154,18 @@ def _from_file(path: Path, source: str) -> dict[str, Given]:
     return found
 
 
-def _leaves(tables: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+def _leaves(tables: Mapping[str, Any], source: str) -> Iterator[tuple[str, object]]:
     """Yield `section.name` and value; what is no section stands for itself."""
     for name, value in tables.items():
-        if isinstance(value, dict) and isinstance(getattr(Settings(), name, None), Section):
+        if name == WORK_KINDS and isinstance(value, dict):
+            for kind, fields in value.items():
+                if not isinstance(fields, dict) or not fields:
+                    raise InvalidInput(
+                        printable(f"{name}.{kind}"),
+                        f"a table with at least one of {', '.join(FIELDS)} is expected (in {source}).",
+                    )
+                yield from ((f"{name}.{kind}.{field}", item) for field, item in fields.items())
+        elif isinstance(value, dict) and isinstance(getattr(Settings(), name, None), Section):
             yield from ((f"{name}.{field}", item) for field, item in value.items())
         else:
             yield name, value

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.config.redact import SECRET_NAMES
+from windlass.config.workkinds import CATALOGUE, WorkKind
 
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 SecondsOrNone = Annotated[float, Meta(ge=0, le=31_536_000)]
@@ -327,3 +328,4 @@ class Settings(Section, frozen=True, kw_only=True):
     api: Api = Api()
     client: Client = Client()
     log: Log = Log()
+    work_kinds: dict[Name, WorkKind] = msgspec.field(default_factory=lambda: dict(CATALOGUE))

@@ -27,8 +27,9 @@ from pathlib import Path
 SCHEMA = "windlass"
 TABLES = frozenset(
     (
-        "attempt attempts audit dead dedup done duty event job job_events jobs jobs_dead jobs_done jobs_queued "
-        "jobs_timed key lane leaders migration pause pulse queue server session stat tenant timer workers"
+        "attempt attempts audit checkpoint dead dedup done duty event job job_events jobs jobs_dead jobs_done "
+        "jobs_queued jobs_timed key lane leaders log migration outbox pause pulse queue server session stat task "
+        "tenant timer workers"
     ).split()
 )
 

@@ -105,7 +105,7 @@ class SqliteConnection:
         return rows
 
 
-_PLAIN = frozenset((int, str, float, type(None)))
+_PLAIN = frozenset((int, str, float, bytes, type(None)))
 # Rows of one batch have many instants in common.
 _instant = lru_cache(maxsize=1024)(from_us)
 

@@ -43,6 +43,8 @@ class Duty(msgspec.Struct, frozen=True):
     run: Run
     period_s: float
     most: int = 500
+    hint: Callable[[], Awaitable[None]] | None = None
+    """Returns when there is something to do before the period is over; None: nobody would say so."""
 
 
 class Waking(Protocol):
@@ -128,7 +130,7 @@ def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], No
         count = 0
         while True:
             rescued = await rescue.rescue(db, chance=chance, limit=most)
-            _tell(wake, rescued.moved)
+            tell(wake, rescued.moved)
             told(rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
@@ -143,7 +145,7 @@ def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None
         if left_s is None or left_s > 0:
             return Ran(0, left_s)
         moved = await deadlines.end_overdue(db, chance=chance, limit=most)
-        _tell(wake, moved)
+        tell(wake, moved)
         told(moved)
         expired = await deadlines.expire(db, limit=most)
         for job_id in expired:
@@ -168,7 +170,8 @@ async def _vacuum(db: Database) -> int:
     return len(await vacuum.vacuum(db))
 
 
-def _tell(wake: Waking, moves: Iterable[Moved]) -> None:
+def tell(wake: Waking, moves: Iterable[Moved]) -> None:
+    """Wake whoever waits for what became of leases that have ended."""
     for moved in moves:
         lease = moved.move.lease
         wake.freed(lease.lane)

@@ -18,6 +18,7 @@ import msgspec
 
 from windlass import __version__
 from windlass.config import Settings
+from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts
@@ -31,8 +32,10 @@ from windlass.engine.line import Ask, Handout, Waiter
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
+from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
 from windlass.engine.statsd import StatsD
+from windlass.engine.trail import Trail
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.whole import whole_duties
@@ -64,6 +67,8 @@ class JobBeat(msgspec.Struct, frozen=True):
     cancel: bool
     lease_ms: int
     draining: bool
+    fence: int
+    session: UUID
 
 
 class Engine:
@@ -98,6 +103,7 @@ class Engine:
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
             "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
+        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -105,7 +111,9 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        self.loops = self._loops(address)
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self._moved)
+        self.wake.on_outbox.append(relay.notice)
+        self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
         self._statsd = None
@@ -137,7 +145,7 @@ class Engine:
             observe=self.meters.flushed,
         )
 
-    def _loops(self, address: str | None) -> Loops:
+    def _loops(self, address: str | None, relay: Relay) -> Loops:
         settings, outside = self.settings, self.outside
         duties = queue_duties(
             self.wake,
@@ -150,7 +158,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,
@@ -192,7 +200,7 @@ class Engine:
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
-        for line in (self._submits, self._reports, self._beats):
+        for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
@@ -270,7 +278,7 @@ class Engine:
             draining = answer.draining
         if not answer.alive or job_id in answer.lost:
             raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
-        return JobBeat(cancel=job_id in answer.cancel, lease_ms=lease.lease_ms, draining=draining)
+        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
@@ -281,6 +289,12 @@ class Engine:
         with self._after_commit("submit"):
             self._submitted(requests, answers)
         return answers
+
+    def _relayed(
+        self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
+    ) -> None:
+        with self._after_commit("relay"):
+            self._submitted(requests, answers)
 
     def _submitted(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]

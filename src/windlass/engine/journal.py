@@ -68,11 +68,13 @@ def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:
 
 
 def moved(moves: Iterable[Moved]) -> None:
-    """Tell of leases that the servers have ended: lost, timed out, revoked."""
+    """Tell of leases that duties have ended: lost, timed out, revoked, or finished in a task's own transaction."""
     for done in moves:
         move, lease = done.move, done.move.lease
         named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "fence": lease.fence}
-        if move.record.outcome is Outcome.LOST:
+        if move.record.outcome is Outcome.SUCCEEDED:
+            log.event("job.completed", **named, attempt=lease.attempt)
+        elif move.record.outcome is Outcome.LOST:
             log.event("job.lost", **named, attempt=lease.attempt, claimed_at=lease.claimed_at, lost=lease.lost + 1)
         elif move.record.outcome is Outcome.TIMED_OUT:
             log.event("job.failed", **named, message=move.record.error)

@@ -142,7 +142,9 @@ class Meters:
     def moved(self, move: Move, lane: Lane | None) -> None:
         """Count a lease that a duty has ended."""
         of_queue = self._of_lane(lane)
-        if move.record.outcome is Outcome.LOST:
+        if move.record.outcome is Outcome.SUCCEEDED:
+            of_queue.completed.inc()
+        elif move.record.outcome is Outcome.LOST:
             of_queue.leases_lost.inc()
         elif move.record.outcome is Outcome.TIMED_OUT:
             of_queue.failed.inc()

@@ -25,6 +25,7 @@ INVARIANTS = (
     SQL.i20_times,
     SQL.i21_one_place,
     SQL.i22_leases,
+    SQL.outbox,
     SQL.partitions,
     SQL.pauses,
     SQL.references,

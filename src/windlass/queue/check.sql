@@ -119,6 +119,7 @@ SELECT * FROM (
     UNION ALL
     SELECT CAST(q.id AS text), 'not leased, with a session, claim, start or deadline' FROM queue q
      WHERE q.place <> 1 AND (q.session IS NOT NULL OR q.claimed_at IS NOT NULL OR q.started_at IS NOT NULL OR q.deadline_at IS NOT NULL)
+       AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.id = q.id AND o.kind = 'finish' AND o.fence = q.fence AND q.place = 3 AND q.session IS NOT NULL)
     UNION ALL
     SELECT CAST(q.id AS text), 'cancel asked of a job that is not leased' FROM queue q WHERE q.place <> 1 AND q.flags & 2 = 2
     UNION ALL
@@ -155,7 +156,7 @@ SELECT * FROM (
     UNION ALL
     SELECT CAST(q.id AS text), 'ready and paused' FROM queue q WHERE q.place IN (0, 2) AND q.flags & 1 = 1
     UNION ALL
-    SELECT CAST(q.id AS text), 'held and not paused' FROM queue q WHERE q.place = 3 AND q.flags & 1 = 0
+    SELECT CAST(q.id AS text), 'held and not paused' FROM queue q WHERE q.place = 3 AND q.flags & 1 = 0 AND q.session IS NULL
     UNION ALL
     SELECT CAST(q.id AS text), 'paused, and nobody said so' FROM queue q
      WHERE q.flags & 1 = 1 AND NOT EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'job' AND p.name = CAST(q.id AS text))
@@ -175,4 +176,17 @@ SELECT * FROM (
     SELECT CAST(d.id AS text), 'in done, of no lane' FROM done d WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = d.lane)
     UNION ALL
     SELECT CAST(d.id AS text), 'in dead, of no lane' FROM dead d WHERE NOT EXISTS (SELECT 1 FROM lane l WHERE l.id = d.lane)
+) v LIMIT :limit
+
+-- name: outbox
+-- Outbox: a finish that waits for its relay names a lease that waits for it; and rows that cannot be done are for people to see.
+-- both
+SELECT * FROM (
+    SELECT CAST(o.id AS text) AS subject, 'a finish of fence ' || CAST(o.fence AS text) || ' that no held lease waits for' AS detail
+      FROM outbox o
+     WHERE o.kind = 'finish' AND NOT EXISTS (
+        SELECT 1 FROM queue q WHERE q.id = o.id AND q.fence = o.fence AND q.place = 3 AND q.session IS NOT NULL)
+    UNION ALL
+    SELECT CAST(o.id AS text), 'set aside: ' || o.error || ' Delete the row, or clear its error to have it tried again.' FROM outbox o
+     WHERE o.error IS NOT NULL
 ) v LIMIT :limit

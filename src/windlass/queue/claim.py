@@ -69,6 +69,7 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     schedule_id: UUID | None
     flow_id: UUID | None
     parent_id: UUID | None
+    flags: int = 0
 
 
 async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = None) -> list[Claimed]:

@@ -42,7 +42,7 @@ UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, sess
   JOIN job j ON j.id = ANY(ARRAY[slot.id])
  WHERE q.id = ANY(ARRAY[slot.id]) AND q.place + 0 = 0
 RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-          j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+          j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
 -- sqlite   (the one writer takes the place of SKIP LOCKED; heads are read lane by lane, never the whole backlog)
 CREATE TEMP TABLE IF NOT EXISTS claim_slot (session);
 CREATE TEMP TABLE IF NOT EXISTS claim_pick (id, session);
@@ -70,7 +70,7 @@ UPDATE queue SET place = 1, fence = fence + 1, attempt = attempt + 1, claimed_at
        session = p.session
   FROM temp.claim_pick AS p WHERE queue.id = p.id AND queue.place = 0;
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
   FROM temp.claim_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
 
 -- name: claim_back
@@ -96,10 +96,10 @@ q AS (
                 ELSE CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - j.priority * l.credit_ms END,
            1, t.attempt + 1, t.fence + 1, t.lost, t.releases, CAST(:session AS uuid), :now, 0, t.flags - 16
       FROM t JOIN job j ON j.id = ANY(ARRAY[t.id]) JOIN lane l ON l.id = t.lane
-    RETURNING id, lane, rank, attempt, fence, session, claimed_at
+    RETURNING id, lane, rank, attempt, fence, session, claimed_at, flags
 )
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
   FROM q JOIN job j ON j.id = ANY(ARRAY[q.id])
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS claim_back_pick (id);
@@ -118,7 +118,7 @@ SELECT t.id, t.lane, CASE WHEN l.fifo = 1 THEN j.created_at / 1000 ELSE :now / 1
  CROSS JOIN job AS j ON j.id = t.id CROSS JOIN lane AS l ON l.id = t.lane;
 DELETE FROM timer WHERE id IN (SELECT id FROM temp.claim_back_pick);
 SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
   FROM temp.claim_back_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
 
 -- name: heads

@@ -312,6 +312,9 @@ async def _settled(db: Statements, ids: Sequence[UUID], tenant: str) -> dict[UUI
             answers[job_id] = Cancelled(job_id, state, already=True)
         elif state in FINAL_STATES:
             answers[job_id] = JobFinished(f"Job {job_id} has ended already: it is {state}.")
+    left = [job_id for job_id in ids if job_id not in answers]
+    for row in await db.fetch(SQL.finishing, ids=left, tenant=tenant) if left else ():
+        answers[row["id"]] = JobFinished(f"Job {row['id']} was finished by its task; its end is being recorded.")
     return answers
 
 

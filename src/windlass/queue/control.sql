@@ -22,14 +22,14 @@ UPDATE queue SET flags = flags | 2, deadline_at = :now + :patience_ms * 1000
 RETURNING id
 
 -- name: cancel_queued
--- End jobs that wait in queue (not leased): outcome 4, cancelled.
+-- End jobs that wait in queue: outcome 4, cancelled. One with a session is leased, or finished and waits for its relay.
 -- locks: queue rows by ascending id.
 -- postgres
 WITH l AS MATERIALIZED (
     SELECT q.id FROM queue q JOIN lane n ON n.id = q.lane
-     WHERE q.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant AND q.place <> 1 ORDER BY q.id FOR UPDATE OF q
+     WHERE q.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant AND q.session IS NULL ORDER BY q.id FOR UPDATE OF q
 ),
-q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.place <> 1 RETURNING queue.*),
+q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.session IS NULL RETURNING queue.*),
 j AS (
     DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
@@ -47,7 +47,7 @@ CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
 DELETE FROM temp.cancel_pick;
 INSERT INTO temp.cancel_pick
 SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS n ON n.id = q.lane
- WHERE n.tenant = :tenant AND q.place <> 1;
+ WHERE n.tenant = :tenant AND q.session IS NULL;
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
 SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 4, :reason, :now
   FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
@@ -105,9 +105,9 @@ UPDATE timer SET flags = flags | 1 WHERE id = :id AND flags & 1 = 0 AND lane IN 
 RETURNING id
 
 -- name: resume_queued
--- Let a held job stand where it belongs: blocked (2) while parents are open, else ready.
+-- Let a held job stand where it belongs: blocked (2) while parents are open, else ready; a finished one stays held for its relay.
 -- both
-UPDATE queue SET flags = flags - 1, place = CASE WHEN place <> 3 THEN place WHEN pending > 0 THEN 2 ELSE 0 END
+UPDATE queue SET flags = flags - 1, place = CASE WHEN place <> 3 OR session IS NOT NULL THEN place WHEN pending > 0 THEN 2 ELSE 0 END
  WHERE id = :id AND flags & 1 = 1 AND lane IN (SELECT l.id FROM lane AS l WHERE l.tenant = :tenant)
 RETURNING id
 
@@ -173,11 +173,20 @@ SELECT i.id, x.state, x.paused
 -- sqlite
 SELECT id, state, paused FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
 
+-- name: finishing
+-- Jobs of a tenant whose task has finished them in a transaction of its own, and whose relay is still to come.
+-- postgres
+SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane
+ WHERE q.id = ANY(CAST(:ids AS uuid[])) AND q.place + 0 = 3 AND q.session IS NOT NULL AND l.tenant = :tenant
+-- sqlite
+SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS l ON l.id = q.lane
+ WHERE q.place = 3 AND q.session IS NOT NULL AND l.tenant = :tenant
+
 -- name: find_waiting
 -- The lane of a job that waits.
 -- both
 SELECT p.lane, l.queue, l.task, l.labels, l.key
-  FROM (SELECT id, lane FROM queue WHERE id = :id AND place <> 1 UNION ALL SELECT id, lane FROM timer WHERE id = :id) p
+  FROM (SELECT id, lane FROM queue WHERE id = :id AND session IS NULL UNION ALL SELECT id, lane FROM timer WHERE id = :id) p
   JOIN lane l ON l.id = p.lane WHERE l.tenant = :tenant
 
 -- name: find_leased
@@ -190,9 +199,9 @@ SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.pla
 -- locks: queue.
 -- postgres
 SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
-  FROM queue WHERE id = :id AND place <> 1 FOR UPDATE
+  FROM queue WHERE id = :id AND session IS NULL FOR UPDATE
 -- sqlite
-SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND place <> 1
+SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND session IS NULL
 
 -- name: lock_timed
 -- Lock the place of a job that waits in timer.
@@ -221,9 +230,9 @@ UPDATE job SET priority = coalesce(:priority, priority), run_at = coalesce(:run_
 -- name: drop_place
 -- Remove the place of a job that is locked, to give it another in the same transaction.
 -- postgres
-WITH q AS (DELETE FROM queue WHERE id = :id AND place <> 1) DELETE FROM timer WHERE id = :id
+WITH q AS (DELETE FROM queue WHERE id = :id AND session IS NULL) DELETE FROM timer WHERE id = :id
 -- sqlite
-DELETE FROM queue WHERE id = :id AND place <> 1;
+DELETE FROM queue WHERE id = :id AND session IS NULL;
 DELETE FROM timer WHERE id = :id
 
 -- name: place

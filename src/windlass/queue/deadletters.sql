@@ -60,6 +60,7 @@ SELECT d.id, d.lane,
        CAST(floor(extract(epoch FROM CASE WHEN l.fifo = 1 THEN d.created_at ELSE :now END) * 1000) AS bigint)
        - CASE WHEN l.fifo = 1 THEN 0 ELSE d.priority * l.credit_ms END,
        0, 0, d.fence, 0, 0, 0, CASE WHEN d.unique_key IS NULL THEN 0 ELSE 4 END
+       + CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[d.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END
   FROM d JOIN lane l ON l.id = d.lane RETURNING id, lane, rank
 -- sqlite
 INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, result, metrics, error_type, error, traceback, reason, worker,
@@ -78,6 +79,7 @@ INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, pendin
 SELECT d.id, d.lane,
        CASE WHEN l.fifo = 1 THEN d.created_at / 1000 ELSE :now / 1000 - d.priority * l.credit_ms END,
        0, 0, d.fence, 0, 0, 0, CASE WHEN d.unique_key IS NULL THEN 0 ELSE 4 END
+       + CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = d.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END
   FROM temp.revive_pick AS p CROSS JOIN dead AS d ON d.id = p.id CROSS JOIN lane AS l ON l.id = d.lane;
 DELETE FROM dead WHERE id IN (SELECT id FROM temp.revive_pick);
 SELECT q.id, q.lane, q.rank FROM temp.revive_pick AS p CROSS JOIN queue AS q ON q.id = p.id
@@ -102,6 +104,7 @@ SELECT d.id, d.lane,
        CAST(floor(extract(epoch FROM CASE WHEN l.fifo = 1 THEN d.created_at ELSE :now END) * 1000) AS bigint)
        - CASE WHEN l.fifo = 1 THEN 0 ELSE d.priority * l.credit_ms END,
        0, 0, d.fence, 0, 0, 0, CASE WHEN d.unique_key IS NULL THEN 0 ELSE 4 END
+       + CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[d.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END
   FROM d JOIN lane l ON l.id = d.lane RETURNING id, lane, rank
 -- sqlite
 INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, result, metrics, error_type, error, traceback, reason, worker,
@@ -120,6 +123,7 @@ INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, pendin
 SELECT d.id, d.lane,
        CASE WHEN l.fifo = 1 THEN d.created_at / 1000 ELSE :now / 1000 - d.priority * l.credit_ms END,
        0, 0, d.fence, 0, 0, 0, CASE WHEN d.unique_key IS NULL THEN 0 ELSE 4 END
+       + CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = d.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END
   FROM temp.revive_pick AS p CROSS JOIN done AS d ON d.id = p.id CROSS JOIN lane AS l ON l.id = d.lane;
 DELETE FROM done WHERE id IN (SELECT id FROM temp.revive_pick);
 SELECT q.id, q.lane, q.rank FROM temp.revive_pick AS p CROSS JOIN queue AS q ON q.id = p.id

@@ -30,8 +30,8 @@ SELECT x.source, x.lane, x.state, count(*) AS jobs FROM (
     SELECT 1 AS source, q.lane, CASE WHEN q.flags & 2 = 2 THEN 'cancelling' WHEN q.started_at IS NOT NULL THEN 'running' ELSE 'assigned' END AS state
       FROM (SELECT lane, flags, started_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q
     UNION ALL
-    SELECT 2, w.lane, CASE WHEN w.place < 2 THEN NULL WHEN w.place = 2 OR w.pending > 0 THEN 'blocked' ELSE 'queued' END
-      FROM (SELECT lane, place, pending FROM queue ORDER BY id LIMIT :most) w
+    SELECT 2, w.lane, CASE WHEN w.place < 2 THEN NULL WHEN w.session IS NOT NULL THEN 'running' WHEN w.place = 2 OR w.pending > 0 THEN 'blocked' ELSE 'queued' END
+      FROM (SELECT lane, place, pending, session FROM queue ORDER BY id LIMIT :most) w
     UNION ALL
     SELECT 3, t.lane, CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END
       FROM (SELECT lane, reason FROM timer ORDER BY due_at, id LIMIT :most) t

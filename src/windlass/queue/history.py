@@ -161,15 +161,6 @@ async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> C
     return Count(min(jobs, MAX_COUNT), exact and jobs <= MAX_COUNT)
 
 
-async def counts(db: Statements, *, tenant: str, queue: str | None = None, since: datetime) -> dict[State, int]:
-    """Return how many jobs are in each state; of the finished ones in `done`, those that ended since then."""
-    rows = await db.fetch(SQL.counts, tenant=tenant, queue=queue, since=since)
-    found = dict.fromkeys(State, 0)
-    for row in rows:
-        found[State(row["state"])] += row["jobs"]
-    return found
-
-
 async def attempts(db: Statements, job_id: UUID, *, tenant: str) -> list[Attempt]:
     """Return the ended attempts of a job, oldest first; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)

@@ -177,27 +177,6 @@ SELECT count(*) AS examined, count(*) FILTER (WHERE 'dead' IN (SELECT value FROM
           FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id
          WHERE l.tenant = :tenant LIMIT :examined) AS o
 
--- name: counts
--- How many jobs are in each state, of all queues or of one; those in done by the time they ended, lane by lane.
--- postgres
-SELECT state, count(*) AS jobs FROM jobs_queued WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM jobs_timed WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM jobs_dead WHERE tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, count(*)
-  FROM lane l JOIN done d ON d.lane = l.id AND d.finished_at >= :since
- WHERE l.tenant = :tenant AND (CAST(:queue AS text) IS NULL OR l.queue = :queue) GROUP BY d.outcome
--- sqlite
-SELECT state, count(*) AS jobs FROM jobs_queued WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM jobs_timed WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM jobs_dead WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM jobs_done WHERE tenant = :tenant AND (:queue IS NULL OR queue = :queue) AND finished_at >= :since GROUP BY state
-
 -- name: attempts
 -- The ended attempts of a job, oldest first.
 -- both

@@ -57,7 +57,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job to submit; `None` means absent."""
 
     id: UUID
-    """Fresh from `Ids`, never a caller's choice: only the ids of live jobs are guarded against a second use."""
+    """Fresh from `Ids`, never a caller's choice: only the ids of live jobs are guarded against a second use.
+
+    Or that of its row in the outbox, which looks at the ended ones too (outbox.py).
+    """
     task: str
     payload: str = "null"
     """JSON text, stored as received."""

@@ -19,7 +19,8 @@ import msgspec
 from windlass.db import Row, Statements, load
 from windlass.errors import InvalidInput
 from windlass.job import STATE_OF_OUTCOME, Outcome, State
-from windlass.queue import moves
+from windlass.queue import checkpoints, moves
+from windlass.queue.checkpoints import Note
 from windlass.queue.moves import Lease, LeaseName, Move, Record
 from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_json, check_range, check_text, storable
 
@@ -78,6 +79,8 @@ class Snooze(LeaseReport, frozen=True, kw_only=True):
 
     delay_ms: int
     reason: str | None = None
+    checkpoint: str | None = None
+    """JSON text, for the attempt that goes on."""
 
 
 class Release(LeaseReport, frozen=True, kw_only=True):
@@ -86,6 +89,7 @@ class Release(LeaseReport, frozen=True, kw_only=True):
     reason: str | None = None
     error: str | None = None
     started: bool = False
+    checkpoint: str | None = None
 
 
 Report = Complete | Fail | Snooze | Release
@@ -171,6 +175,8 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
         return {}
     numbers = {item.job_id: number for number, item in reports.items()}
     async with db.transaction() as transaction:
+        # Before the leases are read: the mark that it leaves goes with the job.
+        await checkpoints.keep(transaction, [note for r in reports.values() if (note := _note(r)) is not None])
         named = [LeaseName(r.job_id, r.fence, r.session, r.worker, r.tenant) for r in reports.values()]
         leases = await moves.lock(transaction, named)
         decided = [_decide(lease, reports[numbers[lease.id]], chance) for lease in leases]
@@ -187,6 +193,19 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
         )
         for job_id, done in moved.items()
     }
+
+
+def _note(item: Fail | Snooze | Release) -> Note | None:
+    if isinstance(item, Fail) or item.checkpoint is None:
+        return None
+    return Note(
+        job_id=item.job_id,
+        fence=item.fence,
+        worker=item.worker,
+        session=item.session,
+        tenant=item.tenant,
+        checkpoint=item.checkpoint,
+    )
 
 
 def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
@@ -243,7 +262,15 @@ def _class_of(item: Report, ended: Row | None, live: dict[UUID, Row]) -> Answer:
         now = live.get(item.job_id)
         preferred = now is not None and now["fence"] == item.fence and bool(now["preferred"])
         return Answer(Status.ALREADY, _state_told(ended), ended["next_run_at"], prefer_same_worker=preferred)
+    if ended is None and holder is not None and isinstance(item, Complete) and _is_finishing(item, holder):
+        return Answer(Status.ALREADY, State.SUCCEEDED)
     return Answer(Status.STALE)
+
+
+def _is_finishing(item: Complete, live: Row) -> bool:
+    """Say whether the task itself has said so in a transaction of its own, whose relay is still to come (outbox.py)."""
+    own_session = live["session"] is not None and item.session in (None, live["session"])
+    return bool(live["held"]) and live["fence"] == item.fence and own_session
 
 
 def _state_told(ended: Row) -> State:
@@ -280,7 +307,7 @@ def _validate(item: Report, index: int) -> None:
         if not 1 <= item.fence < 2**31:
             raise InvalidInput("fence", f"{item.fence} was never given out; fences start at 1.")
         # By name and not by class: a thousand instance checks are a good part of a batch's time on this side.
-        for field in ("result", "metrics"):
+        for field in ("result", "metrics", "checkpoint"):
             text = getattr(item, field, None)
             if text is not None:
                 check_json(field, text)

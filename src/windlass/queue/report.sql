@@ -71,14 +71,14 @@ SELECT e.*, l.tenant FROM (
 -- name: live_leases
 -- Where these jobs stand now, with which fence, and whose they are.
 -- postgres
-SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, l.tenant
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, CASE WHEN q.place = 3 THEN 1 ELSE 0 END AS held, l.tenant
   FROM queue q JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = ANY(ARRAY[q.session]) WHERE q.id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL, t.flags & 16, l.tenant FROM timer t JOIN lane l ON l.id = t.lane WHERE t.id = ANY(CAST(:ids AS uuid[]))
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16, 0, l.tenant FROM timer t JOIN lane l ON l.id = t.lane WHERE t.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, l.tenant
+SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, CASE WHEN q.place = 3 THEN 1 ELSE 0 END AS held, l.tenant
   FROM queue AS q JOIN lane AS l ON l.id = q.lane LEFT JOIN session AS s ON s.id = q.session
  WHERE q.id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT t.id, t.fence, NULL, NULL, t.flags & 16, l.tenant FROM timer AS t JOIN lane AS l ON l.id = t.lane
+SELECT t.id, t.fence, NULL, NULL, t.flags & 16, 0, l.tenant FROM timer AS t JOIN lane AS l ON l.id = t.lane
  WHERE t.id IN (SELECT value FROM json_each(:ids))

@@ -3,8 +3,8 @@
 On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
 gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute and the
-record of what people did go with the history they are of. Keys whose time is over and pauses of jobs that are gone are
-swept here too.
+record of what people did go with the history they are of. Keys whose time is over, pauses
+and checkpoints of jobs that are gone, and signatures that no worker publishes any more are swept here too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ SQL = load(__file__)
 
 CHUNK = 5000
 DAY_MS = 86_400_000
+TASK_MS = 7 * DAY_MS
+"""How long a signature that no worker publishes any more is kept; it counts for a day."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -42,13 +44,15 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         if db.capabilities.partitions:
             dropped = await drop_partitions(db, days=days)
         else:
-            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events):
+            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
         for name in ("forget_stats", "forget_audit"):
             rows[name] = await _in_chunks(db, name, chunk, age_ms=days * DAY_MS)
     if dead_days > 0:
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
+    rows["forget_checkpoints"] = await _in_chunks(db, "forget_checkpoints", chunk, age_ms=DAY_MS)
+    rows["forget_tasks"] = await _in_chunks(db, "forget_tasks", chunk, age_ms=TASK_MS)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
     return Swept(made, dropped, rows, await give_back(db))
 

@@ -93,3 +93,42 @@ SELECT count(*) AS removed FROM gone
 DELETE FROM audit WHERE id IN (
     SELECT id FROM (SELECT id, happened_at FROM audit ORDER BY id LIMIT :limit) WHERE happened_at < :now - :age_ms * 1000);
 SELECT changes() AS removed
+
+-- name: forget_logs
+-- Remove log lines older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are.
+-- postgres
+SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
+-- sqlite
+DELETE FROM log WHERE rowid IN (
+    SELECT rowid FROM (SELECT rowid, written_at FROM log ORDER BY rowid LIMIT :limit) WHERE written_at < :now - :age_ms * 1000);
+SELECT changes() AS removed
+
+-- name: forget_checkpoints
+-- Remove what jobs noted that are gone or have ended longer ago than the age; a dead job keeps it, for it may be retried.
+-- postgres
+WITH old AS MATERIALIZED (
+    SELECT c.job_id FROM checkpoint c
+     WHERE c.updated_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
+       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = c.job_id)
+     LIMIT :limit
+),
+gone AS (DELETE FROM checkpoint WHERE checkpoint.job_id = ANY(ARRAY(SELECT old.job_id FROM old)) RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM checkpoint WHERE job_id IN (
+    SELECT c.job_id FROM checkpoint AS c
+     WHERE c.updated_at < :now - :age_ms * 1000
+       AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = c.job_id)
+     LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: forget_tasks
+-- Remove signatures that no worker has published for the age.
+-- postgres
+WITH old AS MATERIALIZED (SELECT ctid AS place FROM task WHERE seen_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
+gone AS (DELETE FROM task WHERE task.ctid = ANY(ARRAY(SELECT old.place FROM old)) AND task.seen_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM task WHERE (tenant, name, fingerprint) IN (
+    SELECT tenant, name, fingerprint FROM task WHERE seen_at < :now - :age_ms * 1000 LIMIT :limit);
+SELECT changes() AS removed

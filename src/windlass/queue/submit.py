@@ -10,7 +10,7 @@ Next: claim.py hands ready jobs out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -41,6 +41,10 @@ class Submitted(msgspec.Struct, frozen=True):
     rank: int | None = None
 
 
+Take = Callable[[Statements, Sequence[UUID]], Awaitable[set[UUID]]]
+"""Takes away, in the transaction that stores jobs, what they came from; returns which may be stored (outbox.py)."""
+
+
 class _WinnerGone(Exception):
     """The job that held a key ended between two statements; the key is free again."""
 
@@ -59,9 +63,12 @@ async def submit(db: Statements, lanes: Lanes, jobs: Sequence[NewJob]) -> list[S
 
 
 async def submit_requests(
-    db: Statements, lanes: Lanes, requests: Sequence[Sequence[NewJob]]
+    db: Statements, lanes: Lanes, requests: Sequence[Sequence[NewJob]], *, take: Take | None = None
 ) -> list[list[Submitted] | WindlassError]:
-    """Store several requests in one transaction; each is answered by itself, with its jobs or with its error."""
+    """Store several requests in one transaction; each is answered by itself, with its jobs or with its error.
+
+    With `take`, a request of which not all jobs were taken is answered with none: somebody else stores it.
+    """
     if not db.capabilities.commits:
         # A refused request must be rolled back and the lanes it made must stay: neither is possible inside another's.
         raise TypeError("submit commits by itself; it cannot join an open transaction.")
@@ -86,23 +93,32 @@ async def submit_requests(
             break
         try:
             async with db.transaction(tracked=True) as transaction:
-                stored = await _store_requests(transaction, places, remaining)
+                taken = remaining if take is None else await _taken(transaction, take, remaining)
+                stored = await _store_requests(transaction, places, taken)
         except _Refusals as refused:
             answers.update(refused.by_request)
             remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
-        except AlreadyExists as taken:
+        except AlreadyExists as exists:
             # Which request has the id that is taken is found by trying each alone.
             for number, jobs in remaining.items():
-                [answers[number]] = [taken] if len(remaining) == 1 else await submit_requests(db, lanes, [jobs])
+                alone = len(remaining) == 1
+                [answers[number]] = [exists] if alone else await submit_requests(db, lanes, [jobs], take=take)
             break
         except _WinnerGone:
             tries -= 1
             if not tries:
                 raise Unavailable("A key is taken and freed faster than it can be read. Try again.") from None
         else:
-            answers.update(stored)
+            answers.update({number: stored.get(number, []) for number in remaining})
             break
     return [answers[number] for number in range(len(requests))]
+
+
+async def _taken(
+    transaction: Statements, take: Take, requests: dict[int, Sequence[NewJob]]
+) -> dict[int, Sequence[NewJob]]:
+    ids = await take(transaction, [job.id for jobs in requests.values() for job in jobs])
+    return {number: jobs for number, jobs in requests.items() if ids.issuperset(job.id for job in jobs)}
 
 
 async def _resolve(

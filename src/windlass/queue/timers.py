@@ -8,7 +8,6 @@ deadlines.py ends it.
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -39,9 +38,3 @@ async def due_in_s(db: Statements) -> float | None:
     """Return in how many seconds the next timer is due, none or fewer if it is; None when there is none."""
     rows = await db.fetch(SQL.next_due)
     return (rows[0]["due_at"] - rows[0]["now_at"]).total_seconds() if rows else None
-
-
-async def next_due_at(db: Statements) -> datetime | None:
-    """Return when the next timer is due; None when there is none."""
-    rows = await db.fetch(SQL.next_due)
-    return rows[0]["due_at"] if rows else None

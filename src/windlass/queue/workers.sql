@@ -60,12 +60,13 @@ RETURNING id, tenant, draining
 
 -- name: start
 -- Note that jobs have begun, once, and from now on count their time-outs.
--- locks: queue rows by ascending id.
+-- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
+-- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
 WITH l AS MATERIALIZED (
     SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
      WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL
-     ORDER BY i.id FOR UPDATE OF q
+     ORDER BY i.id FOR UPDATE OF q SKIP LOCKED
 )
 UPDATE queue q SET started_at = greatest(:now, least(q.claimed_at, :now + interval '1 minute')),
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at

@@ -1,122 +1,28 @@
-"""A job as it is asked for over the wire, turned into the job that the queue stores.
+"""A job as it is asked for over HTTP: for whom, and into which queue, its caller's key decides.
 
-What is left out comes from the settings; spans become milliseconds, `max_retries` one attempt less than it says.
+How the rest becomes the job that the queue stores: engine/asked.py.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 
-from windlass.durations import parse_duration
-from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.engine import asked as asking
+from windlass.engine.translate import json_text
 from windlass.queue.newjob import NewJob
-from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
 from windlass.server.call import Call
-from windlass.wire.base import Span
-from windlass.wire.jobs import JobRequest, Policy, PolicyByError
-
-if TYPE_CHECKING:
-    from windlass.config.settings import Retry
+from windlass.wire.jobs import JobRequest
 
 
 def new_job(call: Call, asked: JobRequest, job_id: UUID) -> NewJob:
     """Return the job to store; InvalidInput or Forbidden if this caller may not submit it like that."""
-    jobs = call.settings.jobs
-    timeout_s = jobs.timeout_seconds if asked.timeout_seconds is UNSET else asked.timeout_seconds
-    return NewJob(
-        id=job_id,
-        task=asked.task,
-        payload=payload_text(call, asked.payload) or "null",
-        tenant=call.tenant if asked.tenant is None else call.name_tenant(asked.tenant),
-        queue=call.allow_queue(asked.queue),
-        labels=tuple(asked.labels),
-        concurrency_key=asked.concurrency_key or "",
-        headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
-        tags=tuple(asked.tags),
-        priority=jobs.priority if asked.priority is None else asked.priority,
-        run_at=asked.run_at,
-        delay_ms=span_ms("delay", asked.delay),
-        start_by=asked.start_deadline,
-        timeout_s=None if timeout_s is None else math.ceil(timeout_s),
-        max_attempts=_max_attempts(asked, jobs.max_attempts),
-        max_lost=asked.max_lost or jobs.max_lost,
-        retry=_policy(asked.retry_policy, call.settings.retry),
-        delivery=asked.delivery,
-        idempotency_key=asked.idempotency_key,
-        idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
-        unique_key=asked.unique_key,
-        unique_ms=span_ms("unique_for", asked.unique_for),
-    )
+    tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
+    call.allow_queue(asked.queue)
+    return asking.new_job(asked, call.settings, job_id=job_id, tenant=tenant)
 
 
 def payload_text(call: Call, raw: Raw | UnsetType) -> str | None:
     """Return a payload as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return _text("payload", raw, longest=call.settings.jobs.max_payload_bytes)
-
-
-def result_text(call: Call, raw: Raw | UnsetType) -> str | None:
-    """Return a result as it was received, None if there is none; PayloadTooLarge past the limit of the settings."""
-    return _text("result", raw, longest=call.settings.jobs.max_result_bytes)
-
-
-def _text(field: str, raw: Raw | UnsetType, *, longest: int) -> str | None:
-    if isinstance(raw, UnsetType):
-        return None
-    text = bytes(raw)
-    if len(text) > longest:
-        raise PayloadTooLarge(
-            field, f"{len(text)} bytes, more than {longest}. Store the data elsewhere and pass its address."
-        )
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput(field, "it is not UTF-8.") from None
-
-
-def span_ms(field: str, span: Span | None) -> int | None:
-    """Return a span in whole milliseconds, none shorter than what was said."""
-    return None if span is None else math.ceil(parse_duration(span, field) * 1000)
-
-
-def _max_attempts(asked: JobRequest, usual: int) -> int:
-    if asked.max_retries is None:
-        return asked.max_attempts or usual
-    if asked.max_attempts not in (None, asked.max_retries + 1):
-        raise InvalidInput("max_retries", f"{asked.max_retries} does not go with max_attempts. Give one of them.")
-    return asked.max_retries + 1
-
-
-def _policy(asked: Policy | str | None, usual: Retry) -> RetryPolicy | None:
-    if asked is None or asked == "default":
-        policy = RetryPolicy(
-            kind=usual.kind,
-            base_s=usual.base_seconds,
-            factor=usual.factor,
-            cap_s=usual.cap_seconds,
-            jitter=usual.jitter,
-        )
-        # What is usual everywhere need not be stored with every job.
-        return None if policy == DEFAULT else policy
-    if isinstance(asked, str):
-        return PRESETS[asked]
-    return _converted(asked, {error_type: _converted(inner, {}) for error_type, inner in asked.by_error.items()})
-
-
-def _converted(asked: PolicyByError, by_error: dict[str, RetryPolicy]) -> RetryPolicy:
-    return RetryPolicy(
-        kind=asked.kind,
-        base_s=parse_duration(asked.base, "retry_policy.base"),
-        factor=asked.factor,
-        cap_s=parse_duration(asked.cap, "retry_policy.cap"),
-        jitter=asked.jitter,
-        delays_s=tuple(parse_duration(delay, "retry_policy.delays") for delay in asked.delays),
-        prefer_same_worker=asked.prefer_same_worker,
-        max_attempts=asked.max_attempts,
-        then=asked.then,
-        by_error=by_error,
-    )
+    return json_text("payload", raw, longest=call.settings.jobs.max_payload_bytes)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from windlass.clock import system_clock
+from windlass.engine import exchange
+from windlass.engine.translate import beaten_notes, skew_ms
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
-from windlass.queue import workers as step
-from windlass.queue.newjob import check_instant
-from windlass.queue.workers import MAX_INT, Held, NewSession, find_sessions
+from windlass.queue.workers import find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -19,62 +18,19 @@ from windlass.wire.work import MOST_BARE
 async def register(call: Call) -> wire.Registered:
     """Open a session for a worker; saying it again is harmless."""
     asked: wire.RegisterRequest = call.body
-    session = asked.session or call.engine.ids.new()
-    lease_s = asked.lease_seconds or call.settings.jobs.lease_seconds
-    await call.engine.register(
-        NewSession(
-            id=session,
-            worker=asked.worker_id,
-            tenant=call.tenant,
-            lease_ms=round(lease_s * 1000),
-            capacity=asked.max_threads,
-            host=asked.host,
-            pid=asked.pid,
-            version=asked.version,
-            build=asked.build,
-            region=asked.region,
-            labels=_joined(asked.labels),
-            tasks=_joined(asked.tasks),
-            queues=_joined(asked.queues),
-        )
-    )
-    return wire.Registered(
-        worker_id=asked.worker_id, session=session, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
-    )
+    return await exchange.register(call.engine, asked, tenant=call.tenant)
 
 
 async def heartbeat(call: Call) -> wire.Beat:
     """Renew a session and all its leases; of a caller without session, its sign of life and its one job."""
     asked: wire.BeatRequest = call.body
-    skew_ms = _skew_ms(asked)
     if asked.session is None:
         return await _bare_heartbeat(call, asked)
-    held = None
-    if asked.held is not None:
-        held = [Held(job.job_id, job.fence, job.started) for job in asked.held]
-    beat = step.Beat(
-        session=asked.session,
-        held=held,
-        busy=asked.busy_threads,
-        skew_ms=skew_ms,
-        tenant=call.tenant,
-        completed=asked.completed,
-        failed=asked.failed,
-    )
-    answer = await call.engine.heartbeat(beat, worker=asked.worker_id)
-    if not answer.alive:
-        # Not known here yet, or ended; registering tells which, by Conflict.
-        lease_ms = round(call.settings.jobs.lease_seconds * 1000)
-        await call.engine.register(
-            NewSession(id=asked.session, worker=asked.worker_id, tenant=call.tenant, lease_ms=lease_ms)
-        )
-        answer = await call.engine.heartbeat(beat, worker=asked.worker_id)
-        if not answer.alive:
-            raise Conflict(f"Session {asked.session} has ended. Stop its jobs and register with a new one.")
-    return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+    return await exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
+    skew_ms(asked)  # refused alike, though nothing keeps it
     if len(asked.held or ()) > MOST_BARE:
         raise InvalidInput("held", f"more than {MOST_BARE} jobs without a session. Register, and name the session.")
     draining = await call.engine.seen(call.tenant, asked.worker_id)
@@ -85,6 +41,8 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
         named.append((asked.current_page_id, None, True))
     foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
     lost += foreign
+    notes = beaten_notes(asked, tenant=call.tenant, settings=call.settings)
+    await call.engine.trail.keep([], [note for note in notes if note.job_id not in foreign])
     for job_id, fence, started in named:
         if job_id in foreign:
             continue
@@ -97,19 +55,6 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
         except (NotFound, Conflict):
             lost.append(job_id)
     return wire.Beat(cancel=cancel, lost=lost, released=[], drain=draining)
-
-
-def _skew_ms(asked: wire.BeatRequest) -> int | None:
-    """Return how far the worker's clock is ahead of ours; it is only shown."""
-    if asked.timestamp is None:
-        return None
-    check_instant("timestamp", asked.timestamp)
-    ahead_ms = round((asked.timestamp - system_clock()).total_seconds() * 1000)
-    return max(-MAX_INT, min(ahead_ms, MAX_INT))
-
-
-def _joined(names: tuple[str, ...]) -> str | None:
-    return ",".join(names) or None
 
 
 async def find(call: Call) -> wire_people.WorkerList:

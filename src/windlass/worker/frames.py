@@ -2,6 +2,7 @@
 
 The keeper (keeper.py) is a process that runs no user code: it holds the session and sends the heartbeats, so that a
 task that holds the interpreter keeps its lease. The runner (runner.py) names a job before its body begins.
+Before all frames the keeper writes one line with the settings, so that no key stands on a command line.
 Instants are CLOCK_MONOTONIC, which is the same in all processes of a machine.
 """
 
@@ -29,6 +30,8 @@ class Hold(_Frame, frozen=True, tag="hold"):
 
     jobs: list[tuple[UUID, int]]
     """Job and fence."""
+    limits_s: list[int | None] = []
+    """How long each of them may run, in the same order; empty: no limit is known."""
 
 
 class Start(_Frame, frozen=True, tag="start"):
@@ -50,6 +53,8 @@ class Tick(_Frame, frozen=True, tag="tick"):
     jobs_done: int
     memory_mb: int
     zombies: int = 0
+    jobs_failed: int = 0
+    """Of those done."""
 
 
 class Leaving(_Frame, frozen=True, tag="leaving"):

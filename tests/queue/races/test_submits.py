@@ -288,9 +288,8 @@ async def test_rel_x28_poison_among_many_requests(stage: Stage) -> None:
     assert {1} == {answer.index for answer in refused.values() if isinstance(answer, InvalidInput)}
     stored = [job.id for answer in answers if not isinstance(answer, WindlassError) for job in answer]
     assert len(set(stored)) == 1990
-    since = stage.clock.now()
-    found = await history.counts(stage.db, tenant="default", queue=scene.queue, since=since)
-    assert found[State.QUEUED] == 1990
+    found = await history.count(stage.db, history.Filter(tenant="default", queue=scene.queue))
+    assert found == history.Count(1990, exact=True)
     await stage.sound()
 
 

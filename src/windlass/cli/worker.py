@@ -1,0 +1,62 @@
+"""`windlass worker`: runs the tasks of an application, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from windlass import log
+from windlass.cli.config import config_option, load_settings
+from windlass.worker.run import run_fleet
+
+
+@click.command()
+@click.argument("app", metavar="[MODULE:APP]", required=False)
+@config_option
+@click.option("--url", metavar="URL", help="Where the servers are.  [default: http://localhost:8000]")
+@click.option("--queue", "queues", metavar="NAME", multiple=True, help="A queue to serve; may be said again.")
+@click.option("--threads", type=click.IntRange(1, 10_000), help="Jobs of one process at a time.  [default: 20]")
+@click.option("--processes", type=click.IntRange(1, 1000), help="How many processes.  [default: 1]")
+@click.option("--name", metavar="NAME", help="What the worker is called.  [default: worker-<uuid>]")
+@click.option("--label", "labels", metavar="NAME", multiple=True, help="What only this worker has, such as gpu.")
+@click.option("--scale", is_flag=True, help="As many processes as the servers recommend, within [workers].")
+@click.option("--log-format", type=click.Choice(["auto", "text", "json"]), help="How log lines look.")
+@click.pass_context
+def worker(
+    ctx: click.Context,
+    app: str | None,
+    config_path: str | None,
+    url: str | None,
+    queues: tuple[str, ...],
+    threads: int | None,
+    processes: int | None,
+    name: str | None,
+    labels: tuple[str, ...],
+    scale: bool,
+    log_format: str | None,
+) -> None:
+    """Run the tasks of an application, until SIGTERM or Ctrl-C; without one, the work kinds of the settings.
+
+    The first signal lets jobs finish (worker.drain_seconds), the second gives them back now; neither uses an attempt.
+
+    Example: windlass worker shop.tasks:app --queue mail --queue default --threads 50
+    """
+    loaded = load_settings(
+        {
+            "config": config_path,
+            "server.url": url,
+            "worker.queues": queues or None,
+            "worker.threads": threads,
+            "workers.threads": threads if scale else None,
+            "worker.processes": processes,
+            "worker.id": name,
+            "worker.labels": labels or None,
+            "log.format": log_format,
+        }
+    )
+    settings = loaded.settings
+    log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
+    for warning in loaded.warnings:
+        log.event("config.weak", detail=warning)
+    ctx.exit(asyncio.run(run_fleet(settings, app, is_scaled=scale, said=lambda text: click.echo(text, err=True))))

@@ -1,0 +1,94 @@
+"""A job as somebody asks for it, turned into the job that the queue stores. Pure.
+
+What is left out comes from the settings; spans become milliseconds, `max_retries` one attempt less than it says.
+Asked over HTTP it comes through server/newjobs.py, from an application's transaction through relay.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+from msgspec import UnsetType
+
+from windlass.config import Settings
+from windlass.durations import parse_duration
+from windlass.engine.translate import json_text, span_ms
+from windlass.errors import InvalidInput
+from windlass.queue.newjob import NewJob
+from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
+from windlass.wire.jobs import JobRequest, Policy, PolicyByError
+
+if TYPE_CHECKING:
+    from windlass.config.settings import Retry
+
+
+def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str) -> NewJob:
+    """Return the job to store; InvalidInput if what is asked for contradicts itself, or is too much."""
+    jobs = settings.jobs
+    timeout_s = jobs.timeout_seconds if isinstance(asked.timeout_seconds, UnsetType) else asked.timeout_seconds
+    return NewJob(
+        id=job_id,
+        task=asked.task,
+        payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
+        tenant=tenant,
+        queue=asked.queue,
+        labels=tuple(asked.labels),
+        concurrency_key=asked.concurrency_key or "",
+        headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
+        tags=tuple(asked.tags),
+        priority=jobs.priority if asked.priority is None else asked.priority,
+        run_at=asked.run_at,
+        delay_ms=span_ms("delay", asked.delay),
+        start_by=asked.start_deadline,
+        timeout_s=None if timeout_s is None else math.ceil(timeout_s),
+        max_attempts=_max_attempts(asked, jobs.max_attempts),
+        max_lost=asked.max_lost or jobs.max_lost,
+        retry=_policy(asked.retry_policy, settings.retry),
+        delivery=asked.delivery,
+        idempotency_key=asked.idempotency_key,
+        idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
+        unique_key=asked.unique_key,
+        unique_ms=span_ms("unique_for", asked.unique_for),
+    )
+
+
+def _max_attempts(asked: JobRequest, usual: int) -> int:
+    if asked.max_retries is None:
+        return asked.max_attempts or usual
+    if asked.max_attempts not in (None, asked.max_retries + 1):
+        raise InvalidInput("max_retries", f"{asked.max_retries} does not go with max_attempts. Give one of them.")
+    return asked.max_retries + 1
+
+
+def _policy(asked: Policy | str | None, usual: Retry) -> RetryPolicy | None:
+    if asked is None or asked == "default":
+        policy = RetryPolicy(
+            kind=usual.kind,
+            base_s=usual.base_seconds,
+            factor=usual.factor,
+            cap_s=usual.cap_seconds,
+            jitter=usual.jitter,
+        )
+        # What is usual everywhere need not be stored with every job.
+        return None if policy == DEFAULT else policy
+    if isinstance(asked, str):
+        return PRESETS[asked]
+    return _converted(asked, {error_type: _converted(inner, {}) for error_type, inner in asked.by_error.items()})
+
+
+def _converted(asked: PolicyByError, by_error: dict[str, RetryPolicy]) -> RetryPolicy:
+    return RetryPolicy(
+        kind=asked.kind,
+        base_s=parse_duration(asked.base, "retry_policy.base"),
+        factor=asked.factor,
+        cap_s=parse_duration(asked.cap, "retry_policy.cap"),
+        jitter=asked.jitter,
+        delays_s=tuple(parse_duration(delay, "retry_policy.delays") for delay in asked.delays),
+        prefer_same_worker=asked.prefer_same_worker,
+        max_attempts=asked.max_attempts,
+        then=asked.then,
+        by_error=by_error,
+    )

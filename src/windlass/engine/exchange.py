@@ -1,0 +1,105 @@
+"""Exchange: what a worker with a session says and asks, in the words of the wire, whatever carries them.
+
+The door (server/work.py, server/workers.py) and a worker in the same process call the same functions here. The words
+are turned in translate.py; what is done is done by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from windlass.engine.engine import Engine
+from windlass.engine.line import Ask, Handout
+from windlass.engine.translate import (
+    answer_of,
+    beat_of,
+    beaten_notes,
+    chunk_of,
+    claimed_job,
+    fitting,
+    next_ask,
+    note_of,
+    registered,
+    session_of,
+)
+from windlass.errors import Conflict, NotFound, WindlassError
+from windlass.job import Flag
+from windlass.queue import checkpoints
+from windlass.queue.checkpoints import Kept
+from windlass.queue.report import Report
+from windlass.queue.workers import NewSession
+from windlass.wire import work as wire
+
+
+async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) -> wire.Registered:
+    """Open a session, or say the same again; Conflict if it has ended or is another worker's."""
+    session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
+    await engine.register(session)
+    return registered(session)
+
+
+async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, tenant: str) -> wire.Beat:
+    """Renew a session and all its leases; Conflict if it has ended, NotFound if it is another worker's."""
+    beat = beat_of(asked, session, tenant=tenant)
+    await engine.trail.keep([], beaten_notes(asked, tenant=tenant, settings=engine.settings))
+    answer = await engine.heartbeat(beat, worker=asked.worker_id)
+    if not answer.alive:
+        # Not known here yet, or ended; registering tells which, by Conflict.
+        lease_ms = round(engine.settings.jobs.lease_seconds * 1000)
+        await engine.register(NewSession(id=session, worker=asked.worker_id, tenant=tenant, lease_ms=lease_ms))
+        answer = await engine.heartbeat(beat, worker=asked.worker_id)
+        if not answer.alive:
+            raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
+    return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+
+
+async def claim(engine: Engine, ask: Ask) -> Handout:
+    """Return jobs for a worker, waiting for them as long as it asks; a session that is not known is opened."""
+    try:
+        return await engine.claim(ask)
+    except NotFound:
+        if ask.session is None:
+            raise
+        await engine.register(NewSession(id=ask.session, worker=ask.worker, tenant=ask.tenant, lease_ms=ask.lease_ms))
+        return await engine.claim(ask)
+
+
+async def told(engine: Engine, handout: Handout) -> wire.Claim:
+    """Return the answer to a claim, with the checkpoints of its jobs; what does not fit into it goes back at once."""
+    marked = [handed.job.id for handed in handout.jobs if handed.job.flags & Flag.CHECKPOINT]
+    kept: dict[UUID, Kept] = {}
+    try:
+        handout, beyond = fitting(handout, await checkpoints.sizes(engine.db, marked))
+        if marked:
+            fit = {handed.job.id for handed in handout.jobs}
+            kept = await checkpoints.find(engine.db, [job_id for job_id in marked if job_id in fit])
+    except WindlassError:
+        await engine.undo([handed.job for handed in handout.jobs])
+        raise
+    if beyond:
+        await engine.undo([handed.job for handed in beyond])
+    jobs = [claimed_job(handed, kept.get(handed.job.id)) for handed in handout.jobs]
+    return wire.Claim(jobs=jobs, cancel=handout.cancel)
+
+
+async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str) -> wire.Answers:
+    """Keep what attempts tell, record how they ended, and hand out what is there at once if more is wanted.
+
+    The reports are those of `asked`, turned. They stand, whatever becomes of the claim.
+    """
+    ask = next_ask(asked, tenant=tenant)
+    named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
+    await engine.trail.keep(
+        [chunk_of(chunk, named, tenant=tenant) for chunk in asked.logs],
+        [note_of(note, named, tenant=tenant, settings=engine.settings) for note in asked.notes],
+    )
+    answers = await engine.report(reports) if reports else []
+    told_of = [answer_of(item.job_id, answer) for item, answer in zip(reports, answers, strict=True)]
+    if ask is None:
+        return wire.Answers(answers=told_of)
+    try:
+        more = await told(engine, await engine.claim(ask))
+    except WindlassError:  # the worker asks again, by a claim of its own, and is told why
+        return wire.Answers(answers=told_of)
+    return wire.Answers(answers=told_of, jobs=more.jobs, cancel=more.cancel)

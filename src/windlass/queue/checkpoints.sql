@@ -1,0 +1,58 @@
+-- name: keep
+-- Keep how far attempts are, and from where a later one may go on; of one field that is not told the old value stays.
+-- A job that got its first checkpoint is marked (flag 32), so that its next claim looks for it.
+-- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named; never over a later fence.
+-- locks: queue rows by ascending id, then checkpoint rows, which only the holders of those locks write.
+-- plan: ids looked up one by one, as in report.sql.
+-- postgres
+WITH i AS MATERIALIZED (
+    SELECT r.* FROM rows(:notes, id uuid, fence int, session uuid, worker text, tenant text, progress text, value text) AS r ORDER BY r.id
+),
+l AS MATERIALIZED (
+    SELECT q.id, q.flags, i.fence, i.progress, i.value FROM i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+     WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
+       AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
+     ORDER BY i.id FOR UPDATE OF q
+),
+f AS (
+    UPDATE queue SET flags = queue.flags | 32 FROM l
+     WHERE queue.id = ANY(ARRAY[l.id]) AND l.flags & 32 = 0 AND l.value IS NOT NULL
+)
+INSERT INTO checkpoint AS c (job_id, fence, progress, value, updated_at)
+SELECT DISTINCT ON (l.id) l.id, l.fence, l.progress, l.value, :now FROM l ORDER BY l.id
+ON CONFLICT (job_id) DO UPDATE SET fence = excluded.fence, progress = coalesce(excluded.progress, c.progress),
+   value = coalesce(excluded.value, c.value), updated_at = excluded.updated_at
+ WHERE c.fence <= excluded.fence
+RETURNING job_id
+-- sqlite
+UPDATE queue SET flags = flags | 32
+  FROM rows(:notes) AS i
+ WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND (i.session IS NULL OR i.session = queue.session)
+   AND EXISTS (SELECT 1 FROM session AS s WHERE s.id = queue.session AND s.worker = i.worker AND s.tenant = i.tenant)
+   AND queue.flags & 32 = 0 AND i.value IS NOT NULL;
+INSERT INTO checkpoint AS c (job_id, fence, progress, value, updated_at)
+SELECT q.id, q.fence, i.progress, i.value, :now
+  FROM rows(:notes) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session)
+ON CONFLICT (job_id) DO UPDATE SET fence = excluded.fence, progress = coalesce(excluded.progress, c.progress),
+   value = coalesce(excluded.value, c.value), updated_at = excluded.updated_at
+ WHERE c.fence <= excluded.fence
+RETURNING job_id
+
+-- name: sizes
+-- How large the checkpoints of jobs are.
+-- hot: claims wait for it.
+-- postgres
+SELECT c.job_id, octet_length(c.value) AS size FROM rows(:ids, id uuid) AS i JOIN checkpoint c ON c.job_id = ANY(ARRAY[i.id])
+ WHERE c.value IS NOT NULL
+-- sqlite
+SELECT c.job_id, length(CAST(c.value AS BLOB)) AS size FROM rows(:ids) AS i CROSS JOIN checkpoint AS c ON c.job_id = i.id
+ WHERE c.value IS NOT NULL
+
+-- name: read
+-- The checkpoints of jobs, and how far these are.
+-- hot: claims wait for it.
+-- postgres
+SELECT c.job_id, c.fence, c.progress, c.value, c.updated_at FROM rows(:ids, id uuid) AS i JOIN checkpoint c ON c.job_id = ANY(ARRAY[i.id])
+-- sqlite
+SELECT c.job_id, c.fence, c.progress, c.value, c.updated_at FROM rows(:ids) AS i CROSS JOIN checkpoint AS c ON c.job_id = i.id

@@ -1,0 +1,55 @@
+-- name: lock_writers
+-- Lock the leases that are still held as named, so that one writer at a time adds to the log of an attempt.
+-- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named.  locks: queue rows by ascending id.
+-- postgres
+SELECT i.number, q.attempt, q.claimed_at
+  FROM rows(:leases, number int, id uuid, fence int, session uuid, worker text, tenant text) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+ WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
+   AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
+ ORDER BY i.id FOR UPDATE OF q
+-- sqlite
+SELECT i.number, q.attempt, q.claimed_at
+  FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session)
+ ORDER BY q.id
+
+-- name: keep
+-- Keep chunks of lines under leases locked before. One that is there already is left out; the first with which an attempt has written
+-- more than :most bytes is kept without its lines, which count as dropped, and those after it not at all.
+-- before: bytes of the chunks of the same attempt that stand before it in the list.
+-- index: log_job; only the days since the claim.
+-- postgres
+INSERT INTO log (job_id, fence, seq, attempt, written_at, lines, bytes, total, dropped)
+SELECT c.job_id, c.fence, c.seq, c.attempt, greatest(:now, c.claimed_at),
+       CASE WHEN t.base + c.bytes > CAST(:most AS bigint) THEN CAST('' AS bytea) ELSE c.lines END,
+       CASE WHEN t.base + c.bytes > CAST(:most AS bigint) THEN 0 ELSE c.bytes END, t.base + c.bytes,
+       CASE WHEN t.base + c.bytes > CAST(:most AS bigint) THEN c.dropped + c.line_count ELSE c.dropped END
+  FROM rows(:chunks, job_id uuid, fence int, seq int, attempt smallint, claimed_at timestamptz, lines bytea, bytes int,
+            before bigint, dropped int, line_count int) AS c
+ CROSS JOIN LATERAL (
+       SELECT c.before + coalesce((SELECT l.total FROM log l
+                                    WHERE l.job_id = c.job_id AND l.fence = c.fence AND l.written_at >= c.claimed_at
+                                    ORDER BY l.seq DESC LIMIT 1), 0) AS base) t
+ WHERE t.base <= CAST(:most AS bigint)
+   AND (SELECT 1 FROM log l WHERE l.job_id = c.job_id AND l.fence = c.fence AND l.seq = c.seq AND l.written_at >= c.claimed_at LIMIT 1) IS NULL
+RETURNING job_id
+-- sqlite
+INSERT INTO log (job_id, fence, seq, attempt, written_at, lines, bytes, total, dropped)
+SELECT c.job_id, c.fence, c.seq, c.attempt, max(:now, c.claimed_at),
+       CASE WHEN c.base + c.bytes > :most THEN CAST('' AS BLOB) ELSE c.lines END,
+       CASE WHEN c.base + c.bytes > :most THEN 0 ELSE c.bytes END, c.base + c.bytes,
+       CASE WHEN c.base + c.bytes > :most THEN c.dropped + c.line_count ELSE c.dropped END
+  FROM (SELECT i.*, i.before + coalesce((SELECT l.total FROM log AS l WHERE l.job_id = i.job_id AND l.fence = i.fence
+                                          ORDER BY l.seq DESC LIMIT 1), 0) AS base
+          FROM rows(:chunks) AS i) AS c
+ WHERE c.base <= :most AND NOT EXISTS (SELECT 1 FROM log AS l WHERE l.job_id = c.job_id AND l.fence = c.fence AND l.seq = c.seq)
+RETURNING job_id
+
+-- name: read
+-- Chunks of a job's log in order, from one on; of one attempt where it is named.
+-- index: log_job.
+-- both
+SELECT l.fence, l.seq, l.attempt, l.lines, l.dropped FROM log AS l
+ WHERE l.job_id = :id AND (l.fence > :fence OR (l.fence = :fence AND l.seq >= :seq))
+   AND (CAST(:attempt AS int) IS NULL OR l.attempt = :attempt)
+ ORDER BY l.fence, l.seq LIMIT :limit

@@ -1,0 +1,48 @@
+-- name: waiting
+-- Rows of the outbox that are due, in the order in which they were written; looked at without a lock.
+-- hot: a duty must not wait for lists.
+-- index: outbox_due.
+-- both
+SELECT id, kind, tenant, task, payload, options, fence, created_at FROM outbox
+ WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
+
+-- name: take
+-- Remove rows that no rival is doing; what follows in the transaction does them.
+-- locks: outbox rows, skipping locked ones; nobody else locks them.  returns: what was removed, and whether a job has that id already.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT o.id FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN outbox o ON o.id = ANY(ARRAY[i.id])
+     WHERE o.error IS NULL FOR UPDATE OF o SKIP LOCKED
+)
+DELETE FROM outbox USING l WHERE outbox.id = ANY(ARRAY[l.id])
+RETURNING outbox.id,
+          CASE WHEN EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[outbox.id])) OR EXISTS (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[outbox.id]))
+                 OR EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[outbox.id])) THEN 1 ELSE 0 END AS known
+-- sqlite
+DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(:ids)) AND error IS NULL
+RETURNING id, CASE WHEN EXISTS (SELECT 1 FROM job AS j WHERE j.id = outbox.id) OR EXISTS (SELECT 1 FROM done AS d WHERE d.id = outbox.id)
+                     OR EXISTS (SELECT 1 FROM dead AS d WHERE d.id = outbox.id) THEN 1 ELSE 0 END AS known
+
+-- name: reopen
+-- Let leases whose finish was taken be leases again, for their end in the same transaction; nobody sees them so.
+-- guard: job, fence, place (3 held) and a session, which no waiting job has.  locks: queue rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT q.id FROM rows(:leases, id uuid, fence int) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+     WHERE q.fence = i.fence AND q.place + 0 = 3 AND q.session IS NOT NULL ORDER BY i.id FOR UPDATE OF q
+)
+UPDATE queue q SET place = 1 FROM l WHERE q.id = ANY(ARRAY[l.id]) AND q.place + 0 = 3 RETURNING q.id
+-- sqlite
+UPDATE queue SET place = 1 FROM rows(:leases, id uuid, fence int) AS i
+ WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 3 AND queue.session IS NOT NULL RETURNING id
+
+-- name: keep
+-- Keep rows that could not be done: set aside with an error, or due later without one.
+-- postgres
+UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * interval '1 millisecond'
+  FROM rows(:kept, id uuid, error text, wait_ms bigint) AS i WHERE outbox.id = ANY(ARRAY[i.id]) AND outbox.error IS NULL
+RETURNING outbox.id
+-- sqlite
+UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * 1000
+  FROM rows(:kept) AS i WHERE outbox.id = i.id AND outbox.error IS NULL
+RETURNING id

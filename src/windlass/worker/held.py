@@ -1,0 +1,119 @@
+"""What a runner holds, as its keeper knows it: leases, which have begun, and which should have ended. Pure.
+
+The runner says it in frames (frames.py); the keeper names it in each heartbeat, and looks here for an attempt that
+nobody stops: one that holds the interpreter, so that the runner cannot stop it itself (W9, the last rung).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from windlass.wire.work import HeldJob
+
+MOST_NAMED = 10_000
+"""Leases that one heartbeat may name."""
+
+
+class Overdue(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that should have ended, and has not."""
+
+    job_id: UUID
+    fence: int
+    outcome: Literal["cancelled", "timed_out"]
+    run_s: float
+
+
+@dataclass
+class _Lease:
+    fence: int
+    limit_s: float | None
+    started_at: float | None = None
+    cancel_at: float | None = None
+    is_abandoned: bool = False
+
+    def asked_to_end(self) -> tuple[float, Literal["cancelled", "timed_out"]] | None:
+        """Return since when it should end, and why; None while it may run."""
+        if self.cancel_at is not None:
+            return self.cancel_at, "cancelled"
+        if self.started_at is None or self.limit_s is None:
+            return None
+        return self.started_at + self.limit_s, "timed_out"
+
+
+class HeldJobs:
+    """The leases of one runner. Instants are CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self._leases: dict[UUID, _Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    @property
+    def begun_count(self) -> int:
+        """How many bodies run, but for those given up."""
+        return sum(lease.started_at is not None and not lease.is_abandoned for lease in self._leases.values())
+
+    def hold(self, jobs: Sequence[tuple[UUID, int]], limits_s: Sequence[float | None] = ()) -> None:
+        """It has these leases, and each may run so long."""
+        for index, (job_id, fence) in enumerate(jobs):
+            self._leases[job_id] = _Lease(fence, limits_s[index] if index < len(limits_s) else None)
+
+    def start(self, jobs: Iterable[UUID], now: float) -> None:
+        """The bodies of these begin."""
+        for job_id in jobs:
+            if job_id in self._leases:
+                self._leases[job_id].started_at = now
+
+    def drop(self, jobs: Iterable[UUID]) -> list[UUID]:
+        """These leases are over; return those that it had."""
+        return [job_id for job_id in jobs if self._leases.pop(job_id, None) is not None]
+
+    def drop_all(self) -> list[UUID]:
+        """Every lease is over; return which it had."""
+        return self.drop(list(self._leases))
+
+    def drop_waiting(self) -> list[UUID]:
+        """The leases that have not begun are over; return which."""
+        return self.drop([job_id for job_id, lease in self._leases.items() if lease.started_at is None])
+
+    def drop_lost(self, jobs: Iterable[UUID], named: Iterable[HeldJob]) -> list[UUID]:
+        """Of those that a heartbeat named, these leases are another's; return those that are held under that fence."""
+        fences = {job.job_id: job.fence for job in named}
+        # A job may have been reported and claimed anew while the heartbeat was under way.
+        same = [job_id for job_id in jobs if job_id in self._leases and self._leases[job_id].fence == fences[job_id]]
+        return self.drop(same)
+
+    def cancel(self, jobs: Iterable[UUID], now: float) -> list[UUID]:
+        """These are to stop; return those that had not been told."""
+        told = [job_id for job_id in jobs if job_id in self._leases and self._leases[job_id].cancel_at is None]
+        for job_id in told:
+            self._leases[job_id].cancel_at = now
+        return told
+
+    def named(self) -> tuple[HeldJob, ...] | None:
+        """Return all of them for a heartbeat; None if they are too many to be named."""
+        if len(self._leases) > MOST_NAMED:
+            return None
+        return tuple(
+            HeldJob(job_id=job_id, fence=lease.fence, started=lease.started_at is not None)
+            for job_id, lease in self._leases.items()
+        )
+
+    def overdue(self, now: float, *, patience_s: float) -> list[Overdue]:
+        """Return those that should have ended longer ago than `patience_s`, each once; they count as given up."""
+        found = []
+        for job_id, lease in self._leases.items():
+            asked = lease.asked_to_end()
+            if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s:
+                continue
+            lease.is_abandoned = True
+            found.append(
+                Overdue(job_id=job_id, fence=lease.fence, outcome=asked[1], run_s=max(0.0, now - lease.started_at))
+            )
+        return found

@@ -1,0 +1,309 @@
+"""A keeper: one runner, from its start to its end, and the session that it works with.
+
+It runs no user code, so that a task that holds the interpreter keeps its lease (B5): the runner says in frames what it
+holds (held.py), the keeper says it to the server (session.py), and passes on what the server wants. When the runner
+dies its jobs go back at once, not a lease later. An attempt that nobody can stop, because it holds the interpreter,
+is reported here, and its runner is replaced (W9, the last rung). Several keepers are a fleet (fleet.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine
+from typing import Any, Literal
+
+import msgspec
+
+from windlass import log
+from windlass.config import Settings
+from windlass.engine.outside import Outside
+from windlass.errors import WindlassError
+from windlass.wire import work as wire
+from windlass.worker import frames
+from windlass.worker.child import Child, StartChild
+from windlass.worker.held import HeldJobs, Overdue
+from windlass.worker.link import Link
+from windlass.worker.session import REGISTER_S, Renewal, Session
+
+WATCH_S = 0.5
+"""Between looks for what should have ended."""
+SILENT_S = 5.0
+"""A runner ticks every second; after so long without a word it cannot stop its tasks itself."""
+LAST_WORDS_S = 1.0
+"""How long what a dead runner had written is awaited: a process it left behind may keep the socket open."""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How the life of a runner ended."""
+
+    kind: Literal["left", "failed", "died", "refused"]
+    """By itself; unable to begin; by a signal or a crash; because no session could be opened."""
+    reason: str
+    lived_s: float
+    was_open: bool
+    """Whether it had a session."""
+    replace: bool = False
+    """Left, and another is to take its place."""
+    error: WindlassError | None = None
+    """Why it was refused."""
+
+
+class Keeper:
+    """Keeps one runner."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        start: StartChild,
+        *,
+        link: Link,
+        settings: Settings,
+        outside: Outside,
+        register_within_s: float | None = REGISTER_S,
+    ) -> None:
+        self.worker_id = worker_id
+        self.held = HeldJobs()
+        self.is_draining = False
+        self.finished_count = 0
+        """Leases that ended in order since it was told to drain: reported, or given back."""
+        self.opened = asyncio.Event()
+        self.task_count = 0
+        self._start = start
+        self._outside = outside
+        self._settings = settings.worker
+        self._session = Session(link, settings, worker_id=worker_id, outside=outside)
+        self._register_within_s = register_within_s
+        self._began_at = self._ticked_at = self._heard_at = outside.monotonic()
+        self._child: Child | None = None
+        self._ready: asyncio.Future[frames.Ready] = asyncio.get_running_loop().create_future()
+        self._said_last: frames.Leaving | frames.Failed | None = None
+        self._refusal: WindlassError | None = None
+        self._replace = False
+        self._drain_by: float | None = None
+        self._stuck_at: float | None = None
+        self._tick = frames.Tick(busy=0, jobs_done=0, memory_mb=0)
+        self._completed_told = self._failed_told = 0
+        self._reports: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> Ending:
+        """Start the runner, keep it, and return how it ended; its session is ended too."""
+        self._child = child = await self._start()
+        if self.is_draining:
+            child.kill()
+        tasks = [asyncio.create_task(self._or_kill(work)) for work in (self._keep(child), self._watch(child))]
+        listening = asyncio.create_task(self._or_kill(self._listen(child)))
+        try:
+            code = await child.ended()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(listening, LAST_WORDS_S)
+        finally:
+            for task in (*tasks, *self._reports, listening):
+                task.cancel()
+            child.kill()
+            child.let_go()
+            await asyncio.gather(*tasks, *self._reports, listening, return_exceptions=True)
+        return await self._end(code, pid=child.pid)
+
+    def drain(self, reason: str, *, within_s: float) -> None:
+        """Let the runner finish within so long, give the rest back, and leave. Said again, the sooner end counts."""
+        self.is_draining = True
+        by = self._outside.monotonic() + within_s
+        self._drain_by = by if self._drain_by is None else min(by, self._drain_by)
+        if self._child is not None and self.opened.is_set():
+            self._child.send(frames.Drain(reason=reason, within_s=within_s))
+        else:
+            # It has no session, so it holds nothing.
+            self.kill()
+
+    def kill(self) -> None:
+        """End the runner at once: what it had begun is lost and runs again elsewhere."""
+        if self._child is not None:
+            self._child.kill()
+
+    def problem(self, now: float) -> str | None:
+        """Return what is wrong with it, for /healthz; None if claims and heartbeats advance."""
+        still_s = now - self._ticked_at
+        if still_s > self._settings.health_seconds:
+            return f"{self.worker_id} has claimed nothing and said nothing for {still_s:.0f} s"
+        if self.opened.is_set() and now - self._session.renewed_at > self._session.lease_s:
+            return f"{self.worker_id}: no heartbeat was acknowledged for {now - self._session.renewed_at:.0f} s"
+        return None
+
+    async def _or_kill(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work; if it fails, end the runner: without a keeper that works it would run unheard."""
+        try:
+            await work
+        except Exception as error:
+            log.event("worker.stuck", worker=self.worker_id, reason="Its keeper failed.", error=error)
+            self.kill()
+
+    async def _listen(self, child: Child) -> None:
+        async for frame in child.frames():
+            self._heard_at = self._outside.monotonic()
+            self._hear(frame)
+
+    def _hear(self, frame: frames.FromRunner) -> None:
+        match frame:
+            case frames.Hold(jobs=jobs, limits_s=limits_s):
+                self.held.hold(jobs, limits_s)
+            case frames.Start(jobs=started):
+                self.held.start(started, self._heard_at)
+            case frames.Drop(jobs=dropped):
+                gone = self.held.drop(dropped)
+                self.finished_count += len(gone) if self.is_draining else 0
+            case frames.Tick():
+                self._ticked_at = self._heard_at
+                self._tick = frame
+            case frames.Ready():
+                self.task_count = len(frame.tasks)
+                if not self._ready.done():
+                    self._ready.set_result(frame)
+            case frames.Leaving() | frames.Failed():
+                self._said_last = frame
+
+    async def _keep(self, child: Child) -> None:
+        """Open a session and renew it; when it is over, open another."""
+        ready = await self._ready
+        within_s = self._register_within_s
+        while True:
+            try:
+                opened = await self._session.open(ready, pid=child.pid, within_s=within_s)
+            except WindlassError as error:
+                self._refusal = error
+                child.kill()
+                return
+            within_s = None
+            child.send(opened)
+            self._ticked_at = self._outside.monotonic()
+            self.opened.set()
+            await self._renew(child)
+            child.send(frames.Lost(jobs=self.held.drop_all()))
+
+    async def _renew(self, child: Child) -> None:
+        """Send heartbeats until the session has ended."""
+        while True:
+            pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
+            await self._outside.pause(max(0.0, pause_s))
+            renewal = await self._session.renew(self._beat)
+            if renewal is None:
+                return
+            self._pass_on(child, renewal)
+
+    def _beat(self) -> wire.BeatRequest:
+        tick = self._tick
+        completed = tick.jobs_done - tick.jobs_failed - self._completed_told
+        failed = tick.jobs_failed - self._failed_told
+        return self._session.beat(
+            self.held.named(), busy_count=tick.busy, completed_count=max(0, completed), failed_count=max(0, failed)
+        )
+
+    def _pass_on(self, child: Child, renewal: Renewal) -> None:
+        """Tell the runner what the server said."""
+        answer = renewal.answer
+        self._completed_told += renewal.request.completed
+        self._failed_told += renewal.request.failed
+        child.send(frames.Renewed(renewed_at=renewal.sent_at))
+        if lost := self.held.drop_lost(answer.lost, renewal.request.held or ()) + self.held.drop(answer.released):
+            child.send(frames.Lost(jobs=lost))
+        if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
+            child.send(frames.Cancel(jobs=told))
+        if answer.drain and not self.is_draining:
+            self.drain("drained", within_s=self._settings.drain_seconds)
+
+    async def _watch(self, child: Child) -> None:
+        """Look for what the runner cannot end itself."""
+        while True:
+            await self._outside.pause(WATCH_S)
+            now = self._outside.monotonic()
+            silent_s = now - self._heard_at
+            if silent_s >= SILENT_S and self.opened.is_set():
+                self._look_at_silent(child, now)
+            elif self._stuck_at is not None:
+                # It came back to life, with a thread that nobody could stop.
+                self._stuck_at = None
+                self.drain("A task could not be stopped.", within_s=self._settings.drain_seconds)
+            if self._is_late(now, silent_s):
+                child.kill()
+
+    def _look_at_silent(self, child: Child, now: float) -> None:
+        patience_s = self._settings.cancel_grace_seconds + self._settings.kill_seconds
+        if overdue := self.held.overdue(now, patience_s=patience_s):
+            self._give_up(child, overdue)
+        if self._stuck_at is not None:
+            over = now >= self._stuck_at + self._settings.drain_seconds
+            if over or (self.held.begun_count == 0 and not self._reports):
+                child.kill()
+        elif self.held.begun_count == 0 and now - self._ticked_at >= self._settings.health_seconds:
+            log.event("worker.stuck", worker=self.worker_id, pid=child.pid, reason="Its claim loop stands still.")
+            self._replace = True
+            child.kill()
+
+    def _give_up(self, child: Child, overdue: list[Overdue]) -> None:
+        """Report attempts that cannot be stopped; what waits in the runner goes to others."""
+        self._replace = True
+        if self._stuck_at is None:
+            self._stuck_at = self._outside.monotonic()
+        for late in overdue:
+            log.event("worker.stuck", worker=self.worker_id, pid=child.pid, job=late.job_id, reason=late.outcome)
+        child.send(frames.Lost(jobs=[*self.held.drop_waiting(), *(late.job_id for late in overdue)]))
+        task = asyncio.create_task(self._report(overdue))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+    async def _report(self, overdue: list[Overdue]) -> None:
+        await self._session.report(tuple(_entry(late) for late in overdue))
+        self.held.drop([late.job_id for late in overdue])
+
+    def _is_late(self, now: float, silent_s: float) -> bool:
+        """Say whether a runner that is to leave, or said that it does, will not do so by itself any more."""
+        if self._said_last is not None:
+            return silent_s >= SILENT_S
+        if self._drain_by is None:
+            return False
+        by = self._drain_by + self._settings.kill_seconds
+        # One that speaks may still be telling a slow server what became of its jobs.
+        return now >= by + self._session.lease_s or (now >= by and silent_s >= SILENT_S)
+
+    async def _end(self, code: int, *, pid: int) -> Ending:
+        last = self._said_last
+        was_open, lived_s = self.opened.is_set(), self._outside.monotonic() - self._began_at
+        if self._refusal is not None:
+            reason = str(self._refusal)
+            return Ending(kind="refused", reason=reason, lived_s=lived_s, was_open=was_open, error=self._refusal)
+        if isinstance(last, frames.Failed):
+            return Ending(kind="failed", reason=last.reason, lived_s=lived_s, was_open=was_open)
+        if isinstance(last, frames.Leaving):
+            await self._session.close(lost=False)
+            log.event("worker.stopped", worker=self.worker_id, reason=last.reason, jobs=len(self.held))
+            replace = self._replace or last.replace
+            return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
+        how = _how(code)
+        log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
+        await self._session.close(lost=True)
+        # A runner that was killed because it was stuck is replaced at once, like one that asked for it.
+        kind: Literal["left", "died"] = "left" if self._replace or self.is_draining else "died"
+        return Ending(kind=kind, reason=how, lived_s=lived_s, was_open=was_open, replace=self._replace)
+
+
+def _entry(late: Overdue) -> wire.FailEntry:
+    what = "was cancelled" if late.outcome == "cancelled" else "was out of time"
+    return wire.FailEntry(
+        job_id=late.job_id,
+        fence=late.fence,
+        outcome=late.outcome,
+        error_message=f"The attempt {what} and holds the interpreter; its process is replaced. "
+        "Run such tasks with isolation=process, which can be killed.",
+        metrics={"stopped_by": "abandoned", "zombie": 1},
+        duration_seconds=round(late.run_s, 3),
+    )
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,191 @@
+"""The session of one runner, kept by its keeper: opened, renewed while the runner lives, and ended (W3, L7).
+
+Each call is tried again with full jitter. A heartbeat is never given up, because only the server can say that a
+session is over; when it is, the keeper (keeper.py) opens another. The lease runs from before a request was sent.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID, uuid4
+
+import msgspec
+
+from windlass import __version__, log
+from windlass.clock import Clock, system_clock
+from windlass.config import Settings
+from windlass.engine.outside import Outside
+from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassError
+from windlass.wire import work as wire
+from windlass.worker.frames import Opened, Ready
+from windlass.worker.link import Link
+from windlass.worker.patience import answered
+
+REGISTER_S = 10.0
+"""How long a worker that starts tries to register before it says that it cannot."""
+CLOSE_S = 10.0
+"""How long ending a session is tried; past it the session lapses by itself."""
+FIRST_PAUSE_S = 0.25
+MOST_TASKS = 300
+"""Tasks that a worker shows of itself; it serves all that it has."""
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """A heartbeat, its answer, and the instant from before it was sent."""
+
+    request: wire.BeatRequest
+    answer: wire.Beat
+    sent_at: float
+
+
+class Session:
+    """The sessions of one runner, one after the other: mostly there is one."""
+
+    def __init__(
+        self,
+        link: Link,
+        settings: Settings,
+        *,
+        worker_id: str,
+        outside: Outside,
+        clock: Clock = system_clock,
+        new_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.id: UUID | None = None
+        """None while none is open."""
+        self.worker_id = worker_id
+        self.lease_s = settings.worker.lease_seconds
+        self.renewed_at = outside.monotonic()
+        self._link = link
+        self._settings = settings.worker
+        self._outside = outside
+        self._clock = clock
+        self._new_id = new_id
+
+    async def open(self, runner: Ready, *, pid: int, within_s: float | None) -> Opened:
+        """Register a fresh session and return what the runner must know; the last error if none opens `within_s`."""
+        session = self._new_id()
+        request = self._registration(runner, session=session, pid=pid)
+        tried_count, began_at = 0, self._outside.monotonic()
+        while True:
+            sent_at = self._outside.monotonic()
+            try:
+                async with answered(self._settings.claim_timeout_seconds):
+                    answer = await self._link.register(request)
+                break
+            except WindlassError as error:
+                late = within_s is not None and self._outside.monotonic() - began_at >= within_s
+                if within_s is not None and (late or not _passes(error)):
+                    raise
+                self._say("It cannot register.", error, tried_count)
+            tried_count += 1
+            await self._pause(tried_count)
+        self.id, self.lease_s, self.renewed_at = answer.session, answer.lease_seconds, sent_at
+        return Opened(
+            worker_id=self.worker_id, session=answer.session, lease_s=answer.lease_seconds, renewed_at=sent_at
+        )
+
+    async def renew(self, held: Callable[[], wire.BeatRequest]) -> Renewal | None:
+        """Send heartbeats until one is answered; None if the session has ended. `held` says anew what is held."""
+        tried_count = 0
+        while True:
+            request = held()
+            sent_at = self._outside.monotonic()
+            try:
+                async with answered(min(self._settings.heartbeat_timeout_seconds, self.lease_s / 2)):
+                    answer = await self._link.heartbeat(request)
+            except (NotFound, Conflict):
+                self.id = None
+                return None
+            except WindlassError as error:
+                self._say("Its heartbeat was not answered.", error, tried_count)
+                tried_count += 1
+                await self._pause(tried_count)
+                continue
+            self.renewed_at = sent_at
+            return Renewal(request, answer, sent_at)
+
+    async def report(self, entries: tuple[wire.Entry, ...]) -> bool:
+        """Tell how attempts ended, until it is heard; False if the session ended meanwhile."""
+        session, tried_count = self.id, 0
+        while session is not None and self.id == session:
+            try:
+                await self._link.report(wire.ReportRequest(worker_id=self.worker_id, session=session, reports=entries))
+                return True
+            except WindlassError as error:
+                self._say("Its report was not taken.", error, tried_count)
+            tried_count += 1
+            await self._pause(tried_count)
+        return False
+
+    async def close(self, *, lost: bool) -> None:
+        """End the session, if one is open; what cannot be said in time is found out when the lease is over."""
+        session, self.id = self.id, None
+        tried_count, began_at = 0, self._outside.monotonic()
+        while session is not None and self._outside.monotonic() - began_at < CLOSE_S:
+            try:
+                await self._link.close(self.worker_id, session=session, lost=lost)
+                return
+            except (NotFound, Conflict):
+                return
+            except WindlassError as error:
+                self._say("The end of its session was not taken.", error, tried_count)
+                if not _passes(error):
+                    return
+            tried_count += 1
+            await self._pause(tried_count)
+
+    @property
+    def interval_s(self) -> float:
+        """How long after a heartbeat the next one is due."""
+        return min(self._settings.heartbeat_seconds, self.lease_s / 2)
+
+    def beat(
+        self, held: tuple[wire.HeldJob, ...] | None, *, busy_count: int, completed_count: int, failed_count: int
+    ) -> wire.BeatRequest:
+        """Return a heartbeat that names what is held."""
+        return wire.BeatRequest(
+            worker_id=self.worker_id,
+            session=self.id,
+            busy_threads=busy_count,
+            held=held,
+            completed=completed_count,
+            failed=failed_count,
+            timestamp=self._now(),
+        )
+
+    def _now(self) -> datetime:
+        return self._clock()
+
+    def _registration(self, runner: Ready, *, session: UUID, pid: int) -> wire.RegisterRequest:
+        worker = self._settings
+        return wire.RegisterRequest(
+            worker_id=self.worker_id,
+            session=session,
+            lease_seconds=worker.lease_seconds,
+            max_threads=worker.threads,
+            host=platform.node()[:200] or None,
+            pid=pid,
+            version=worker.version,
+            build=f"windlass-{__version__}",
+            region=worker.region,
+            tasks=tuple(runner.tasks[:MOST_TASKS]),
+            labels=worker.labels,
+            queues=worker.queues,
+        )
+
+    def _say(self, what: str, error: WindlassError, tried_count: int) -> None:
+        """Log the first failure of a row: the others only say the same."""
+        if tried_count == 0:
+            log.event("worker.unheard", worker=self.worker_id, detail=what, reason=str(error))
+
+    async def _pause(self, tried_count: int) -> None:
+        longest_s = min(self.interval_s, FIRST_PAUSE_S * 2 ** min(tried_count, 10))
+        await self._outside.pause(longest_s * self._outside.chance())
+
+
+def _passes(error: WindlassError) -> bool:
+    """Say whether the same call may be answered later."""
+    return isinstance(error, Unavailable | TooMany)

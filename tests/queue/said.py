@@ -1,0 +1,118 @@
+"""What applications say in transactions of their own, for tests: by the functions on PostgreSQL, by rows on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+
+from windlass.config import Settings
+from windlass.db import Database, Statements
+from windlass.db.sqlfile import parse
+from windlass.engine.duty import Ran
+from windlass.engine.relay import Relay
+from windlass.errors import WindlassError
+from windlass.queue.lanes import Lanes
+from windlass.queue.moves import Moved
+from windlass.queue.newjob import NewJob
+from windlass.queue.submit import Submitted
+
+SAY = parse(
+    """
+-- name: enqueue
+-- Say that a job is wanted.
+-- hot: it writes.
+-- postgres
+SELECT windlass.enqueue(CAST(:task AS text), CAST(:payload AS json), CAST(:options AS jsonb)) AS id
+ WHERE CAST(:id AS uuid) IS NOT NULL
+-- sqlite
+INSERT INTO outbox (id, task, payload, options) VALUES (:id, :task, :payload, :options) RETURNING id
+
+-- name: row
+-- Write a row past the function, as only the owner of the schema can.
+-- both
+INSERT INTO outbox (id, task, payload, options) VALUES (:id, :task, :payload, :options)
+
+-- name: finish
+-- Say that the task of a lease is done.
+-- hot: it writes.
+-- postgres
+SELECT windlass.finish(CAST(:id AS uuid), CAST(:fence AS int), CAST(:result AS json)) AS nothing
+-- sqlite
+UPDATE queue SET place = 3, flags = flags & ~2, deadline_at = NULL, start_by = NULL
+ WHERE id = :id AND fence = :fence AND place = 1;
+INSERT INTO outbox (id, kind, task, payload, fence) VALUES (:id, 'finish', '', :result, :fence)
+
+-- name: left
+-- What stands in the outbox.
+-- both
+SELECT id, task, error, due_at FROM outbox ORDER BY id
+""",
+    origin="said.py",
+)
+
+
+async def enqueue(db: Statements, task: str = "mail", payload: str | None = None, **options: Any) -> UUID:
+    """Say that a job is wanted, and return the id it will have."""
+    text = msgspec.json.encode(options).decode()
+    [row] = await db.fetch(SAY["enqueue"], id=uuid4(), task=task, payload=payload, options=text)
+    job_id: UUID = row["id"]
+    return job_id
+
+
+async def put(
+    db: Statements, row_id: UUID, *, task: str = "mail", payload: str | None = None, options: str = "{}"
+) -> None:
+    """Write a row as it is."""
+    await db.fetch(SAY["row"], id=row_id, task=task, payload=payload, options=options)
+
+
+async def finish(db: Statements, job_id: UUID, fence: int, *, result: str | None = None) -> None:
+    """Say that the task of a lease is done."""
+    await db.fetch(SAY["finish"], id=job_id, fence=fence, result=result)
+
+
+async def left(db: Statements) -> list[tuple[UUID, str]]:
+    """Return what stands in the outbox: ids, and the errors of what was set aside."""
+    return [(row["id"], row["error"] or "") for row in await db.fetch(SAY["left"])]
+
+
+class Told:
+    """Hears what a relay tells."""
+
+    def __init__(self) -> None:
+        self.lanes: list[int] = []
+        self.freed_lanes: list[int] = []
+        self.ends: list[UUID] = []
+        self.stored: list[Submitted] = []
+        self.moved: list[Moved] = []
+
+    def ready(self, lane: int, rank: int) -> None:
+        """A job can be claimed."""
+        self.lanes.append(lane)
+
+    def freed(self, lane: int) -> None:
+        """A lease has ended."""
+        self.freed_lanes.append(lane)
+
+    def ended(self, job_id: UUID) -> None:
+        """A job has ended."""
+        self.ends.append(job_id)
+
+    def duties(self) -> None:
+        """A duty was given up."""
+
+    def submitted(
+        self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
+    ) -> None:
+        """Jobs were stored."""
+        self.stored += [job for answer in answers if not isinstance(answer, WindlassError) for job in answer]
+
+
+async def relay(db: Database, told: Told | None = None, *, settings: Settings | None = None, most: int = 500) -> Ran:
+    """Let a relay of its own do one batch."""
+    told = told or Told()
+    made = Relay(Lanes(), settings or Settings(), wake=told, stored=told.submitted, ended=told.moved.extend)
+    return await made.run(db, most)

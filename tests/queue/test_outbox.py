@@ -1,0 +1,344 @@
+"""Outbox: what an application says in its own transaction is done once after its commit, and never after a rollback."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.clock import TestClock
+from tests.queue import said
+from tests.queue.said import Told, relay
+from tests.queue.steps import ANN, Steps
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.errors import JobFinished, TooMany, WindlassError
+from windlass.job import State
+from windlass.queue import control
+from windlass.queue import submit as submitting
+from windlass.queue.check import check
+from windlass.queue.lanes import Lanes
+from windlass.queue.report import Status
+
+
+class Changed(Exception):
+    """The application changes its mind."""
+
+
+async def ids_of(steps: Steps) -> list[UUID]:
+    """Return the jobs that wait in the default queue, in the order in which they are handed out."""
+    return [lease.id for lease in await steps.claim(await steps.worker(), 10)]
+
+
+async def test_a_committed_row_becomes_a_job_with_its_id(db: Database, steps: Steps) -> None:
+    """S11: the id that the application was given is the job's; nothing is left of the row."""
+    job_id = await said.enqueue(db, "mail", '{"to": "ann"}', queue="post", priority=5, tags=["a"], max_attempts=7)
+
+    assert 1 == (await relay(db)).items
+
+    job = await steps.get(job_id)
+    assert ("mail", '{"to": "ann"}', "post", 5, 7) == (job.task, job.payload, job.queue, job.priority, job.max_attempts)
+    assert [] == await said.left(db)
+
+
+async def test_a_job_without_payload_has_null(db: Database, steps: Steps) -> None:
+    """An absent payload is null, as over HTTP."""
+    job_id = await said.enqueue(db)
+
+    await relay(db)
+
+    assert "null" == (await steps.get(job_id)).payload
+
+
+async def test_a_rolled_back_row_never_was(db: Database, steps: Steps) -> None:
+    """S11: an application that rolls back has enqueued nothing."""
+    with suppress(Changed):
+        async with db.transaction() as transaction:
+            await said.enqueue(transaction)
+            raise Changed
+
+    assert 0 == (await relay(db)).items
+    assert [] == await ids_of(steps)
+
+
+async def test_an_open_row_is_not_seen(postgres_db: Database, clock: TestClock) -> None:
+    """S11: what is not committed yet is not done; what is, is."""
+    async with postgres_db.transaction() as transaction:
+        await said.enqueue(transaction)
+        before = (await relay(postgres_db)).items
+
+    assert (0, 1) == (before, (await relay(postgres_db)).items)
+
+
+async def test_jobs_of_one_transaction_keep_their_order(postgres_db: Database, clock: TestClock) -> None:
+    """Ids rise within a transaction, so jobs that it enqueued one after the other are handed out like that."""
+    steps = Steps(postgres_db, clock)
+    async with postgres_db.transaction() as transaction:
+        written = [await said.enqueue(transaction) for _ in range(10)]
+
+    await relay(postgres_db, most=3)
+    for _ in range(3):
+        await relay(postgres_db, most=3)
+
+    assert written == sorted(written)
+    assert written == await ids_of(steps)
+
+
+async def test_who_waits_is_told(db: Database, steps: Steps) -> None:
+    """A relayed job wakes its claimers, as one that came over HTTP."""
+    job_id = await said.enqueue(db)
+    told = Told()
+
+    await relay(db, told)
+
+    assert [(job_id, State.QUEUED)] == [(job.id, job.state) for job in told.stored]
+
+
+async def test_a_full_batch_is_followed_by_another_at_once(db: Database, steps: Steps) -> None:
+    """While rows are left the relay does not rest."""
+    for _ in range(3):
+        await said.enqueue(db)
+
+    first, second = await relay(db, most=2), await relay(db, most=2)
+
+    assert (2, 0.0) == (first.items, first.next_s)
+    assert (1, None) == (second.items, second.next_s)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ('{"priority": "high"}', "priority"),
+        ('{"priority": 1000}', "priority"),
+        ('{"colour": "red"}', "colour"),
+        ('{"delay": "soon"}', "delay"),
+        ("[1]", "options"),
+        ("{", "options"),
+        ('{"queue": "a/b"}', "queue"),
+        ('{"retry_policy": {"base": -1}}', "base"),
+    ],
+)
+@pytest.mark.breaks_rows
+async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Steps, options: str, problem: str) -> None:
+    """S11: it stays with its error, for people to see, and keeps no other row waiting."""
+    bad = uuid4()
+    await said.put(db, bad, options=options)
+    good = await said.enqueue(db)
+
+    await relay(db)
+
+    [(kept, error)] = await said.left(db)
+    assert bad == kept
+    assert problem in error
+    assert State.QUEUED is await steps.state_of(good)
+    assert 0 == (await relay(db)).items
+
+
+@pytest.mark.breaks_rows
+async def test_what_was_set_aside_is_shown_by_check(db: Database, steps: Steps) -> None:
+    """`windlass check` names the row, why, and what to do."""
+    row = uuid4()
+    await said.put(db, row, options='{"colour": 1}')
+    await relay(db)
+
+    [violation] = [v for v in await check(db) if v.subject == str(row)]
+
+    assert "outbox" == violation.invariant
+    assert "colour" in violation.detail
+
+
+@pytest.mark.breaks_rows
+async def test_a_key_used_for_other_work_is_set_aside(db: Database, steps: Steps) -> None:
+    """A user's idempotency key is kept to over the outbox too: other content is refused, the same is the same job."""
+    await steps.submit_one(idempotency_key="k", payload="1")
+    await said.enqueue(db, payload="1", idempotency_key="k")
+    other = await said.enqueue(db, payload="2", idempotency_key="k")
+
+    await relay(db)
+
+    [(kept, error)] = await said.left(db)
+    assert other == kept
+    assert "'k'" in error
+    assert 1 == len(await ids_of(steps))
+
+
+async def test_a_row_kept_out_by_a_cap_is_tried_again(
+    db: Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be stored now is put off, and stored when there is room."""
+    job_id = await said.enqueue(db)
+
+    async def full(*_: object, **__: object) -> list[WindlassError]:
+        return [TooMany("Too many lanes.")]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.engine.relay.submit_requests", full)
+        await relay(db)
+    too_early = (await relay(db)).items
+    steps.clock.advance(11)
+    await relay(db)
+
+    assert 0 == too_early
+    assert State.QUEUED is await steps.state_of(job_id)
+
+
+@pytest.mark.breaks_rows
+async def test_a_batch_with_a_row_that_breaks_the_statement_is_halved(
+    db: Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that fails for a reason nobody foresaw takes no neighbour with it."""
+    jobs = [await said.enqueue(db, "mail" if number != 2 else "cursed") for number in range(5)]
+    real = submitting.submit_requests
+
+    async def cursed(db: Any, lanes: Any, requests: Any, **rest: Any) -> Any:
+        if any(job.task == "cursed" for request in requests for job in request):
+            raise RuntimeError("no")
+        return await real(db, lanes, requests, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.engine.relay.submit_requests", cursed)
+        await relay(db)
+
+    [(kept, error)] = await said.left(db)
+    assert jobs[2] == kept
+    assert error
+    assert sorted(jobs[:2] + jobs[3:]) == await ids_of(steps)
+
+
+async def test_a_row_whose_id_was_a_job_before_is_done_once(db: Database, steps: Steps) -> None:
+    """The row's id names the work: written again, while its job lives or after its end, it makes no second one."""
+    row = uuid4()
+    await said.put(db, row)
+    await relay(db)
+    await said.put(db, row)
+    await relay(db)
+    await steps.complete(await steps.claim_one(await steps.worker()))
+
+    await said.put(db, row)
+    await relay(db)
+
+    assert State.SUCCEEDED is await steps.state_of(row)
+    assert [] == await said.left(db)
+
+
+async def test_a_payload_over_the_setting_is_set_aside(sqlite_db: Database, clock: TestClock) -> None:
+    """The limit of the settings holds here too."""
+    settings = Settings()
+    await said.enqueue(sqlite_db, payload='"' + "x" * settings.jobs.max_payload_bytes + '"')
+
+    await relay(sqlite_db, settings=settings)
+
+    [(_, error)] = await said.left(sqlite_db)
+    assert "payload" in error
+
+
+async def test_a_finish_ends_its_job_with_its_result(db: Database, steps: Steps) -> None:
+    """R13: after the relay the job has succeeded as by a report: result, attempt, worker, and the waiters are woken."""
+    lease = await steps.running(await steps.worker(), unique_key="u")
+    await said.finish(db, lease.id, lease.fence, result='{"n": 1}')
+    told = Told()
+
+    await relay(db, told)
+
+    job = await steps.get(lease.id)
+    assert (State.SUCCEEDED, '{"n": 1}') == (job.state, job.result)
+    assert ["ann"] == [attempt.worker for attempt in await steps.attempts(lease.id)]
+    assert ([lease.id], [lease.lane]) == (told.ends, told.freed_lanes)
+    assert lease.id != await steps.submit_one(unique_key="u")
+
+
+async def test_a_finish_that_waits_is_still_running(db: Database, steps: Steps) -> None:
+    """Between the commit and the relay the job shows the state it had, and every invariant holds."""
+    worker = await steps.worker()
+    told, untold = await steps.running(worker), await steps.lease(worker)
+    for lease in (told, untold):
+        await said.finish(db, lease.id, lease.fence)
+
+    states = [await steps.state_of(lease.id) for lease in (told, untold)]
+
+    assert [State.RUNNING, State.ASSIGNED] == states
+    assert [] == await check(db)
+
+
+async def test_rel_r13_rescue_leaves_a_finished_job_alone(db: Database, steps: Steps) -> None:
+    """R13: its worker may die after the commit: the work is done, and nobody gets the job again."""
+    lease = await steps.running(await steps.worker())
+    await said.finish(db, lease.id, lease.fence)
+
+    rescued = await steps.rescue(120)
+    await relay(db)
+
+    assert [] == rescued.moved
+    assert State.SUCCEEDED is await steps.state_of(lease.id)
+
+
+async def test_a_finished_job_cannot_be_cancelled(db: Database, steps: Steps) -> None:
+    """Its end is decided: cancel and change are told so, pause and resume do not bring it back."""
+    lease = await steps.running(await steps.worker())
+    await said.finish(db, lease.id, lease.fence)
+
+    answer = await steps.cancel(lease.id)
+    with pytest.raises(JobFinished):
+        await control.change(db, Lanes(), lease.id, tenant="default", actor=ANN, priority=3)
+    await control.pause_job(db, lease.id, tenant="default", actor=ANN)
+    await control.resume_job(db, lease.id, tenant="default", actor=ANN)
+
+    assert isinstance(answer, JobFinished)
+    assert [] == await ids_of(steps)
+    await relay(db)
+    assert State.SUCCEEDED is await steps.state_of(lease.id)
+
+
+async def test_a_job_told_to_cancel_may_still_be_finished(db: Database, steps: Steps) -> None:
+    """As with a report: the work was done before its task heard of the cancel."""
+    lease = await steps.running(await steps.worker())
+    await steps.cancel(lease.id)
+    await said.finish(db, lease.id, lease.fence)
+
+    steps.clock.advance(3600)
+    await relay(db)
+
+    assert State.SUCCEEDED is await steps.state_of(lease.id)
+
+
+async def test_the_report_of_a_finished_attempt_was_applied_already(db: Database, steps: Steps) -> None:
+    """Before the relay and after it the worker's own report is answered as a repeated one; a failure is stale."""
+    lease = await steps.running(await steps.worker())
+    await said.finish(db, lease.id, lease.fence, result="1")
+
+    before = await steps.complete(lease, result="2")
+    failed = await steps.fail(lease)
+    await relay(db)
+    after = await steps.complete(lease, result="2")
+
+    assert (Status.ALREADY, State.SUCCEEDED) == (before.status, before.state)
+    assert (Status.STALE, Status.ALREADY) == (failed.status, after.status)
+    assert "1" == (await steps.get(lease.id)).result
+
+
+async def test_a_rolled_back_finish_leaves_the_lease(db: Database, steps: Steps) -> None:
+    """R13: nothing of it is left, and the worker's report is applied."""
+    lease = await steps.running(await steps.worker())
+    with suppress(Changed):
+        async with db.transaction() as transaction:
+            await said.finish(transaction, lease.id, lease.fence)
+            raise Changed
+
+    await relay(db)
+
+    assert Status.APPLIED is (await steps.complete(lease)).status
+
+
+async def test_a_finish_that_names_no_lease_is_dropped(sqlite_db: Database, clock: TestClock) -> None:
+    """Only whoever writes past the function can make one; it ends nothing and blocks nobody."""
+    steps = Steps(sqlite_db, clock)
+    lease = await steps.running(await steps.worker())
+    await said.finish(sqlite_db, lease.id, lease.fence + 1)
+    told = Told()
+
+    await relay(sqlite_db, told)
+
+    assert ([], []) == (told.moved, await said.left(sqlite_db))
+    assert State.RUNNING is await steps.state_of(lease.id)
