@@ -59,7 +59,7 @@ class Served:
             task = app.tasks[job["task"]]
             about = AboutJob(id=job["id"], task=task.name)
             try:
-                result = task.run(msgspec.json.encode(job["payload"]), Context(about, _NoOne()))
+                result = task.run(msgspec.json.encode(job["payload"]), Context(about, NoOne()))
                 lease["result"] = msgspec.Raw(task.encode(asyncio.run(result) if task.is_async else result))
                 path = "complete"
             except Exception as error:
@@ -93,7 +93,7 @@ class Served:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-class _NoOne(Behind):
+class NoOne(Behind):
     """Nothing behind a context."""
 
     stopping = None
