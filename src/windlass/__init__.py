@@ -1,3 +1,66 @@
-"""Windlass: a durable job queue and scheduler on PostgreSQL or on one SQLite file."""
+"""Windlass: a durable job queue and scheduler on PostgreSQL or on one SQLite file.
+
+    app = App()
+
+    @app.task
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    add.enqueue(1, y=2).result()
+
+What a program needs stands here; it is loaded when it is first named, so that importing Windlass costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from windlass.client.app import App
+    from windlass.client.context import Context, Stopped
+    from windlass.client.handle import Job
+    from windlass.client.task import Call, Task
+    from windlass.errors import JobCancelled, JobExpired, JobFailed, NoResult, WindlassError
+
+_FROM = {
+    "App": "windlass.client.app",
+    "Call": "windlass.client.task",
+    "Context": "windlass.client.context",
+    "Job": "windlass.client.handle",
+    "JobCancelled": "windlass.errors",
+    "JobExpired": "windlass.errors",
+    "JobFailed": "windlass.errors",
+    "NoResult": "windlass.errors",
+    "Stopped": "windlass.client.context",
+    "Task": "windlass.client.task",
+    "WindlassError": "windlass.errors",
+}
+
+__all__ = [
+    "App",
+    "Call",
+    "Context",
+    "Job",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
+    "NoResult",
+    "Stopped",
+    "Task",
+    "WindlassError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _FROM.get(name)
+    if module is None:
+        raise AttributeError(f"module 'windlass' has no attribute {name!r}")
+    return getattr(import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,6 +24,10 @@
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
     │   ├── CommitUnknown       503, exit 5
     │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
+    ├── NoResult                –,   exit 1   the job has ended, and not with a result
+    │   ├── JobFailed           –,   exit 1   its last attempt failed: it is dead
+    │   ├── JobCancelled        –,   exit 1
+    │   └── JobExpired          –,   exit 1   it was not started by its deadline
     ├── DutyLost                –,   exit 1   this server may no longer act for a duty
     └── SetupError              –,   exit 1   this installation cannot run as it is
         ├── DatabaseLocked      –,   exit 4   another process has the server's role on this SQLite file
@@ -35,8 +39,12 @@ the same text goes to the terminal, to HTTP and to the log.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
+from uuid import UUID
+
+_HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class WindlassError(Exception):
@@ -208,6 +216,31 @@ class CommitAborted(Unavailable):
     """The connection broke and the transaction was surely not committed; running it again is safe."""
 
 
+class NoResult(WindlassError):
+    """The job has ended and has no result; `job_id` names it."""
+
+    def __init__(self, message: str, *, job_id: UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(NoResult):
+    """The job is dead; what its last attempt said of the error."""
+
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+    """As the worker wrote it."""
+
+
+class JobCancelled(NoResult):
+    """The job was cancelled."""
+
+
+class JobExpired(NoResult):
+    """The job was not started by its deadline."""
+
+
 class DutyLost(WindlassError):
     """The lease of a duty is over, or was taken away: whoever did its work stops at once."""
 
@@ -224,3 +257,8 @@ class DatabaseLocked(SetupError):
 
 class SchemaMismatch(SetupError):
     """The schema in the database is not the one this program knows."""
+
+
+def code_of(kind: type[WindlassError]) -> str:
+    """Return what programs know an error by."""
+    return kind.code or _HUMP.sub("_", kind.__name__).lower()

@@ -15,11 +15,19 @@ from uuid import UUID
 import msgspec
 
 from windlass.durations import parse_duration
-from windlass.errors import WindlassError
+from windlass.errors import InvalidInput
+
+MAX_NOTE_BYTES = 262_144
 
 
-class Stopped(WindlassError):
-    """The attempt is to stop: its job was cancelled, its time is over, or its lease is gone."""
+class Stopped(BaseException):
+    """The attempt is to stop: its job was cancelled, its time is over, or its lease is gone.
+
+    Raised by `Context.check`, and in a thread that does not check. No Exception, so that `except Exception` lets it by.
+    """
+
+    def __init__(self, reason: str = "The attempt is to stop.") -> None:
+        super().__init__(reason)
 
 
 class Snoozed(BaseException):
@@ -86,9 +94,13 @@ class Context:
 
     def __init__(self, job: AboutJob, behind: Behind) -> None:
         self.job = job
-        self.log = logging.getLogger(f"windlass.task.{job.task}")
         self._behind = behind
         self._checkpoint = job.checkpoint
+
+    @property
+    def log(self) -> logging.Logger:
+        """Where the task may write lines of its attempt's log; `logging` and `print` end up there too."""
+        return logging.getLogger(f"windlass.task.{self.job.task}")
 
     @property
     def id(self) -> UUID:
@@ -128,7 +140,7 @@ class Context:
 
     def progress(self, value: Any) -> None:
         """Show how far the job is: a share from 0 to 1, or any JSON."""
-        self._behind.progress(msgspec.json.encode(value))
+        self._behind.progress(_note("progress", value))
 
     @property
     def checkpoint(self) -> Any:
@@ -137,7 +149,7 @@ class Context:
 
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:
-        text = msgspec.json.encode(value)
+        text = _note("checkpoint", value)
         self._behind.checkpoint(text)
         self._checkpoint = msgspec.Raw(text)
 
@@ -157,3 +169,13 @@ class Context:
     def cancel(self, reason: str | None = None) -> NoReturn:
         """Give the job up: it ends as cancelled."""
         raise TaskCancelled(reason or "Cancelled by its task.")
+
+
+def _note(name: str, value: Any) -> bytes:
+    try:
+        text = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(name, f"{error}. Hand over what JSON can hold.") from None
+    if len(text) > MAX_NOTE_BYTES:
+        raise InvalidInput(name, f"it has {len(text)} bytes as JSON; {MAX_NOTE_BYTES} are allowed. Keep less.")
+    return text

@@ -18,6 +18,7 @@ import msgspec
 
 from windlass import __version__
 from windlass.config import Settings
+from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts
@@ -34,6 +35,7 @@ from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
 from windlass.engine.statsd import StatsD
+from windlass.engine.trail import Trail
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.whole import whole_duties
@@ -65,14 +67,25 @@ class JobBeat(msgspec.Struct, frozen=True):
     cancel: bool
     lease_ms: int
     draining: bool
+    fence: int
+    session: UUID
 
 
 class Engine:
     """One server's engine."""
 
     def __init__(
-        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+        self,
+        db: Database,
+        settings: Settings,
+        *,
+        name: str,
+        ids: Ids,
+        outside: Outside,
+        address: str | None = None,
+        claims: bool = True,
     ) -> None:
+        """Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers."""
         self.db = db
         self.settings = settings
         self.name = name
@@ -85,6 +98,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
+        self._claims = claims
         self.outside = outside
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
@@ -98,6 +112,7 @@ class Engine:
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
             "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
+        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -109,7 +124,8 @@ class Engine:
         self.wake.on_outbox.append(relay.notice)
         self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
-        self.wake.others = lambda: self.loops.live_count > 1
+        # Who is no server itself counts none, and there may be some.
+        self.wake.others = lambda: not claims or self.loops.live_count > 1
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
@@ -166,13 +182,10 @@ class Engine:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Engine]:
         """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
-        parts = {
-            "wake": self.wake.run,
-            "dispatch": self._dispatch.run,
-            "waits": self.waits.run,
-            "duties": self.loops.run,
-        }
-        if self._statsd is not None:
+        parts = {"wake": self.wake.run, "waits": self.waits.run}
+        if self._claims:
+            parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
+        if self._statsd is not None and self._claims:
             parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
@@ -190,7 +203,7 @@ class Engine:
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
-        for line in (self._submits, self._reports, self._beats):
+        for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
@@ -203,6 +216,8 @@ class Engine:
         """Return jobs for a worker, waiting for them as long as it asks; an empty handout when none came."""
         if self.draining:
             raise Unavailable("This server is stopping. Ask another one.")
+        if not self._claims:
+            raise Conflict("This program only submits and looks. Claim from a server: `windlass up` starts one.")
         if ask.session is not None:
             session = await self._sessions.find(ask.session, tenant=ask.tenant, worker=ask.worker)
             if session.draining:
@@ -266,7 +281,7 @@ class Engine:
             draining = answer.draining
         if not answer.alive or job_id in answer.lost:
             raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
-        return JobBeat(cancel=job_id in answer.cancel, lease_ms=lease.lease_ms, draining=draining)
+        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""

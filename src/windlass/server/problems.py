@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 
 import msgspec
 
-from windlass.errors import InvalidInput, WindlassError, WrongMethod
+from windlass.errors import InvalidInput, WindlassError, WrongMethod, code_of
 from windlass.server.call import Reply
 from windlass.wire.base import FieldProblem, Problem
 
 MEDIA_TYPE = b"application/problem+json"
-_HUMP = re.compile(r"(?<!^)(?=[A-Z])")
 _WIRE_NAMES = {
     "timeout_s": "timeout_seconds",
     "delay_ms": "delay",
@@ -28,11 +26,6 @@ _WIRE_NAMES = {
     "rate_per_s": "rate_per_second",
 }
 """What the queue's words for fields are called by callers."""
-
-
-def code_of(kind: type[WindlassError]) -> str:
-    """Return what programs know an error by."""
-    return kind.code or _HUMP.sub("_", kind.__name__).lower()
 
 
 def problem_of(error: WindlassError, *, items: str | None = None) -> Reply:

@@ -1,0 +1,185 @@
+"""The options of a job: when, where and how often it runs. Immutable; spans are read as people write them. Pure.
+
+A task has some from its decorator, `.options(...)` lays others over them, and each call takes what is then there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypedDict
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from windlass.durations import parse_duration
+from windlass.errors import InvalidInput
+from windlass.wire.jobs import Policy
+
+Span = str | float | timedelta
+"""`"90s"`, `"1h30m"`, seconds, or a timedelta."""
+Delivery = Literal["at_least_once", "at_most_once"]
+Retry = str | Mapping[str, Any] | Policy
+"""The name of a preset (default, immediate, stepped), or a policy as the API has it."""
+
+
+class JobOptions(TypedDict, total=False):
+    """What may be said of a job, by task, by `.options(...)`, or by name."""
+
+    queue: str
+    priority: int
+    delay: Span | None
+    run_at: datetime | None
+    timeout: Span | None
+    max_attempts: int
+    max_retries: int
+    max_lost: int
+    retry: Retry
+    delivery: Delivery
+    idempotency_key: str | None
+    unique: bool
+    unique_key: str | None
+    unique_for: Span | None
+    start_deadline: datetime | Span | None
+    labels: Iterable[str]
+    tags: Iterable[str]
+    concurrency_key: str | None
+    headers: Mapping[str, str] | None
+    tenant: str | None
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Options as they were read: spans in seconds, None or UNSET where nothing was said."""
+
+    queue: str | None = None
+    priority: int | None = None
+    delay: float | None = None
+    run_at: datetime | None = None
+    timeout_seconds: float | UnsetType | None = UNSET
+    """None: no limit."""
+    max_attempts: int | None = None
+    max_lost: int | None = None
+    retry_policy: Policy | str | None = None
+    delivery: Delivery | None = None
+    idempotency_key: str | None = None
+    unique: bool = False
+    """No second job of the task with the same arguments, while the first lives or for `unique_for`."""
+    unique_key: str | None = None
+    unique_for: float | None = None
+    start_deadline: datetime | float | None = None
+    """An instant, or seconds from the submit."""
+    labels: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    concurrency_key: str | None = None
+    headers: dict[str, str] | None = None
+    tenant: str | None = None
+
+    def over(self, **said: Any) -> Options:
+        """Return these options with others laid over them; InvalidInput or TypeError for what cannot be read."""
+        changes: dict[str, Any] = {}
+        for name, value in said.items():
+            field, read = _READ.get(name, (name, _same))
+            if name not in JobOptions.__annotations__:
+                raise TypeError(f"There is no option {name!r}; there are {', '.join(JobOptions.__annotations__)}.")
+            changes[field] = read(name, value)
+        if changes.get("delay") is not None and changes.get("run_at") is not None:
+            raise InvalidInput("delay", "run_at is given too. Give one of them.")
+        # The one said later counts.
+        for one, other in (("delay", "run_at"), ("run_at", "delay")):
+            if changes.get(one) is not None:
+                changes.setdefault(other, None)
+        return msgspec.structs.replace(self, **changes)
+
+    def fields(self, task: str, payload: bytes, *, now: datetime) -> dict[str, Any]:
+        """Return what a request for this job says besides task and payload."""
+        found = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in _SILENT}
+        found.pop("unique", None)
+        if self.timeout_seconds is None:
+            found["timeout_seconds"] = None
+        if isinstance(self.start_deadline, float):
+            found["start_deadline"] = now + timedelta(seconds=self.start_deadline)
+        if (self.unique or self.unique_for is not None) and self.unique_key is None:
+            found["unique_key"] = _key_of(task, payload)
+        return found
+
+
+_SILENT = (None, UNSET, ())
+
+
+def _key_of(task: str, payload: bytes) -> str:
+    """Return the same key for the same arguments, in whatever order they were named."""
+    sorted_payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+    return f"{task}:{hashlib.blake2b(sorted_payload, digest_size=16).hexdigest()}"
+
+
+def _same(name: str, value: Any) -> Any:
+    return value
+
+
+def _span(name: str, value: Any) -> float | None:
+    return None if value is None else parse_duration(value, name)
+
+
+def _timeout(name: str, value: Any) -> float | None:
+    seconds = _span(name, value)
+    if seconds is not None and seconds < 1:
+        raise InvalidInput(name, f"{value} is less than a second, the shortest that is kept. None: no limit.")
+    return seconds
+
+
+def _instant(name: str, value: Any) -> datetime | None:
+    if value is not None and not isinstance(value, datetime):
+        raise InvalidInput(name, f"{value!r} is no datetime. Use `delay` for a span.")
+    # A time without a zone means the local one, as datetime itself takes it.
+    return None if value is None else value.astimezone(UTC)
+
+
+def _deadline(name: str, value: Any) -> datetime | float | None:
+    return _instant(name, value) if isinstance(value, datetime) else _span(name, value)
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise InvalidInput(name, f"{value!r} is one text; give a list of names.")
+    return tuple(value)
+
+
+def _attempts(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidInput(name, f"{value!r} is no number of retries; give 0 or more.")
+    return value + 1
+
+
+def _policy(name: str, value: Any) -> Policy | str | None:
+    if value is None or isinstance(value, str | Policy):
+        return value
+    if not isinstance(value, Mapping):
+        raise InvalidInput(name, f"{value!r} is neither the name of a preset nor a policy.")
+    said = _in_seconds(value)
+    said.update({"kind": said.pop("backoff")} if "backoff" in said else {})
+    try:
+        return msgspec.convert(said, Policy)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(name, f"it is no retry policy: {error}.") from None
+
+
+def _in_seconds(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Mapping):
+        return {name: _in_seconds(item) for name, item in value.items()}
+    return [_in_seconds(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+_READ: Mapping[str, tuple[str, Any]] = {
+    "delay": ("delay", _span),
+    "run_at": ("run_at", _instant),
+    "timeout": ("timeout_seconds", _timeout),
+    "max_retries": ("max_attempts", _attempts),
+    "retry": ("retry_policy", _policy),
+    "unique_for": ("unique_for", _span),
+    "start_deadline": ("start_deadline", _deadline),
+    "labels": ("labels", _names),
+    "tags": ("tags", _names),
+}

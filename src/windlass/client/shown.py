@@ -1,0 +1,62 @@
+"""What servers show of a job, as a program reads it: the structs of the wire, with JSON inside them as plain values.
+
+On the wire a payload is text kept byte for byte; here it is what that text says.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw
+
+from windlass.job import State
+from windlass.wire import jobs as wire
+from windlass.wire.trail import ShownLine
+
+
+class JobInfo(wire.Job, frozen=True, kw_only=True):
+    """Everything about a job."""
+
+    payload: Any
+    headers: Any
+    retry_policy: Any
+    result: Any
+    metrics: Any
+
+
+class AttemptInfo(wire.Attempt, frozen=True, kw_only=True):
+    """One ended attempt of a job."""
+
+    output: Any
+    metrics: Any
+
+
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
+    """The ended attempts of a job, oldest first."""
+
+    attempts: list[AttemptInfo]
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a job tells who waits for it how it has ended."""
+
+    id: UUID
+    task: str
+    state: State
+    attempt: int
+    result: Raw
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    failure_reason: str | None
+    start_deadline: datetime | None
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a job's log."""
+
+    lines: list[ShownLine]
+    next_cursor: str | None = None

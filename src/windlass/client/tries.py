@@ -1,0 +1,60 @@
+"""Tries: when a call that found nobody is made again, and when it is given up. Pure.
+
+Only what is safe to say twice is said twice: a question, a submit under a key, or whatever surely was not heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from windlass.client.requests import Request
+from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, WindlassError
+
+FIRST_S = 0.1
+LONGEST_S = 2.0
+
+
+class NotHeard(Unavailable):
+    """Nobody took the request: saying it again is safe, whatever it is."""
+
+
+_SURELY_NOTHING = (NotHeard, Contention, CommitAborted, TooMany)
+_WORTH_IT = (Unavailable, TooMany)
+
+
+class Tries:
+    """The tries of one call; None: for ever."""
+
+    def __init__(self, within_s: float | None, *, monotonic: Callable[[], float], chance: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._chance = chance
+        self._over_at = None if within_s is None else monotonic() + within_s
+        self._count = 0
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it may still take; None: as long as it likes."""
+        return None if self._over_at is None else max(0.0, self._over_at - self._monotonic())
+
+    def expire(self) -> None:
+        """Take what is left of the time away."""
+        self._over_at = self._monotonic()
+
+    def answered(self) -> None:
+        """Note that somebody answered: the next trouble is a new one."""
+        self._count = 0
+
+    def pause_after(self, request: Request, error: WindlassError) -> float:
+        """Return how long to wait before the next try; raises the error if there is to be none."""
+        safe = request.repeatable or isinstance(error, _SURELY_NOTHING)
+        if not safe or not isinstance(error, _WORTH_IT):
+            raise error
+        self._count += 1
+        longest_s: float = min(FIRST_S * 2 ** min(self._count, 10), LONGEST_S)
+        pause_s = longest_s * (0.5 + 0.5 * self._chance())
+        if isinstance(error, TooMany):
+            pause_s = max(pause_s, error.retry_after_s)
+        left_s = self.left_s
+        if left_s is not None and pause_s > left_s:
+            raise error
+        return pause_s

@@ -1,0 +1,119 @@
+"""Claims: a worker asks for jobs whenever it has room, and waits for them at the server.
+
+Under load the next jobs come with the answer to reports (reports.py), and this loop rests; when those bring less than
+was asked for, it takes over. An error is logged and followed by a pause; only the worker's leaving ends the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from windlass import log
+from windlass.config import Settings
+from windlass.engine.outside import Outside
+from windlass.errors import TooMany, Unavailable, WindlassError
+from windlass.wire import work as wire
+from windlass.worker.holdings import Holdings
+from windlass.worker.link import Link
+from windlass.worker.patience import BackOff, answered
+
+
+class Claims:
+    """The loop that asks for jobs."""
+
+    def __init__(
+        self,
+        link: Link,
+        holdings: Holdings,
+        *,
+        settings: Settings,
+        tasks: Sequence[str],
+        resting: Callable[[], bool],
+        take: Callable[[wire.Claim], None],
+        outside: Outside,
+    ) -> None:
+        self._link = link
+        self._holdings = holdings
+        self._settings = settings.worker
+        self._tasks = tuple(tasks)
+        self._resting = resting
+        """Whether reports bring jobs just now."""
+        self._take = take
+        self._outside = outside
+        self._bell = asyncio.Event()
+        self._asking: asyncio.Task[wire.Claim] | None = None
+        self.advanced_at = outside.monotonic()
+        """When the loop last went round."""
+        worker = settings.worker
+        self._errors = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
+        self._empties = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
+
+    @property
+    def capability(self) -> dict[str, Any]:
+        """What this worker can run, as claims name it: an unknown task is never claimed."""
+        return {"queues": self._settings.queues, "tasks": self._tasks, "labels": self._settings.labels}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a claim is under way."""
+        return self._asking is not None
+
+    def ring(self) -> None:
+        """Look again: there may be room, or a session."""
+        self._bell.set()
+
+    def recall(self) -> None:
+        """Give up the claim under way: its session is over, or nothing more is wanted."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def run(self) -> None:
+        """Ask for jobs, for ever."""
+        while True:
+            self.advanced_at = self._outside.monotonic()
+            self._bell.clear()
+            count = 0 if self._resting() else self._holdings.room()
+            if count == 0:
+                await self._bell.wait()
+                continue
+            pause_s = await self._claim(count)
+            if pause_s:
+                await self._outside.pause(pause_s)
+
+    async def _claim(self, count: int) -> float:
+        """Claim once; return how long to pause before the next."""
+        began_at, wait_s = self._outside.monotonic(), self._settings.wait_seconds
+        self._asking = asyncio.create_task(self._ask(count), name="claim")
+        try:
+            claim = await self._asking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling() or not self._asking.cancelled():
+                raise
+            return 0.0
+        except (TooMany, Unavailable) as error:
+            return self._errors.next_s(error)
+        except WindlassError as error:
+            log.event("worker.failed", part="claims", error=error)
+            return self._settings.error_pause_seconds
+        finally:
+            self._asking = None
+        self._errors.reset()
+        self._take(claim)
+        if claim.jobs:
+            self._empties.reset()
+        elif not claim.cancel and self._outside.monotonic() - began_at <= wait_s / 2:
+            # Nothing, and not because nothing came while it waited.
+            return self._settings.poll_interval_seconds + self._empties.next_s()
+        return 0.0
+
+    async def _ask(self, count: int) -> wire.Claim:
+        opened, wait_s = self._holdings.opened, self._settings.wait_seconds
+        assert opened is not None
+        request = wire.ClaimRequest(
+            worker_id=opened.worker_id, session=opened.session, count=count, wait=wait_s, **self.capability
+        )
+        async with answered(wait_s + self._settings.claim_timeout_seconds):
+            return await self._link.claim(request)

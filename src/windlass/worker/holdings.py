@@ -1,0 +1,146 @@
+"""Holdings: the leases a worker has, under which session, and how many more it may take.
+
+A job is held from the answer to its claim until its report is acknowledged, or its lease is gone. A body whose lease is
+gone lingers: it is being stopped and still has its slot, but nothing is reported for it.
+Only the worker's own loop changes this; claims.py and reports.py ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from uuid import UUID
+
+from windlass.wire import work as wire
+from windlass.worker.capacity import Capacity
+from windlass.worker.frames import Opened
+from windlass.worker.keeping import Keeping
+
+TRUSTED = 5 / 6
+"""The share of a lease after which, without renewal, a worker no longer trusts it (L14)."""
+
+
+class Holdings:
+    """What a worker has, and may still take."""
+
+    def __init__(self, keeping: Keeping, capacity: Capacity, *, monotonic: Callable[[], float]) -> None:
+        self._keeping = keeping
+        self._monotonic = monotonic
+        self.capacity = capacity
+        self.opened: Opened | None = None
+        self.claims_closed = False
+        """It claims no more: it is to leave."""
+        self.jobs_left: int | None = None
+        """How many more it may run before it is replaced; None: any number."""
+        self.era = 0
+        """Rises when leases are gone: what was to be told of them is not told."""
+        self.lapsed = False
+        self._renewed_at = float("-inf")
+        self._fences: dict[UUID, int] = {}
+        self._ended: set[UUID] = set()
+        self._lingering: dict[UUID, int] = {}
+        self._later: list[wire.ClaimedJob] = []
+
+    def open(self, opened: Opened) -> None:
+        """Begin under a session."""
+        self.opened = opened
+        self.era += 1
+        self.lapsed = False
+        self._renewed_at = opened.renewed_at
+
+    def renew(self, renewed_at: float) -> None:
+        """Trust the lease from this instant on."""
+        self._renewed_at = max(self._renewed_at, renewed_at)
+        self.lapsed = self.lapsed and not self.trusted
+
+    def lapse(self) -> list[UUID]:
+        """Give everything up: the lease was not renewed in time. Return the jobs whose bodies are to be stopped."""
+        self.lapsed = True
+        self.era += 1
+        return self.lose(self.held)
+
+    @property
+    def lease_s(self) -> float:
+        """The length of the lease."""
+        return 0.0 if self.opened is None else self.opened.lease_s
+
+    @property
+    def lapses_at(self) -> float:
+        """Until when the lease is trusted, if it is not renewed."""
+        return self._renewed_at + self.lease_s * TRUSTED
+
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a session, and its lease is still trusted."""
+        return self.opened is not None and self._monotonic() < self.lapses_at
+
+    @property
+    def held_count(self) -> int:
+        """How many leases it has."""
+        return len(self._fences)
+
+    @property
+    def held(self) -> list[UUID]:
+        """The jobs whose leases it has."""
+        return list(self._fences)
+
+    @property
+    def unfinished(self) -> list[tuple[UUID, int]]:
+        """The jobs, with their fences, whose ends are not known yet."""
+        return [(job_id, fence) for job_id, fence in self._fences.items() if job_id not in self._ended]
+
+    def room(self, leaving_count: int = 0) -> int:
+        """Return how many jobs to ask for; `leaving_count` of those held are being reported with the question."""
+        if self.claims_closed or not self.trusted:
+            return 0
+        held_count = len(self._fences) - leaving_count
+        room = self.capacity.room(held_count + len(self._lingering))
+        return room if self.jobs_left is None else max(0, min(room, self.jobs_left - held_count))
+
+    def take(self, jobs: Sequence[wire.ClaimedJob]) -> list[wire.ClaimedJob]:
+        """Hold these jobs, and return those that may begin: one whose earlier body lingers here is due after that."""
+        self._keeping.hold(jobs)
+        for job in jobs:
+            self._fences[job.id] = job.fence
+        if not self._lingering:
+            return list(jobs)
+        self._later += [job for job in jobs if job.id in self._lingering]
+        return [job for job in jobs if job.id not in self._lingering]
+
+    def due(self) -> list[wire.ClaimedJob]:
+        """Return held jobs that may begin now, because no earlier body of theirs lingers any more."""
+        if not self._later:
+            return []
+        due = [job for job in self._later if job.id not in self._lingering]
+        self._later = [job for job in self._later if job.id in self._lingering]
+        return [job for job in due if self._fences.get(job.id) == job.fence]
+
+    def is_unfinished(self, job_id: UUID) -> bool:
+        """Say whether it has the job, and its end is not known yet."""
+        return job_id in self._fences and job_id not in self._ended
+
+    def drop(self, jobs: Iterable[UUID]) -> None:
+        """Let go of leases that are over."""
+        gone = [job_id for job_id in jobs if self._fences.pop(job_id, None) is not None]
+        self._ended.difference_update(gone)
+        if gone:
+            self._keeping.drop(gone)
+
+    def lose(self, jobs: Iterable[UUID]) -> list[UUID]:
+        """Let go of leases that were taken away; return those whose bodies are to be stopped."""
+        lost = [job_id for job_id in jobs if job_id in self._fences]
+        waiting = {job.id for job in self._later}
+        stopping = [job_id for job_id in lost if job_id not in self._ended and job_id not in waiting]
+        for job_id in stopping:
+            self._lingering[job_id] = self._fences[job_id]
+        self.drop(lost)
+        return stopping
+
+    def ended(self, job_id: UUID, fence: int) -> bool:
+        """Note the end of a body; return whether its lease is still held, so that it is to be reported."""
+        if self._lingering and self._lingering.get(job_id) == fence:
+            del self._lingering[job_id]
+            return False
+        if self._fences.get(job_id) != fence:
+            return False
+        self._ended.add(job_id)
+        return True

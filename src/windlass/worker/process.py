@@ -1,0 +1,92 @@
+"""The process of a runner: what a keeper starts, with one end of a socket between them.
+
+`python -m windlass.worker.runner --fd N [--app TARGET]`. The settings, and the key among them, come as the first line
+on the socket: a command line can be read by everybody. The process ends at once when its last word is said, so that no
+body runs on without a lease, and when its keeper is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import msgspec
+import uvloop
+
+from windlass import log
+from windlass.config import Settings
+from windlass.errors import WindlassError
+from windlass.worker.httplink import HttpLink
+from windlass.worker.kinds import with_kinds
+from windlass.worker.load import load_app
+from windlass.worker.pipekeeping import KeeperGone, PipeKeeping
+from windlass.worker.runnable import Runnable
+from windlass.worker.runner import Worker
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run until told to leave; exit 0 then, 1 for whatever else ends it."""
+    parser = argparse.ArgumentParser(description="A worker process; `windlass worker` starts it.")
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--app")
+    given = parser.parse_args(arguments)
+    keeping = PipeKeeping(socket.socket(fileno=given.fd))
+    code = 1
+    try:
+        settings = msgspec.json.decode(keeping.read_line(), type=Settings)
+        log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
+        code = _run(keeping, settings, given.app)
+    except KeeperGone:
+        pass
+    except Exception as error:
+        log.event("worker.failed", part="process", error=error)
+        keeping.failed(f"{type(error).__name__}: {error}")
+    end(code)
+
+
+def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
+    try:
+        app_tasks = {} if target is None else load_app(target).tasks
+        signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
+    except WindlassError as error:
+        keeping.failed(str(error))
+        return 1
+    runnables: dict[str, Runnable] = {**app_tasks}
+    tasks = with_kinds(runnables, settings.work_kinds)
+    uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
+    return 0
+
+
+async def _work(
+    keeping: PipeKeeping,
+    settings: Settings,
+    *,
+    tasks: dict[str, Runnable],
+    signatures: dict[str, msgspec.Raw],
+    target: str | None,
+) -> None:
+    link = HttpLink(settings)
+    worker = Worker(tasks, link, keeping=keeping, settings=settings, signatures=signatures, app_target=target)
+    loop = asyncio.get_running_loop()
+    # A platform may tell every process of a group to stop; Ctrl-C is the fleet's to hear.
+    loop.add_signal_handler(signal.SIGTERM, worker.leave_soon)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    await worker.run()
+
+
+def end(code: int) -> NoReturn:
+    """End this process now, whatever its threads do, after what was said is written."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue
+    os._exit(code)

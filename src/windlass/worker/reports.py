@@ -1,0 +1,185 @@
+"""Reports: everything that ended is told in one request, as soon as the one before was answered.
+
+So batches grow with the load, by themselves; with them go the log lines and notes of all attempts, and, when there is
+room, the next claim: under load one request per batch does it all.
+A report is repeated until it is answered or its lease is gone. One that a server cannot take fails its own job only
+(parcel.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from windlass import log
+from windlass.config import Settings
+from windlass.engine.outside import Outside
+from windlass.errors import BodyTooLarge, InvalidInput, TooMany, Unavailable, WindlassError
+from windlass.wire import work as wire
+from windlass.wire.trail import LogChunk, Note
+from windlass.worker.holdings import Holdings
+from windlass.worker.link import Link
+from windlass.worker.parcel import Parcel, Wrapper, dropped, parted, within
+from windlass.worker.patience import BackOff, answered
+
+LEASE_SHARE = 6
+"""Pauses between tries are at most one part in so many of the lease."""
+
+DOUBT_S = 0.05
+"""How soon to look again whether the lease was renewed."""
+REFUSALS = (InvalidInput, BodyTooLarge, UnicodeError, TypeError, msgspec.MsgspecError)
+"""What a parcel meets that no server can take, or that cannot even be written."""
+
+Trail = tuple[list[LogChunk], list[Note]]
+
+
+class Reports:
+    """The line of ends to be told, and the loop that tells them."""
+
+    def __init__(
+        self,
+        link: Link,
+        holdings: Holdings,
+        *,
+        trail: Callable[[], Trail],
+        next_claim: Callable[[int], wire.NextClaim | None],
+        take: Callable[[wire.Claim], None],
+        told: Callable[[], None],
+        settings: Settings,
+        outside: Outside,
+    ) -> None:
+        self._link = link
+        self._holdings = holdings
+        self._trail = trail
+        self._next_claim = next_claim
+        """What to ask for with so many reports."""
+        self._take = take
+        self._told = told
+        self._settings = settings
+        self._outside = outside
+        self._wrapper = Wrapper()
+        self._bell = asyncio.Event()
+        self._trail_due = False
+        self._busy = False
+        self.carrying = False
+        """Whether a claim is under way with a report."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether everything was told."""
+        return not self._busy and not self._wrapper.entries
+
+    @property
+    def pending(self) -> bool:
+        """Whether something ended whose report is not under way yet."""
+        return bool(self._wrapper.entries)
+
+    def add(self, entries: Iterable[wire.Entry]) -> None:
+        """Tell these ends next."""
+        longest = self._settings.jobs.max_result_bytes
+        self._wrapper.entries.extend([within(entry, longest) for entry in entries])
+        self._bell.set()
+
+    def ring(self) -> None:
+        """Look again: the lease may be trusted again."""
+        self._bell.set()
+
+    def send_trail(self) -> None:
+        """Tell what running attempts have to say, if they have anything."""
+        self._trail_due = True
+        self._bell.set()
+
+    def forget(self) -> None:
+        """Tell nothing of what waits: its leases are gone."""
+        self._give_up(list(self._wrapper.entries), "Its lease is gone.")
+        self._wrapper.clear()
+
+    async def run(self) -> None:
+        """Tell what there is to tell, for ever."""
+        while True:
+            self._bell.clear()
+            if (self._wrapper.entries or self._trail_due) and self._holdings.trusted:
+                self._trail_due = False
+                self._wrapper.add_trail(*self._trail())
+                if parcel := self._wrapper.next():
+                    self._bell.set()
+                    await self._deliver(parcel)
+                    continue
+            await self._bell.wait()
+
+    async def _deliver(self, parcel: Parcel) -> None:
+        """Send a parcel, or the parts of it that a server takes."""
+        parts = deque([parcel])
+        self._busy = True
+        try:
+            while parts:
+                try:
+                    await self._send(parts[0])
+                    parts.popleft()
+                except REFUSALS as error:
+                    part = parts.popleft()
+                    instead = parted(part, error)
+                    self._give_up(dropped(part, instead), f"It was refused: {error}")
+                    parts.extendleft(reversed(instead))
+        finally:
+            self._wrapper.put_back(parts)
+            self._busy = False
+            self._told()
+
+    async def _send(self, parcel: Parcel) -> None:
+        """Send a parcel until it is answered, or its leases are gone."""
+        worker, era = self._settings.worker, self._holdings.era
+        longest_s = min(worker.backoff_max_seconds, self._holdings.lease_s / LEASE_SHARE)
+        again = BackOff(min(worker.backoff_min_seconds, longest_s), longest_s, chance=self._outside.chance)
+        while self._holdings.era == era:
+            pause_s = DOUBT_S
+            if self._holdings.trusted:
+                try:
+                    answers = await self._ask(parcel)
+                except (TooMany, Unavailable) as error:
+                    pause_s = again.next_s(error)
+                except REFUSALS:
+                    raise
+                except WindlassError as error:
+                    log.event("worker.failed", part="reports", error=error)
+                    pause_s = worker.error_pause_seconds
+                else:
+                    self._answered(parcel, answers)
+                    return
+            await self._outside.pause(pause_s)
+        self._give_up(parcel.entries, "Its lease is gone; nobody answered in time.")
+
+    async def _ask(self, parcel: Parcel) -> wire.Answers:
+        opened = self._holdings.opened
+        assert opened is not None
+        claim = self._next_claim(len(parcel.entries)) if parcel.entries else None
+        request = wire.ReportRequest(
+            worker_id=opened.worker_id,
+            session=opened.session,
+            reports=parcel.entries,
+            logs=parcel.chunks,
+            notes=parcel.notes,
+            claim=claim,
+        )
+        self.carrying = claim is not None
+        try:
+            async with answered(self._settings.worker.report_timeout_seconds):
+                return await self._link.report(request)
+        finally:
+            self.carrying = False
+
+    def _answered(self, parcel: Parcel, answers: wire.Answers) -> None:
+        for entry, answer in zip(parcel.entries, answers.answers, strict=True):
+            if answer.status == "stale" or answer.status == "unknown":
+                log.event("report.stale", job=entry.job_id, fence=entry.fence, status=answer.status)
+        self._holdings.drop([entry.job_id for entry in parcel.entries])
+        if answers.jobs or answers.cancel:
+            self._take(wire.Claim(jobs=answers.jobs, cancel=answers.cancel))
+
+    def _give_up(self, entries: Iterable[wire.Entry], reason: str) -> None:
+        for entry in entries:
+            log.event("report.dropped", job=entry.job_id, fence=entry.fence, reason=reason)
+        self._holdings.drop([entry.job_id for entry in entries])

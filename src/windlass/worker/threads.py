@@ -1,0 +1,147 @@
+"""Threads for bodies: made when needed, kept, and taking their next job from the line without a hop.
+
+A body that must be stopped gets an exception raised in its thread. One exception at most is raised in an attempt, and
+none once its door is shut, so that none ever reaches the thread's own code or the next body.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from contextvars import Context as Variables
+
+from windlass.client.context import Stopped
+from windlass.worker.attempt import Attempt, Monotonic, run
+from windlass.worker.capture import CURRENT
+from windlass.worker.endings import Ending, Halted
+from windlass.worker.ladder import Rung
+
+Next = Callable[[Attempt | None], Attempt | None]
+"""Takes the attempt that a thread has ended, if any, and gives it another, or None."""
+
+_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
+_clear_async_exc = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+class Hand(threading.Thread):
+    """A thread that runs bodies."""
+
+    def __init__(self, threads: Threads, number: int) -> None:
+        super().__init__(name=f"windlass-body-{number}", daemon=True)
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self._threads = threads
+        self._pressed: Attempt | None = None
+
+    def run(self) -> None:
+        """Run one body after the other until there is nothing more to do."""
+        threads = self._threads
+        attempt: Attempt | None = None
+        while True:
+            attempt = threads.next(attempt)
+            while attempt is None:
+                if not threads.rest(self):
+                    return
+                attempt = threads.next(None)
+            self._one(attempt)
+            if attempt.zombie:
+                return
+
+    def _one(self, attempt: Attempt) -> None:
+        try:
+            attempt.place = self
+            # Who stops it looks at the place after the ladder is set: one of the two sees the other.
+            attempt.ending = Halted() if attempt.ladder is not None else Variables().run(self._body, attempt)
+            self._shut(attempt)
+        except Stopped:
+            # The one exception of this attempt, come after the body's end.
+            if attempt.ending is None:
+                attempt.ending = Halted()
+            self._shut(attempt)
+
+    def _body(self, attempt: Attempt) -> Ending:
+        CURRENT.set(attempt.trail)
+        return self._threads.body(attempt)
+
+    def _shut(self, attempt: Attempt) -> None:
+        attempt.shut(self._threads.clock())
+        if self._pressed is attempt:
+            # Raised, and perhaps not arrived yet.
+            _clear_async_exc(threading.get_ident(), None)
+
+    def press(self, attempt: Attempt, rung: Rung) -> None:
+        """Raise Stopped in the body, if it has not ended."""
+        with attempt.door:
+            if rung == "exception" and attempt.open and self.ident is not None:
+                self._pressed = attempt
+                _set_async_exc(self.ident, Stopped)
+
+
+class Threads:
+    """All threads for bodies of one worker."""
+
+    def __init__(
+        self,
+        give: Next,
+        *,
+        most: int,
+        has_work: Callable[[], bool],
+        clock: Monotonic,
+        isolated: Callable[[Attempt], Ending],
+    ) -> None:
+        self.next = give
+        self._most = most
+        self._has_work = has_work
+        self.clock = clock
+        self._isolated = isolated
+        self._lock = threading.Lock()
+        self._idle: list[Hand] = []
+        self._closed = False
+        self._made_count = 0
+        self._lost_count = 0
+
+    def body(self, attempt: Attempt) -> Ending:
+        """Run the body of an attempt, here or in a process, and return how it ended."""
+        if attempt.kind == "process":
+            return self._isolated(attempt)
+        return run(attempt.task, bytes(attempt.job.payload), attempt.context())
+
+    def rouse(self) -> None:
+        """Let one more thread look for work: an idle one, else a new one."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._idle:
+                self._idle.pop().wake.release()
+            elif self._made_count - self._lost_count < self._most:
+                self._made_count += 1
+                Hand(self, self._made_count).start()
+
+    def lose(self) -> None:
+        """Count a thread as lost, so that another may take its place."""
+        with self._lock:
+            self._lost_count += 1
+
+    def rest(self, hand: Hand) -> bool:
+        """Wait until there may be work; False: there will be none."""
+        with self._lock:
+            if self._closed:
+                return False
+            # Looked at under the lock of rouse: what comes after this look finds the thread among the idle ones.
+            if self._has_work():
+                return True
+            self._idle.append(hand)
+        hand.wake.acquire()
+        return not self._closed
+
+    def close(self) -> None:
+        """Let idle threads end, and the others after their body."""
+        with self._lock:
+            self._closed = True
+            for hand in self._idle:
+                hand.wake.release()
+            self._idle.clear()
