@@ -1,8 +1,8 @@
 """A worker on an engine in the same process, for tests: its tasks, its settings, and a link that a test may break.
 
-    async with working(db, {"add": Plain(add)}) as work:
-        job = await work.submit("add", {"x": 1})
-        assert 2 == await work.result(job)
+async with working(db, {"add": Plain(add)}) as work:
+    job = await work.submit("add", {"x": 1})
+    assert 2 == await work.result(job)
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ PATIENCE_S = 30.0
 class Plain:
     """A task of a function that gets the decoded payload and the context."""
 
-    def __init__(self, fn: Callable[[Any, Context], Any], *, name: str = "", isolation: Isolation | None = None) -> None:
+    def __init__(
+        self, fn: Callable[[Any, Context], Any], *, name: str = "", isolation: Isolation | None = None
+    ) -> None:
         self.fn = fn
         self.name = name
         self.is_async = inspect.iscoroutinefunction(fn)
