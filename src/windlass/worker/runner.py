@@ -98,7 +98,8 @@ class Worker:
         if self._departure is None:
             self._departure = Departure(reason, by, replace)
             self._holdings.claims_closed = True
-            log.event("worker.stopping", reason=reason, jobs=self._holdings.held_count)
+            worker = None if self._holdings.opened is None else self._holdings.opened.worker_id
+            log.event("worker.stopping", worker=worker, reason=reason, jobs=self._holdings.held_count)
             if self._begun:
                 self._claims.recall()
                 self._give_back(self._pools.take_line(), reason)

@@ -6,7 +6,7 @@ session is over; when it is, the keeper (keeper.py) opens another. The lease run
 
 from __future__ import annotations
 
-import socket
+import platform
 from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID, uuid4
@@ -21,12 +21,15 @@ from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassEr
 from windlass.wire import work as wire
 from windlass.worker.frames import Opened, Ready
 from windlass.worker.link import Link
+from windlass.worker.patience import answered
 
 REGISTER_S = 10.0
 """How long a worker that starts tries to register before it says that it cannot."""
 CLOSE_S = 10.0
 """How long ending a session is tried; past it the session lapses by itself."""
 FIRST_PAUSE_S = 0.25
+MOST_TASKS = 300
+"""Tasks that a worker shows of itself; it serves all that it has."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -69,12 +72,12 @@ class Session:
         while True:
             sent_at = self._outside.monotonic()
             try:
-                answer = await self._link.register(request)
+                async with answered(self._settings.claim_timeout_seconds):
+                    answer = await self._link.register(request)
                 break
             except WindlassError as error:
-                passing = isinstance(error, Unavailable | TooMany)
                 late = within_s is not None and self._outside.monotonic() - began_at >= within_s
-                if within_s is not None and (late or not passing):
+                if within_s is not None and (late or not _passes(error)):
                     raise
                 self._say("It cannot register.", error, tried_count)
             tried_count += 1
@@ -91,7 +94,8 @@ class Session:
             request = held()
             sent_at = self._outside.monotonic()
             try:
-                answer = await self._link.heartbeat(request)
+                async with answered(min(self._settings.heartbeat_timeout_seconds, self.lease_s / 2)):
+                    answer = await self._link.heartbeat(request)
             except (NotFound, Conflict):
                 self.id = None
                 return None
@@ -128,6 +132,8 @@ class Session:
                 return
             except WindlassError as error:
                 self._say("The end of its session was not taken.", error, tried_count)
+                if not _passes(error):
+                    return
             tried_count += 1
             await self._pause(tried_count)
 
@@ -160,12 +166,12 @@ class Session:
             session=session,
             lease_seconds=worker.lease_seconds,
             max_threads=worker.threads,
-            host=socket.gethostname(),
+            host=platform.node()[:200] or None,
             pid=pid,
             version=worker.version,
             build=f"windlass-{__version__}",
             region=worker.region,
-            tasks=tuple(runner.tasks),
+            tasks=tuple(runner.tasks[:MOST_TASKS]),
             labels=worker.labels,
             queues=worker.queues,
         )
@@ -178,3 +184,8 @@ class Session:
     async def _pause(self, tried_count: int) -> None:
         longest_s = min(self.interval_s, FIRST_PAUSE_S * 2 ** min(tried_count, 10))
         await self._outside.pause(longest_s * self._outside.chance())
+
+
+def _passes(error: WindlassError) -> bool:
+    """Say whether the same call may be answered later."""
+    return isinstance(error, Unavailable | TooMany)
