@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +38,7 @@ from windlass.worker.runner import Worker
 
 PATIENCE_S = 30.0
 """Nothing that is waited for takes nearly as long; past it something hangs."""
+LOOK_S = 0.005
 
 
 class Plain:
@@ -183,7 +184,9 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             answer = condition()
             if answer if isinstance(answer, bool) else await answer:
                 return
-            await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.005)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await asyncio.Event().wait()
 
 
 async def entered(gate: Gate) -> None:
