@@ -18,6 +18,7 @@ import msgspec
 
 from windlass import __version__
 from windlass.config import Settings
+from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts
@@ -34,6 +35,7 @@ from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
 from windlass.engine.statsd import StatsD
+from windlass.engine.trail import Trail
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.whole import whole_duties
@@ -65,6 +67,8 @@ class JobBeat(msgspec.Struct, frozen=True):
     cancel: bool
     lease_ms: int
     draining: bool
+    fence: int
+    session: UUID
 
 
 class Engine:
@@ -108,6 +112,7 @@ class Engine:
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
             "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
+        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -198,7 +203,7 @@ class Engine:
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
-        for line in (self._submits, self._reports, self._beats):
+        for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
@@ -276,7 +281,7 @@ class Engine:
             draining = answer.draining
         if not answer.alive or job_id in answer.lost:
             raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
-        return JobBeat(cancel=job_id in answer.cancel, lease_ms=lease.lease_ms, draining=draining)
+        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""

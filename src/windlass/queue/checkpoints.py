@@ -43,7 +43,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 async def keep(db: Statements, notes: Sequence[Note]) -> set[UUID]:
-    """Keep what the holders of leases tell; return the jobs of which something was kept. Others' words change nothing."""
+    """Keep what the holders of leases tell, of others nothing; return the jobs of which something was kept."""
     for note in notes:
         check_note(note)
     merged = _merged(notes)

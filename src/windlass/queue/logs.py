@@ -116,14 +116,13 @@ async def read(
         for row in rows:
             first = index if (row["fence"], row["seq"]) == (fence, seq) else 0
             chunk = await _unpacked(bytes(row["lines"]))
-            if first == 0:
-                dropped += row["dropped"]
             for place, line in enumerate(chunk[first:], first):
                 if len(lines) >= limit or size > PAGE_BYTES:
                     following = (row["fence"], row["seq"], place)
                     return Page(lines, dropped, following, following)
                 lines.append(Written(row["attempt"], row["fence"], row["seq"], place, line))
                 size += len(line.text)
+            dropped += row["dropped"]
             fence, seq, index = row["fence"], row["seq"] + 1, 0
         if len(rows) < CHUNKS:
             return Page(lines, dropped, None, (fence, seq, index))

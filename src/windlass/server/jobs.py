@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
-from windlass.queue import history
+from windlass.queue import checkpoints, history
 from windlass.queue import submit as step
 from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
 from windlass.queue.views import Event
@@ -65,7 +65,7 @@ async def get(call: Call) -> wire.Job:
     asked: wire.JobQuery = call.query
     if asked.wait:
         waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
-        return shown_job(call, await call.while_connected(waiting))
+        return await _with_trail(call, await call.while_connected(waiting))
     return await _job(call)
 
 
@@ -258,4 +258,9 @@ def _event(call: Call, event: Event) -> wire.Event:
 
 
 async def _job(call: Call) -> wire.Job:
-    return shown_job(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))
+    return await _with_trail(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))
+
+
+async def _with_trail(call: Call, job: history.Job) -> wire.Job:
+    kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
+    return shown_job(call, job, kept.get(job.id))

@@ -52,12 +52,22 @@ class _Listener(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[str], None] = lambda _: None) -> int:
-    """Serve until a signal; return the exit code. `said` is told, in a sentence each, what a person should know."""
+async def serve(
+    settings: Settings,
+    *,
+    migrate: bool = False,
+    said: Callable[[str], None] = lambda _: None,
+    opened: Callable[[str], None] = lambda _: None,
+    stopping: Stopping | None = None,
+) -> int:
+    """Serve until a signal; return the exit code. `said` is told, in a sentence each, what a person should know.
+
+    `opened` is told the URL once it is served. `stopping` hears the signals, where somebody else has to stop first.
+    """
     check_exposure(settings)
+    stopping = Stopping() if stopping is None else stopping
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
-        stopping = _Stopping()
         door = Starting()
         server = _Listener(_configuration(settings, door))
         _load_certificates(server, settings)
@@ -68,7 +78,9 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
-                        said(f"Windlass serves {_scheme(settings)}://{_shown(host)}:{port} ({engine.name}).")
+                        url = f"{_scheme(settings)}://{_shown(host)}:{port}"
+                        said(f"Windlass serves {url} ({engine.name}).")
+                        opened(url)
                         await stopping.wait()
                         logger.info("The server stops: requests under way are finished.")
                         engine.draining = True
@@ -87,7 +99,7 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
     return INTERRUPTED if stopping.at_once else 0
 
 
-class _Stopping:
+class Stopping:
     """The signals that end a server: the first drains, the second ends at once."""
 
     def __init__(self) -> None:
@@ -105,7 +117,7 @@ class _Stopping:
         """Hear SIGTERM and SIGINT within the block."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._hear, number)
+            loop.add_signal_handler(number, self.hear, number)
         try:
             yield
         finally:
@@ -128,7 +140,8 @@ class _Stopping:
         await asyncio.wait([task, again], return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
 
-    def _hear(self, number: int) -> None:
+    def hear(self, number: int) -> None:
+        """Begin to stop; said again, stop at once."""
         if self._asked.is_set():
             self._again.set()
             # At once means at once, also when the database does not let go.
@@ -139,7 +152,7 @@ class _Stopping:
 
 @asynccontextmanager
 async def _engine(
-    settings: Settings, stopping: _Stopping, *, migrate: bool, address: str
+    settings: Settings, stopping: Stopping, *, migrate: bool, address: str
 ) -> AsyncIterator[Engine | None]:
     """Open the database, as long as it takes, and run an engine on it; None if the server is to stop before that."""
     opening = asyncio.create_task(storage(settings, migrate=migrate), name="open")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from windlass.engine import exchange
-from windlass.engine.translate import skew_ms
+from windlass.engine.translate import beaten_notes, skew_ms
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
 from windlass.queue.workers import find_sessions
@@ -41,6 +41,8 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
         named.append((asked.current_page_id, None, True))
     foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
     lost += foreign
+    notes = beaten_notes(asked, tenant=call.tenant, settings=call.settings)
+    await call.engine.trail.keep([], [note for note in notes if note.job_id not in foreign])
     for job_id, fence, started in named:
         if job_id in foreign:
             continue

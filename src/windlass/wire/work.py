@@ -78,7 +78,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     payload: Raw
     checkpoint: Raw | None = None
-    """Null: none is kept yet."""
+    """What an attempt before left, to go on from; null: none did."""
     headers: Raw | None
     tags: Raw | None
     tenant: str
@@ -112,9 +112,9 @@ class JobBeatRequest(Body, frozen=True, kw_only=True):
     session: UUID | None = None
     started: bool = False
     progress: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """How far it is, in any form; shown with the job."""
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where a later attempt may go on: the next claim of the job brings it."""
 
 
 class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +159,7 @@ class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
     error_message: Text | None = None
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
     until: Instant | None = None
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -231,7 +231,7 @@ class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
     error_message: Text | None = None
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
@@ -243,7 +243,7 @@ class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
     until: Instant | None = None
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
@@ -325,7 +325,7 @@ class HeldJob(Body, frozen=True, kw_only=True):
     fence: Fence
     started: bool = False
     progress: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """How far it is, in any form; shown with the job."""
 
 
 class BeatRequest(Body, frozen=True, kw_only=True):

@@ -6,14 +6,16 @@ For tests that put every step through the same trouble: a pooler, a killed conne
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
 
+from tests.queue import said
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.survey import survey
 from windlass.db import Database
-from windlass.errors import Conflict
+from windlass.errors import Conflict, JobFinished
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
@@ -26,6 +28,7 @@ from windlass.queue import (
     keys,
     lanes,
     limits,
+    outbox,
     rescue,
     retention,
     tenants,
@@ -141,12 +144,34 @@ async def limited(stage: Stage) -> Scene:
     return scene
 
 
+async def written(stage: Stage) -> Scene:
+    """Return a scene whose job an application has written into the outbox."""
+    scene = await stage.scene(0)
+    job_id = await said.enqueue(stage.db, "task", queue=scene.queue)
+    return Scene(scene.queue, scene.worker, scene.session, [job_id])
+
+
+async def finished(stage: Stage) -> Scene:
+    """Return a scene whose lease an application has finished."""
+    scene = await leased(stage)
+    await said.finish(stage.db, scene.lease.id, scene.lease.fence)
+    return scene
+
+
 async def resubmit(stage: Stage, db: Database, scene: Scene) -> object:
     """Submit a job with keys twice, as a caller does who got no answer."""
     jobs = [stage.job(scene.queue, idempotency_key=scene.queue, unique_key=scene.queue) for _ in range(2)]
     await submit(db, Lanes(), jobs[:1])
     other = stage.job(scene.queue, unique_key=scene.queue, idempotency_key=f"{scene.queue}-b")
     return await submit(db, Lanes(), [*jobs[1:], other])
+
+
+async def relay(stage: Stage, db: Database, scene: Scene) -> object:
+    """Relay, and set a row aside that cannot be done."""
+    await outbox.keep(db, [outbox.Kept(stage.ids.new(), error="no such row")])
+    with suppress(JobFinished):
+        await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, priority=0)
+    return await said.relay(db)
 
 
 async def serve(stage: Stage, db: Database, scene: Scene) -> object:
@@ -304,6 +329,8 @@ def saying(say: Callable[[Scene], Report]) -> Callable[[Stage, Database, Scene],
 
 STEPS = {
     "submit": Step(ready, resubmit, State.QUEUED),
+    "relay": Step(written, lambda _, db, __: said.relay(db), State.QUEUED),
+    "relay_finish": Step(finished, relay, State.SUCCEEDED),
     "claim": Step(ready, lambda stage, db, scene: stage.claim(db, scene.queue, scene.session), State.ASSIGNED),
     "claim_bare": Step(ready, serve, State.ASSIGNED),
     "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
