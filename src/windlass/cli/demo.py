@@ -34,7 +34,7 @@ from windlass.job import FINAL_STATES
 LOOK_S = 0.25
 TOLD_S = 2.0
 """How often progress is told where there is no terminal."""
-PATIENCE_S = 15.0
+PATIENCE_S = 100.0
 """Past it something hangs."""
 MOST_SAID = 8000
 """Characters shown of what server and workers said, where something is wrong."""

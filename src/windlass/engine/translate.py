@@ -140,7 +140,7 @@ def fitting(handout: Handout, checkpoint_sizes: Mapping[UUID, int]) -> tuple[Han
 def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:
     """Return a job as its worker is told of it, with what its attempts left behind."""
     job = handed.job
-    checkpoint = None if kept is None or kept.checkpoint is None else Raw(kept.checkpoint)
+    checkpoint = wire.NULL if kept is None or kept.checkpoint is None else Raw(kept.checkpoint)
     return wire.ClaimedJob(
         id=job.id,
         task=job.task,
@@ -157,8 +157,8 @@ def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:
         lease_seconds=handed.lease_ms / 1000,
         payload=Raw(job.payload),
         checkpoint=checkpoint,
-        headers=None if job.headers is None else Raw(job.headers),
-        tags=None if job.tags is None else Raw(job.tags),
+        headers=wire.NULL if job.headers is None else Raw(job.headers),
+        tags=wire.NULL if job.tags is None else Raw(job.tags),
         tenant=handed.lane.tenant,
         queue=handed.lane.queue,
         labels=[label for label in handed.lane.labels.split(",") if label],

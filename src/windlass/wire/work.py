@@ -59,6 +59,10 @@ class ClaimRequest(Body, frozen=True, kw_only=True):
     """Of a caller without session."""
 
 
+NULL = Raw(b"null")
+"""JSON that is not there. (As `Raw | None` msgspec reads nothing but null.)"""
+
+
 class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job with its lease."""
 
@@ -77,10 +81,10 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; null: no limit."""
     lease_seconds: float
     payload: Raw
-    checkpoint: Raw | None = None
+    checkpoint: Raw
     """What an attempt before left, to go on from; null: none did."""
-    headers: Raw | None
-    tags: Raw | None
+    headers: Raw
+    tags: Raw
     tenant: str
     queue: str
     labels: list[str]

@@ -147,8 +147,8 @@ class Attempt:
             max_attempts=job.max_attempts,
             fence=job.fence,
             priority=job.priority,
-            headers=_NO_HEADERS if job.headers is None else _headers.decode(job.headers),
-            tags=() if job.tags is None else _tags.decode(job.tags),
+            headers=_headers.decode(job.headers) or _NO_HEADERS,
+            tags=_tags.decode(job.tags) or (),
             checkpoint=job.checkpoint,
         )
 
@@ -158,8 +158,8 @@ class Attempt:
 
 
 _NO_HEADERS: dict[str, str] = {}
-_headers: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
-_tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
+_headers: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dict[str, str] | None)
+_tags: msgspec.json.Decoder[tuple[str, ...] | None] = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
 def run(task: Runnable, payload: bytes, context: Context) -> Ending:
