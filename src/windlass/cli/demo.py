@@ -67,8 +67,7 @@ def demo() -> None:
     """
     out = console()
     with tempfile.TemporaryDirectory(prefix="windlass-demo-") as name, _brought_up(Path(name)) as url:
-        settings = load({"server.url": url}, {}, Path(name)).settings
-        with Server(settings) as server:
+        with Server(load({"server.url": url}, {}, Path(name))) as server:
             out.print(f"A server and two workers run at {url}, on a SQLite file of their own.")
             ids = _submit(server, out)
             ended = _watch(server, out, planned_count=len(ids))

@@ -19,6 +19,8 @@ from windlass.wire.trail import LogChunk, Note
 
 MOST_BARE = 100
 """Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
+NULL = Raw(b"null")
+"""Where a worker reads any JSON or null: `Raw | None` would take nothing but null."""
 Lease = Annotated[float, Meta(ge=1, le=86_400)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
 Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
@@ -59,10 +61,6 @@ class ClaimRequest(Body, frozen=True, kw_only=True):
     """Of a caller without session."""
 
 
-NULL = Raw(b"null")
-"""JSON that is not there. (As `Raw | None` msgspec reads nothing but null.)"""
-
-
 class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job with its lease."""
 
@@ -81,7 +79,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; null: no limit."""
     lease_seconds: float
     payload: Raw
-    checkpoint: Raw
+    checkpoint: Raw = msgspec.field(default_factory=lambda: NULL)
     """What an attempt before left, to go on from; null: none did."""
     headers: Raw
     tags: Raw

@@ -91,6 +91,10 @@ class Attempt:
         self.due_at = None if limit_s is None else now + limit_s
         return self.due_at
 
+    def restart(self) -> None:
+        """Note that the body begins only now: its process had to be started first."""
+        self.begin(self._clock())
+
     def shut(self, now: float, *, zombie: bool = False) -> bool:
         """End it; False if it was ended before: then nothing more is to be said of it."""
         with self._door:
