@@ -88,7 +88,6 @@ def cancel(job_id: UUID, *, reason: str | None = None, wait_s: float = 0.0, forc
         body=msgspec.json.encode(body),
         answer=wire.Cancelled,
         wait_s=wait_s,
-        repeatable=False,
     )
 
 

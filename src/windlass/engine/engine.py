@@ -75,17 +75,8 @@ class Engine:
     """One server's engine."""
 
     def __init__(
-        self,
-        db: Database,
-        settings: Settings,
-        *,
-        name: str,
-        ids: Ids,
-        outside: Outside,
-        address: str | None = None,
-        claims: bool = True,
+        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
     ) -> None:
-        """Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers."""
         self.db = db
         self.settings = settings
         self.name = name
@@ -98,7 +89,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake)
         self.draining = False
-        self._claims = claims
+        self._claims = True
         self.outside = outside
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
@@ -124,8 +115,7 @@ class Engine:
         self.wake.on_outbox.append(relay.notice)
         self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
-        # Who is no server itself counts none, and there may be some.
-        self.wake.others = lambda: not claims or self.loops.live_count > 1
+        self.wake.others = lambda: self.loops.live_count > 1
         self._statsd = None
         if settings.metrics.statsd_address is not None:
             self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
@@ -180,12 +170,19 @@ class Engine:
         )
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Engine]:
-        """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over."""
+    async def running(self, *, claims: bool = True) -> AsyncIterator[Engine]:
+        """Run everything until the block ends; then answer who waits, finish what is under way, hand duties over.
+
+        Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers.
+        """
         parts = {"wake": self.wake.run, "waits": self.waits.run}
-        if self._claims:
+        self._claims = claims
+        if claims:
             parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
-        if self._statsd is not None and self._claims:
+        else:
+            # Who is no server counts no servers, and there may be some.
+            self.wake.others = lambda: True
+        if self._statsd is not None and claims:
             parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]
         try:
