@@ -75,7 +75,7 @@ async def test_one_program_before_while_and_after_a_server_runs(url: str, file: 
     assert not address_file(file).exists()
 
 
-async def test_rel_a_server_that_was_killed_is_not_waited_for(url: str, file: Path) -> None:
+async def test_a_server_that_was_killed_is_not_waited_for(url: str, file: Path) -> None:
     """It leaves its address behind; the program goes on by itself, and finds the next server."""
     with App(database=url, patience=PATIENCE_S) as app:
         async with started(*server_arguments(url)) as server:
@@ -144,7 +144,7 @@ def _all(threads: ThreadPoolExecutor, work: Any, count: int) -> list[Any]:
     return [asyncio.get_running_loop().run_in_executor(threads, work, number) for number in range(count)]
 
 
-async def test_rel_a_wait_for_a_result_goes_on_over_a_restart(url: str) -> None:
+async def test_a_wait_for_a_result_goes_on_over_a_restart(url: str) -> None:
     """The server goes and comes back while somebody waits; the result arrives."""
     port = free_port()
     app = App(f"http://127.0.0.1:{port}", patience=PATIENCE_S)
@@ -198,7 +198,7 @@ def stored_count(server: Served) -> int:
     return found
 
 
-def test_rel_z12_a_submit_whose_answer_was_lost_is_one_job(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rel_d3_a_submit_whose_answer_was_lost_is_one_job(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said again under the key it was first said with, and is the job made first."""
     lossy = _Lossy(monkeypatch)
 
