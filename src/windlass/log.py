@@ -59,6 +59,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "spot.saved": (INFO, "The jobs of a machine that is taken away were reported or given back: how many."),
         "scale.unheard": (WARNING, "No server says how many workers there should be; the number stays: the reason."),
         "job.abandoned": (WARNING, "A body would not stop and was given up: its worker is to be replaced."),
+        "cell.failed": (ERROR, "An isolated process could not be ended: the error."),
         "loop.failed": (ERROR, "Something stopped the loop of async tasks, which goes on: the error."),
         "duty.acquired": (INFO, "This server has a duty now: under which term."),
         "duty.lost": (WARNING, "This server has a duty no more: why."),

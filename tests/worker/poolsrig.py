@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ from windlass.errors import InvalidInput
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, LogLine, Note
 from windlass.worker.pools import Ended, Pools
-from windlass.worker.runnable import Isolation
+from windlass.worker.runnable import Isolation, Tasks
 
 PATIENCE_S = 60.0
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,7 +81,7 @@ def claimed(task: str, *, timeout_s: int | None = None, payload: bytes = b"null"
 class Rig:
     """Pools with what they told."""
 
-    def __init__(self, tasks: Mapping[str, FunctionTask], settings: Worker, **options: Any) -> None:
+    def __init__(self, tasks: Tasks, settings: Worker, **options: Any) -> None:
         self.started: list[UUID] = []
         self.woken = threading.Event()
         self.ended: dict[UUID, list[Ended]] = {}
@@ -150,11 +150,11 @@ async def rig(
 
 def failed(ended: Ended) -> wire.FailEntry:
     """Return the entry of an attempt that failed."""
-    assert isinstance(ended.entry, wire.FailEntry)
+    assert isinstance(ended.entry, wire.FailEntry), ended.entry
     return ended.entry
 
 
 def completed(ended: Ended) -> wire.CompleteEntry:
     """Return the entry of an attempt that succeeded."""
-    assert isinstance(ended.entry, wire.CompleteEntry)
+    assert isinstance(ended.entry, wire.CompleteEntry), ended.entry
     return ended.entry

@@ -1,8 +1,8 @@
 """A worker on an engine in the same process, for tests: its tasks, its settings, and a link that a test may break.
 
-    async with working(db, {"add": Plain(add)}) as work:
-        job = await work.submit("add", {"x": 1})
-        assert 2 == await work.result(job)
+async with working(db, {"add": Plain(add)}) as work:
+    job = await work.submit("add", {"x": 1})
+    assert 2 == await work.result(job)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -38,12 +38,15 @@ from windlass.worker.runner import Worker
 
 PATIENCE_S = 30.0
 """Nothing that is waited for takes nearly as long; past it something hangs."""
+LOOK_S = 0.005
 
 
 class Plain:
     """A task of a function that gets the decoded payload and the context."""
 
-    def __init__(self, fn: Callable[[Any, Context], Any], *, name: str = "", isolation: Isolation | None = None) -> None:
+    def __init__(
+        self, fn: Callable[[Any, Context], Any], *, name: str = "", isolation: Isolation | None = None
+    ) -> None:
         self.fn = fn
         self.name = name
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -181,7 +184,9 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
             answer = condition()
             if answer if isinstance(answer, bool) else await answer:
                 return
-            await asyncio.wait([asyncio.create_task(asyncio.Event().wait())], timeout=0.005)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await asyncio.Event().wait()
 
 
 async def entered(gate: Gate) -> None:

@@ -65,7 +65,7 @@ class AboutJob(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     headers: Mapping[str, str] = {}
     tags: tuple[str, ...] = ()
-    checkpoint: msgspec.Raw | None = None
+    checkpoint: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Behind(Protocol):
@@ -145,7 +145,7 @@ class Context:
     @property
     def checkpoint(self) -> Any:
         """What an earlier attempt kept, or this one; None if nothing was."""
-        return None if self._checkpoint is None else msgspec.json.decode(self._checkpoint)
+        return msgspec.json.decode(self._checkpoint)
 
     @checkpoint.setter
     def checkpoint(self, value: Any) -> None:

@@ -34,10 +34,12 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
+from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
+from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
 from windlass.engine.whole import whole_duties
 from windlass.errors import CommitUnknown, Conflict, NotFound, Unavailable, WindlassError
 from windlass.ids import Ids
@@ -45,6 +47,7 @@ from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
 from windlass.queue import workers
 from windlass.queue.claim import Claimed
+from windlass.queue.control import CANCEL_MARGIN_MS
 from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
@@ -94,16 +97,17 @@ class Engine:
         # On SQLite there is one writer: a second line would only make batches smaller.
         lines = 2 if db.dialect == "postgres" else 1
         self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
-            "submit", self._submit, _weight_of_jobs, lines=lines
+            "submit", self._submit, weight_of_jobs, lines=lines
         )
         # A report says the same twice without harm, so one whose fate is unknown is simply said again.
         self._reports: Batcher[Sequence[Report], list[Answer]] = self._line(
-            "report", self._report, _weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
+            "report", self._report, weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
         )
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
-            "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
+            "heartbeat", self._beat, weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
         self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
+        self.signatures = Signatures(db, outside=outside)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -111,7 +115,7 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self._moved)
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
         self.wake.on_outbox.append(relay.notice)
         self.loops = self._loops(address, relay)
         self.wake.on_duties.append(self.loops.notice)
@@ -153,7 +157,7 @@ class Engine:
             periods=settings.duties,
             days=settings.retention.days,
             dead_days=settings.retention.dead_days,
-            told=self._moved,
+            told=self.moved,
         )
         return Loops(
             self.db,
@@ -331,8 +335,8 @@ class Engine:
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
-    def _moved(self, moves: Sequence[Moved]) -> None:
-        """Note leases that a duty has ended."""
+    def moved(self, moves: Sequence[Moved]) -> None:
+        """Note leases that others than their workers have ended."""
         journal.moved(moves)
         for moved in moves:
             lane = self.lanes.get(moved.move.lease.lane)
@@ -365,7 +369,8 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        return list(await workers.heartbeat(self.db, beats))
+        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + CANCEL_MARGIN_MS
+        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""
@@ -388,16 +393,3 @@ class Engine:
             except Exception:
                 logger.exception("The engine's %s failed and starts again.", name)
                 await self.outside.pause(RESTART_PAUSE_S)
-
-
-def _weight_of_jobs(jobs: Sequence[NewJob]) -> tuple[int, int]:
-    return len(jobs), sum(len(job.payload) + len(job.headers or "") for job in jobs)
-
-
-def _weight_of_reports(reports: Sequence[Report]) -> tuple[int, int]:
-    texts = ("result", "metrics", "error", "traceback", "reason")
-    return len(reports), sum(len(getattr(item, field, None) or "") for item in reports for field in texts)
-
-
-def _weight_of_beat(beat: Beat) -> tuple[int, int]:
-    return 1 + len(beat.held or ()), 0

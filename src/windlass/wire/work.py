@@ -15,10 +15,13 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+from windlass.wire.tasks import MOST_PUBLISHED, Signature
 from windlass.wire.trail import LogChunk, Note
 
 MOST_BARE = 100
 """Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
+NULL = Raw(b"null")
+"""Where a worker reads any JSON or null: `Raw | None` would take nothing but null."""
 Lease = Annotated[float, Meta(ge=1, le=86_400)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
 Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
@@ -77,10 +80,10 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; null: no limit."""
     lease_seconds: float
     payload: Raw
-    checkpoint: Raw | None = None
+    checkpoint: Raw = msgspec.field(default_factory=lambda: NULL)
     """What an attempt before left, to go on from; null: none did."""
-    headers: Raw | None
-    tags: Raw | None
+    headers: Raw
+    tags: Raw
     tenant: str
     queue: str
     labels: list[str]
@@ -304,6 +307,8 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
     build: Name | None = None
     region: Name | None = None
     tasks: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
+    signatures: Annotated[dict[Name, Signature], Meta(max_length=MOST_PUBLISHED)] = msgspec.field(default_factory=dict)
+    """What tasks take: submits of these are checked against it, for a day."""
     labels: Labels = ()
     queues: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
 

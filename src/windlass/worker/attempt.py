@@ -91,6 +91,10 @@ class Attempt:
         self.due_at = None if limit_s is None else now + limit_s
         return self.due_at
 
+    def restart(self) -> None:
+        """Note that the body begins only now: its process had to be started first."""
+        self.begin(self._clock())
+
     def shut(self, now: float, *, zombie: bool = False) -> bool:
         """End it; False if it was ended before: then nothing more is to be said of it."""
         with self._door:
@@ -147,8 +151,8 @@ class Attempt:
             max_attempts=job.max_attempts,
             fence=job.fence,
             priority=job.priority,
-            headers=_NO_HEADERS if job.headers is None else _headers.decode(job.headers),
-            tags=() if job.tags is None else _tags.decode(job.tags),
+            headers=_headers.decode(job.headers) or _NO_HEADERS,
+            tags=_tags.decode(job.tags) or (),
             checkpoint=job.checkpoint,
         )
 
@@ -158,8 +162,8 @@ class Attempt:
 
 
 _NO_HEADERS: dict[str, str] = {}
-_headers: msgspec.json.Decoder[dict[str, str]] = msgspec.json.Decoder(dict[str, str])
-_tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
+_headers: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dict[str, str] | None)
+_tags: msgspec.json.Decoder[tuple[str, ...] | None] = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
 def run(task: Runnable, payload: bytes, context: Context) -> Ending:

@@ -36,8 +36,8 @@ class _Ending(msgspec.Struct, frozen=True, tag_field="ending"):
 class Returned(_Ending, frozen=True, tag="returned"):
     """The body returned."""
 
-    result: Raw | None = None
-    """As JSON; None: it returned None."""
+    result: Raw | UnsetType = UNSET
+    """As JSON; unset: it returned None."""
 
 
 class Raised(_Ending, frozen=True, tag="raised"):
@@ -176,9 +176,8 @@ def entry(
         return None
     known = dict(metrics) if metrics else None
     if isinstance(ending, Returned):
-        result = UNSET if ending.result is None else ending.result
         return wire.CompleteEntry(
-            job_id=job.id, fence=job.fence, result=result, metrics=known, duration_seconds=round(run_s, 6)
+            job_id=job.id, fence=job.fence, result=ending.result, metrics=known, duration_seconds=round(run_s, 6)
         )
     if isinstance(ending, Slept):
         return wire.SnoozeEntry(

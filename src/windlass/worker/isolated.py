@@ -1,21 +1,135 @@
-"""Isolated bodies."""
+"""Isolated bodies: each in a process that can be killed, for a thread of threads.py that waits for it.
+
+The processes (cell.py) are started when needed, run one body at a time, and are kept; one that was pressed, has run
+`worker.max_jobs` bodies or left something behind is replaced. Each leads a session and so a group of its own: what a
+body starts dies with it, and a body that kills its group kills nobody else. When one dies, its attempt has failed.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from windlass import log
+from windlass.config.redact import Redactor
 from windlass.config.settings import Worker as WorkerSettings
 from windlass.worker.attempt import Attempt
-from windlass.worker.endings import Ending
+from windlass.worker.cellprocess import CellProcess
+from windlass.worker.endings import Ending, Halted, Raised
+
+_OURS = re.compile(r"WINDLASS_.*(KEY|DATABASE)", re.IGNORECASE)
+_SECRETS = Redactor()
+
+
+def cell_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what is ours and secret: keys, and addresses of databases with their passwords."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (_OURS.match(name) or (name.upper().startswith("WINDLASS_") and _SECRETS.hides(name)))
+    }
 
 
 class Isolated:
-    """Child processes for bodies."""
+    """The processes of one worker."""
 
     def __init__(self, app_target: str | None, *, settings: WorkerSettings) -> None:
         self._app_target = app_target
+        self._log_bytes = settings.log_bytes
+        self._max_jobs = settings.max_jobs
+        # Now, before a body can change it.
+        self._directory = Path.cwd()
+        self._lock = threading.Lock()
+        self._idle: list[CellProcess] = []
+        self._all: set[CellProcess] = set()
+        self._closed = False
+        # The kernel ends a process with the thread that started it, so that thread must outlive them all.
+        self._starter = ThreadPoolExecutor(1, "windlass-starter")
 
     def run(self, attempt: Attempt) -> Ending:
-        """Run the body in a process."""
-        raise NotImplementedError
+        """Run the body in a process, and return how it ended."""
+        try:
+            cell = self._take()
+        except (OSError, RuntimeError) as error:
+            return Raised("ProcessNotStarted", f"No process for the task could be started: {error}")
+        if cell is None:
+            return Raised(
+                "ProcessNotStarted", "This worker has no module that a process could import. Start it with --app."
+            )
+        # Who stops it looks at the place after the ladder is set: one of the two sees the other.
+        cell.attempt = attempt
+        attempt.place = cell
+        ending = Halted() if attempt.ladder is not None else cell.run(attempt)
+        self._give_back(cell)
+        return ending
+
+    def _take(self) -> CellProcess | None:
+        while True:
+            with self._lock:
+                cell = self._idle.pop() if self._idle else None
+            if cell is None:
+                return self._start()
+            if cell.is_alive:
+                return cell
+            self._end(cell)
+
+    def _start(self) -> CellProcess | None:
+        if self._app_target is None:
+            return None
+        target = self._app_target
+
+        def start() -> CellProcess:
+            return CellProcess(
+                target,
+                directory=self._directory,
+                environment=cell_environment(os.environ),
+                log_bytes=self._log_bytes,
+            )
+
+        cell = self._starter.submit(start).result()
+        with self._lock:
+            if not self._closed:
+                self._all.add(cell)
+                return cell
+        cell.kill()
+        raise RuntimeError("the worker has ended.")
+
+    def _give_back(self, cell: CellProcess) -> None:
+        is_good = cell.let_go() and not (self._max_jobs and cell.job_count >= self._max_jobs)
+        with self._lock:
+            if is_good and not self._closed:
+                self._idle.append(cell)
+                return
+        self._end(cell)
+
+    def _end(self, cell: CellProcess) -> None:
+        with self._lock:
+            self._all.discard(cell)
+            is_closed = self._closed
+        if is_closed:
+            cell.kill()
+        else:
+            self._starter.submit(_ended, cell)
 
     def close(self) -> None:
-        """End all children."""
+        """End all processes, with what they run."""
+        with self._lock:
+            self._closed = True
+            cells = list(self._all)
+            self._idle.clear()
+        for cell in cells:
+            cell.kill()
+        self._starter.shutdown()
+
+
+def _ended(cell: CellProcess) -> None:
+    began_at = time.monotonic()
+    try:
+        cell.end()
+    except Exception as error:  # nobody waits for this
+        log.event("cell.failed", error=error, pid=cell.pid, seconds=round(time.monotonic() - began_at, 3))

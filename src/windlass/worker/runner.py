@@ -371,6 +371,8 @@ class Worker:
             # Nobody could stop these; their process ends with them.
             over = [job for job in self._holdings.unfinished if self._holdings.ended(*job)]
             self._reports.add([departure.release(job_id, fence) for job_id, fence in over])
+        if self._claims.waiting:  # its answer may have been on the way when it was recalled
+            return now + DOUBT_S
         if self._holdings.held_count == 0 and self._reports.idle:
             self._left.set()
         return departure.look_at(now)
