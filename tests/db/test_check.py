@@ -216,6 +216,18 @@ CASES: list[tuple[str, str, str, str]] = [
         "UPDATE queue SET flags = 2 WHERE id = {ready}",
     ),
     ("i22_leases", "ready", "unknown place 7", "UPDATE queue SET place = 7 WHERE id = {ready}"),
+    (
+        "outbox",
+        "ready",
+        "a finish of fence 1 that no held lease waits for",
+        "INSERT INTO outbox (id, kind, task, fence) VALUES ({ready}, 'finish', '', 1)",
+    ),
+    (
+        "outbox",
+        "ready",
+        "set aside: no. Delete the row, or clear its error to have it tried again.",
+        "INSERT INTO outbox (id, task, error) VALUES ({ready}, 't', 'no.')",
+    ),
     ("pauses", "default/work", "lane * has pause bits 1", "UPDATE lane SET paused = 1 WHERE queue = 'work'"),
     (
         "pauses",

@@ -20,12 +20,15 @@ from tests.db.plans import Connection, Node, Plan, hot
 from windlass.db import Query, open_database
 from windlass.ids import Ids
 from windlass.queue import (
+    checkpoints,
     claim,
     control,
     deadletters,
     deadlines,
     limits,
+    logs,
     moves,
+    outbox,
     report,
     rescue,
     submit,
@@ -36,8 +39,36 @@ from windlass.queue.claim import Group, Want
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 
-MODULES = (claim, control, deadletters, deadlines, limits, moves, report, rescue, submit, timers, workers)
-GROWING = ("queue", "job", "timer", "done", "dead", "attempt", "event", "session", "dedup")
+MODULES = (
+    checkpoints,
+    claim,
+    control,
+    deadletters,
+    deadlines,
+    limits,
+    logs,
+    moves,
+    outbox,
+    report,
+    rescue,
+    submit,
+    timers,
+    workers,
+)
+GROWING = (
+    "queue",
+    "job",
+    "timer",
+    "done",
+    "dead",
+    "attempt",
+    "event",
+    "session",
+    "dedup",
+    "outbox",
+    "checkpoint",
+    "log",
+)
 
 WHOLE = {
     "declare_dead": "session_live",

@@ -9,7 +9,7 @@ from tests.rules.source import REPOSITORY, files, imports, tree_of
 PURE = {"job", "errors", "wire", "clock", "ids", "durations", "config", "log"}
 PURE_STEPS = {"queue.retry", "queue.cron"}
 BELOW_ENGINE = {"queue", "db"}
-ALL = {"cli", "server", "worker", "client", "embedded", "engine", "queue", "db", "bench", "testing", "compat"}
+ALL = {"cli", "server", "worker", "client", "embedded", "engine", "queue", "db", "bench", "testing", "compat", "sample"}
 
 # What each package may import beyond itself and the pure modules.
 MAY_IMPORT = {
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "worker": {"client", "engine", *BELOW_ENGINE},
     "testing": ALL - {"cli", "bench"},
     "compat": {"client", "worker"},
+    "sample": {"App", "Context"},  # as a user: only the public door
     "cli": ALL,
     "bench": ALL,
     "": {"client", "worker"},  # windlass/__init__.py, the public door

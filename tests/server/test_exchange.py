@@ -9,7 +9,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.server.api import WORKER, Json, state_of, submit
+from tests.server.api import WORKER, Json, claim, lease, state_of, submit
 from windlass.engine import translate
 from windlass.engine.engine import Engine
 from windlass.errors import Unavailable
@@ -136,3 +136,98 @@ async def test_jobs_beyond_the_bound_of_an_answer_go_back(
 
     assert (1, 1) == (len(first), len(second))
     assert 1 == second[0]["attempt"]
+
+
+async def test_what_a_worker_notes_is_shown_and_brought_to_the_next(client: httpx2.AsyncClient, session: str) -> None:
+    """Progress and checkpoint come by notes, are shown with the job, and the checkpoint by the next claim."""
+    job_id = await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    told = {"job_id": job_id, "fence": job["fence"], "progress": 0.5, "checkpoint": {"row": 7, "password": "x"}}
+
+    await exchange(client, session, notes=[told])
+    shown = (await client.get(f"/jobs/{job_id}")).json()
+    released = {"kind": "release", "job_id": job_id, "fence": job["fence"]}
+    [again] = (await exchange(client, session, reports=[released], claim={})).json()["jobs"]
+
+    assert (None, 0.5) == (job["checkpoint"], shown["progress"])
+    assert {"row": 7, "password": "***"} == shown["checkpoint"]
+    assert {"row": 7, "password": "x"} == again["checkpoint"]
+
+
+async def test_notes_are_kept_before_the_report_that_comes_with_them(client: httpx2.AsyncClient, session: str) -> None:
+    """The last words of an attempt travel with its end; they are told first, so its lease still holds."""
+    job_id = await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    named = {"job_id": job_id, "fence": job["fence"]}
+    chunk = {**named, "seq": 0, "lines": [{"at": "2026-01-31T12:00:00Z", "text": "bye"}]}
+
+    await exchange(client, session, notes=[{**named, "progress": 1}], logs=[chunk], reports=[completed(job)])
+    log = (await client.get(f"/jobs/{job_id}/logs")).json()
+
+    assert 1 == (await client.get(f"/jobs/{job_id}")).json()["progress"]
+    assert ["bye"] == [line["text"] for line in log["lines"]]
+
+
+@pytest.mark.parametrize("way", ["heartbeat", "release", "snooze"])
+async def test_a_bare_worker_leaves_a_checkpoint_too(client: httpx2.AsyncClient, way: str) -> None:
+    """Heartbeat of one job, release and snooze take a checkpoint; the next claim brings it."""
+    job_id = await submit(client)
+    [job] = await claim(client)
+
+    more = {"delay": 0} if way == "snooze" else {}
+    await client.post(f"/jobs/{job_id}/{way}", json=lease(job, checkpoint=[1, 2], **more))
+    if way == "heartbeat":
+        await client.post(f"/jobs/{job_id}/release", json=lease(job))
+    [again] = await claim(client, wait=20)
+
+    assert (job_id, [1, 2]) == (again["id"], again["checkpoint"])
+
+
+async def test_progress_comes_with_heartbeats(client: httpx2.AsyncClient, session: str) -> None:
+    """A heartbeat of a worker or for one job tells how far its jobs are; another fence tells nothing."""
+    job_id = await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    held = {"job_id": job_id, "fence": job["fence"], "started": True}
+    body = {"worker_id": WORKER, "session": session}
+
+    await client.post("/workers/heartbeat", json={**body, "held": [{**held, "progress": {"done": 3}}]})
+    first = (await client.get(f"/jobs/{job_id}")).json()["progress"]
+    await client.post("/workers/heartbeat", json={**body, "held": [{**held, "fence": 9, "progress": 9}, held]})
+    await client.post(f"/jobs/{job_id}/heartbeat", json=lease(job, progress="near"))
+    last = (await client.get(f"/jobs/{job_id}")).json()["progress"]
+
+    assert ({"done": 3}, "near") == (first, last)
+
+
+async def test_a_bare_worker_tells_progress_of_what_it_holds(client: httpx2.AsyncClient) -> None:
+    """Without a session the heartbeat of a worker keeps the progress of the jobs it names as well."""
+    await submit(client)
+    [job] = await claim(client)
+    held = {"job_id": job["id"], "fence": job["fence"], "progress": 4}
+
+    await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": [held]})
+
+    assert 4 == (await client.get(f"/jobs/{job['id']}")).json()["progress"]
+
+
+async def test_a_checkpoint_over_the_limit_is_refused(client: httpx2.AsyncClient, session: str) -> None:
+    """What is larger than a result may be is 413, and the reports with it are not recorded."""
+    job_id = await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    large = {"job_id": job_id, "fence": job["fence"], "checkpoint": "x" * 2_000_000}
+
+    answer = await exchange(client, session, notes=[large], reports=[completed(job)])
+
+    assert (413, "assigned") == (answer.status_code, await state_of(client, job_id))
+
+
+async def test_a_key_for_some_queues_tells_nothing_of_others(
+    calls: Calls, client: httpx2.AsyncClient, session: str
+) -> None:
+    """Notes and lines about a job in a queue that the key is not for are 403."""
+    job_id = await submit(client, queue="other")
+    note = {"job_id": job_id, "fence": 1, "progress": 1}
+
+    answer = await exchange(calls("worker.a@mail"), session, notes=[note])
+
+    assert 403 == answer.status_code

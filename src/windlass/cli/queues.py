@@ -154,7 +154,7 @@ def _show(queue: Row, output: Output) -> None:
     credit = queue["priority_credit_seconds"]
     fields = {
         "queue": queue["name"],
-        "paused": f"since {when(paused['paused_at'])}" + (f" ({why})" if why else "") if paused else "no",
+        "paused": f"{when(paused['paused_at'])}" + (f" ({why})" if why else "") if paused else "no",
         "resumes": when(paused.get("until")),
         "order": queue["order"],
         "limits": limits(queue) or "none",

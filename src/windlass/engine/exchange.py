@@ -11,10 +11,24 @@ from uuid import UUID
 
 from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
-from windlass.engine.translate import answer_of, beat_of, claimed_job, fitting, next_ask, registered, session_of
+from windlass.engine.translate import (
+    answer_of,
+    beat_of,
+    beaten_notes,
+    chunk_of,
+    claimed_job,
+    fitting,
+    next_ask,
+    note_of,
+    registered,
+    session_of,
+)
 from windlass.errors import Conflict, NotFound, WindlassError
+from windlass.job import Flag
+from windlass.queue import checkpoints
+from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import NewSession
+from windlass.queue.workers import NewSession, find_sessions
 from windlass.wire import work as wire
 
 
@@ -22,12 +36,14 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
     """Open a session, or say the same again; Conflict if it has ended or is another worker's."""
     session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
     await engine.register(session)
+    await engine.signatures.publish(tenant, asked.signatures)
     return registered(session)
 
 
 async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, tenant: str) -> wire.Beat:
     """Renew a session and all its leases; Conflict if it has ended, NotFound if it is another worker's."""
     beat = beat_of(asked, session, tenant=tenant)
+    await engine.trail.keep([], beaten_notes(asked, tenant=tenant, settings=engine.settings))
     answer = await engine.heartbeat(beat, worker=asked.worker_id)
     if not answer.alive:
         # Not known here yet, or ended; registering tells which, by Conflict.
@@ -37,6 +53,17 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
         if not answer.alive:
             raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
     return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+
+
+async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost: bool, reason: str) -> None:
+    """End a session of a worker; what it holds goes back, or is lost with its process. NotFound if it is another's."""
+    found = (await find_sessions(engine.db, [session])).get(session)
+    if found is None or (found.tenant, found.worker) != (tenant, worker):
+        raise NotFound(f"There is no session {session} of worker {worker}.")
+    if lost:
+        engine.moved(await engine.acts.lose(session, tenant=tenant, chance=engine.outside.chance))
+    else:
+        await engine.acts.close(session, tenant=tenant, reason=reason)
 
 
 async def claim(engine: Engine, ask: Ask) -> Handout:
@@ -51,19 +78,34 @@ async def claim(engine: Engine, ask: Ask) -> Handout:
 
 
 async def told(engine: Engine, handout: Handout) -> wire.Claim:
-    """Return the answer to a claim; what does not fit into it goes back at once."""
-    handout, beyond = fitting(handout)
+    """Return the answer to a claim, with the checkpoints of its jobs; what does not fit into it goes back at once."""
+    marked = [handed.job.id for handed in handout.jobs if handed.job.flags & Flag.CHECKPOINT]
+    kept: dict[UUID, Kept] = {}
+    try:
+        handout, beyond = fitting(handout, await checkpoints.sizes(engine.db, marked))
+        if marked:
+            fit = {handed.job.id for handed in handout.jobs}
+            kept = await checkpoints.find(engine.db, [job_id for job_id in marked if job_id in fit])
+    except WindlassError:
+        await engine.undo([handed.job for handed in handout.jobs])
+        raise
     if beyond:
         await engine.undo([handed.job for handed in beyond])
-    return wire.Claim(jobs=[claimed_job(handed) for handed in handout.jobs], cancel=handout.cancel)
+    jobs = [claimed_job(handed, kept.get(handed.job.id)) for handed in handout.jobs]
+    return wire.Claim(jobs=jobs, cancel=handout.cancel)
 
 
 async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str) -> wire.Answers:
-    """Record how attempts ended, and hand out what is there at once if more is wanted.
+    """Keep what attempts tell, record how they ended, and hand out what is there at once if more is wanted.
 
     The reports are those of `asked`, turned. They stand, whatever becomes of the claim.
     """
     ask = next_ask(asked, tenant=tenant)
+    named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
+    await engine.trail.keep(
+        [chunk_of(chunk, named, tenant=tenant) for chunk in asked.logs],
+        [note_of(note, named, tenant=tenant, settings=engine.settings) for note in asked.notes],
+    )
     answers = await engine.report(reports) if reports else []
     told_of = [answer_of(item.job_id, answer) for item, answer in zip(reports, answers, strict=True)]
     if ask is None:

@@ -7,11 +7,12 @@ both mean the same. Who may speak is decided before, by the door; which lease is
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from windlass.clock import system_clock
 from windlass.config import Settings
@@ -20,11 +21,15 @@ from windlass.engine.line import Ask, Handed, Handout
 from windlass.errors import InvalidInput, PayloadTooLarge
 from windlass.job import Outcome
 from windlass.queue import report as step
+from windlass.queue.checkpoints import Kept, Note
+from windlass.queue.logs import Chunk, Line
 from windlass.queue.newjob import MAX_DELAY_MS, check_instant
 from windlass.queue.report import Report
 from windlass.queue.workers import MAX_INT, Beat, Held, NewSession
+from windlass.wire import trail
 from windlass.wire import work as wire
 from windlass.wire.base import Span
+from windlass.wire.trail import LogChunk
 
 ANSWER_BYTES = 8 << 20
 """Of payloads in the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
@@ -122,19 +127,20 @@ def next_ask(asked: wire.ReportRequest, *, tenant: str) -> Ask | None:
     )
 
 
-def fitting(handout: Handout) -> tuple[Handout, list[Handed]]:
+def fitting(handout: Handout, checkpoint_sizes: Mapping[UUID, int]) -> tuple[Handout, list[Handed]]:
     """Return what fits into one answer, the first job always, and the jobs that do not."""
     size = 0
     for index, handed in enumerate(handout.jobs):
-        size += len(handed.job.payload)
+        size += len(handed.job.payload) + checkpoint_sizes.get(handed.job.id, 0)
         if size > ANSWER_BYTES and index:
             return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
     return handout, []
 
 
-def claimed_job(handed: Handed) -> wire.ClaimedJob:
-    """Return a job as its worker is told of it."""
+def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:
+    """Return a job as its worker is told of it, with what its attempts left behind."""
     job = handed.job
+    checkpoint = None if kept is None or kept.checkpoint is None else Raw(kept.checkpoint)
     return wire.ClaimedJob(
         id=job.id,
         task=job.task,
@@ -150,6 +156,7 @@ def claimed_job(handed: Handed) -> wire.ClaimedJob:
         max_execution_time=job.timeout_s,
         lease_seconds=handed.lease_ms / 1000,
         payload=Raw(job.payload),
+        checkpoint=wire.NULL if checkpoint is None else checkpoint,
         headers=wire.NULL if job.headers is None else Raw(job.headers),
         tags=wire.NULL if job.tags is None else Raw(job.tags),
         tenant=handed.lane.tenant,
@@ -202,9 +209,63 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.ReleaseEntry():
-            return step.Release(**lease, reason=entry.reason, error=entry.error_message, started=entry.started)
+            return step.Release(
+                **lease,
+                reason=entry.reason,
+                error=entry.error_message,
+                started=entry.started,
+                checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+            )
         case wire.SnoozeEntry():
-            return step.Snooze(**lease, delay_ms=_delay_ms(entry), reason=entry.reason)
+            return step.Snooze(
+                **lease,
+                delay_ms=_delay_ms(entry),
+                reason=entry.reason,
+                checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+            )
+
+
+def chunk_of(chunk: LogChunk, named: wire.LeaseBody, *, tenant: str) -> Chunk:
+    """Return lines of an attempt as they are kept."""
+    return Chunk(
+        job_id=chunk.job_id,
+        fence=chunk.fence,
+        worker=named.worker_id,
+        session=named.session,
+        tenant=tenant,
+        seq=chunk.seq,
+        lines=[Line(line.at, line.text, line.stream, line.level) for line in chunk.lines],
+        dropped=chunk.dropped,
+    )
+
+
+def note_of(told: trail.Note, named: wire.LeaseBody, *, tenant: str, settings: Settings) -> Note:
+    """Return what an attempt tells of itself as it is kept; PayloadTooLarge past the limit for results."""
+    longest = settings.jobs.max_result_bytes
+    return Note(
+        job_id=told.job_id,
+        fence=told.fence,
+        worker=named.worker_id,
+        session=named.session,
+        tenant=tenant,
+        progress=json_text("progress", told.progress, longest=longest),
+        checkpoint=json_text("checkpoint", told.checkpoint, longest=longest),
+    )
+
+
+def beaten_notes(asked: wire.BeatRequest, *, tenant: str, settings: Settings) -> list[Note]:
+    """Return what a heartbeat tells of the jobs that it names."""
+    named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
+    return [
+        note_of(
+            trail.Note(job_id=job.job_id, fence=job.fence, progress=job.progress),
+            named,
+            tenant=tenant,
+            settings=settings,
+        )
+        for job in asked.held or ()
+        if job.progress is not UNSET
+    ]
 
 
 def answer_of(job_id: UUID, answer: step.Answer) -> wire.Answer:

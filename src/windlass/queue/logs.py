@@ -1,8 +1,8 @@
 """Logs: the lines that an attempt wrote, kept in compressed chunks, a day's together.
 
 Only the holder of a lease adds to its attempt's log; late lines of a lease that is gone are dropped without a word.
-The same chunk said twice is kept once: writers of an attempt are let in one by one, by the lock on its place row, and
-look in the next statement. A log has a bound for each attempt; what is beyond is counted and not kept.
+The same chunk said twice is kept once: writers of a job's log are let in one by one, by a lock of their own, and look
+in the next statement. A log has a bound for each attempt; what is beyond is counted and not kept.
 Days are dropped by retention.py. What is secret is hidden before it comes here (engine/trail.py).
 """
 
@@ -116,14 +116,13 @@ async def read(
         for row in rows:
             first = index if (row["fence"], row["seq"]) == (fence, seq) else 0
             chunk = await _unpacked(bytes(row["lines"]))
-            if first == 0:
-                dropped += row["dropped"]
             for place, line in enumerate(chunk[first:], first):
                 if len(lines) >= limit or size > PAGE_BYTES:
                     following = (row["fence"], row["seq"], place)
                     return Page(lines, dropped, following, following)
                 lines.append(Written(row["attempt"], row["fence"], row["seq"], place, line))
                 size += len(line.text)
+            dropped += row["dropped"]
             fence, seq, index = row["fence"], row["seq"] + 1, 0
         if len(rows) < CHUNKS:
             return Page(lines, dropped, None, (fence, seq, index))

@@ -51,7 +51,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     if dead_days > 0:
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
-    rows["forget_checkpoints"] = await _in_chunks(db, "forget_checkpoints", chunk)
+    rows["forget_checkpoints"] = await _in_chunks(db, "forget_checkpoints", chunk, age_ms=DAY_MS)
     rows["forget_tasks"] = await _in_chunks(db, "forget_tasks", chunk, age_ms=TASK_MS)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
     return Swept(made, dropped, rows, await give_back(db))

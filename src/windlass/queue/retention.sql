@@ -104,11 +104,12 @@ DELETE FROM log WHERE rowid IN (
 SELECT changes() AS removed
 
 -- name: forget_checkpoints
--- Remove the checkpoints of jobs that are gone or have ended; a dead job keeps its own, for it may be retried.
+-- Remove what jobs noted that are gone or have ended longer ago than the age; a dead job keeps it, for it may be retried.
 -- postgres
 WITH old AS MATERIALIZED (
     SELECT c.job_id FROM checkpoint c
-     WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = c.job_id)
+     WHERE c.updated_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
+       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = c.job_id)
      LIMIT :limit
 ),
 gone AS (DELETE FROM checkpoint WHERE checkpoint.job_id = ANY(ARRAY(SELECT old.job_id FROM old)) RETURNING 1)
@@ -116,7 +117,8 @@ SELECT count(*) AS removed FROM gone
 -- sqlite
 DELETE FROM checkpoint WHERE job_id IN (
     SELECT c.job_id FROM checkpoint AS c
-     WHERE NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = c.job_id)
+     WHERE c.updated_at < :now - :age_ms * 1000
+       AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = c.job_id)
      LIMIT :limit);
 SELECT changes() AS removed
 

@@ -9,9 +9,9 @@ import msgspec
 
 from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
-from windlass.queue import history
+from windlass.queue import checkpoints, history
 from windlass.queue import submit as step
-from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
+from windlass.queue.control import Cancelled
 from windlass.queue.views import Event
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
@@ -33,7 +33,9 @@ async def submit(call: Call) -> Reply:
         if asked.idempotency_key not in (None, header):
             raise InvalidInput("idempotency_key", "it differs from the header Idempotency-Key. Give one of them.")
         asked = msgspec.structs.replace(asked, idempotency_key=header)
-    [answer] = await call.engine.submit([new_job(call, asked, call.engine.ids.new())])
+    job = new_job(call, asked, call.engine.ids.new())
+    await call.engine.signatures.check([job])
+    [answer] = await call.engine.submit([job])
     return Reply(200 if answer.duplicate else 201, shown_submit(call, answer))
 
 
@@ -46,6 +48,7 @@ async def submit_batch(call: Call) -> wire.Batch:
             jobs.append(new_job(call, job, call.engine.ids.new()))
         except InvalidInput as problem:
             raise problem.at(index) from None
+    await call.engine.signatures.check(jobs)
     return wire.Batch(jobs=[shown_submit(call, answer) for answer in await call.engine.submit(jobs)])
 
 
@@ -65,7 +68,7 @@ async def get(call: Call) -> wire.Job:
     asked: wire.JobQuery = call.query
     if asked.wait:
         waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
-        return shown_job(call, await call.while_connected(waiting))
+        return await _with_trail(call, await call.while_connected(waiting))
     return await _job(call)
 
 
@@ -154,7 +157,8 @@ async def cancel(call: Call) -> Reply:
     """Cancel a job: 200 when it is cancelled, 202 while its worker still stops it."""
     request: wire.CancelRequest | None = call.body
     reason = call.query.reason if request is None else request.reason
-    grace_ms = 0 if request is not None and request.force else CANCEL_GRACE_MS
+    force = request is not None and request.force
+    grace_ms = 0 if force else round(call.settings.worker.cancel_grace_seconds * 1000)
     [answer] = await call.engine.acts.cancel(
         [call.job_id], tenant=call.tenant, actor=call.actor(reason), grace_ms=grace_ms
     )
@@ -258,4 +262,9 @@ def _event(call: Call, event: Event) -> wire.Event:
 
 
 async def _job(call: Call) -> wire.Job:
-    return shown_job(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))
+    return await _with_trail(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))
+
+
+async def _with_trail(call: Call, job: history.Job) -> wire.Job:
+    kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
+    return shown_job(call, job, kept.get(job.id))

@@ -81,7 +81,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 def _types(routes: Sequence[Route]) -> list[Any]:
     types: list[Any] = [Problem, Name]
     for route in routes:
-        found = [route.body, route.query, *route.answers.values()]
+        found = [route.body, route.query, route.followed, *route.answers.values()]
         types += [kind for kind in found if kind is not None and not any(kind is known for known in types)]
     return types
 
@@ -204,6 +204,8 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
             response["content"] = {
                 route.media_type: {"schema": _event(schema) if route.media_type == EVENTS else schema}
             }
+        if route.followed is not None:
+            response["content"][EVENTS] = {"schema": _event(by_type[id(route.followed)], name="line", moment=False)}
         responses[str(status)] = response
     for status in sorted(problem_statuses(route)):
         response = {
@@ -218,10 +220,11 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
     return responses
 
 
-def _event(data: dict[str, Any]) -> dict[str, Any]:
+def _event(data: dict[str, Any], *, name: str = "job", moment: bool = True) -> dict[str, Any]:
     """Return the schema of each event of a stream."""
     text = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
-    fields = {"id": {"type": "string", "format": "date-time"}, "event": {"const": "job"}, "data": text}
+    mark = {"type": "string", "format": "date-time"} if moment else {"type": "string"}
+    fields = {"id": mark, "event": {"const": name}, "data": text}
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 

@@ -57,6 +57,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The list in the body that the index of a refused item counts."""
     body_bytes: int = MIB
     media_type: str = "application/json"
+    followed: type[msgspec.Struct] | None = None
+    """What each event holds where the caller asks to follow; None: it cannot."""
     notes: str = ""
     bound: Bound = "whole"
     tenanted: bool = True
@@ -77,7 +79,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def may_wait(self) -> bool:
         """Whether a caller may ask it to wait, or to go on, so that its time says nothing."""
-        if self.media_type == "text/event-stream":
+        if self.media_type == "text/event-stream" or self.followed is not None:
             return True
         return any("wait" in struct.__struct_fields__ for struct in (self.body, self.query) if struct is not None)
 

@@ -18,8 +18,10 @@ from windlass.server import (
     jobs,
     keys,
     live,
+    logs,
     queues,
     scale,
+    tasks,
     tenants,
     whole,
     work,
@@ -29,9 +31,11 @@ from windlass.server.route import MIB, Handler, Route, Scope
 from windlass.wire import admin as w
 from windlass.wire import jobs as j
 from windlass.wire import people as p
+from windlass.wire import trail as t
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
 from windlass.wire.live import EventsQuery, StreamedEvent
+from windlass.wire.tasks import TaskList
 
 
 def _line(
@@ -84,6 +88,10 @@ ROUTES: tuple[Route, ...] = (
     _line("GET", "/jobs/{id}/report", jobs.report, "read", "Everything about a job",
           {200: j.JobReport}, query=Words, bound="job"),
     _line("GET", "/jobs/{id}/events", jobs.events, "read", "What happened to a job", {200: j.EventList}, bound="job"),
+    _line("GET", "/jobs/{id}/logs", logs.find, "read", "What the attempts of a job wrote, or follow it",
+          {200: t.LogPage}, query=t.LogsQuery, followed=t.ShownLine, bound="job",
+          notes="With `follow` the lines come as server-sent events until the job has ended; each has its place as id: "
+                "come back with `Last-Event-ID`, or `after`, to go on from there."),
     # jobs, for workers
     _line("POST", "/jobs/claim", work.claim, "work", "Claim jobs, waiting for them up to 20 s",
           {200: k.Claim, 204: None}, body=k.ClaimRequest, query_is_body=True, errors=(404, 409), bound="own"),
@@ -124,6 +132,8 @@ ROUTES: tuple[Route, ...] = (
           {202: p.Draining}, body=Because, body_optional=True, audit="worker.drain"),
     _line("DELETE", "/workers/{worker}", workers.close, ("work", "operate"), "End a worker's session",
           {204: None}, query=p.CloseQuery, audit="worker.close", bound="own"),
+    _line("GET", "/tasks", tasks.find, "read", "List tasks that workers have published, by name",
+          {200: TaskList}, query=NamePages),
     # queues
     _line("GET", "/queues", queues.find, "read", "List queues by name", {200: p.QueueList}, query=NamePages),
     _line("GET", "/queues/{name}", queues.get, "read", "Look at a queue", {200: p.Queue}, bound="queue"),

@@ -24,7 +24,10 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from windlass import __version__
 from windlass.config import Settings
+from windlass.config.address import Address, address_file, remove_address, sqlite_file, write_address
+from windlass.config.settings import Server
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.storage import storage
@@ -52,12 +55,22 @@ class _Listener(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[str], None] = lambda _: None) -> int:
-    """Serve until a signal; return the exit code. `said` is told, in a sentence each, what a person should know."""
+async def serve(
+    settings: Settings,
+    *,
+    migrate: bool = False,
+    said: Callable[[str], None] = lambda _: None,
+    opened: Callable[[str], None] = lambda _: None,
+    stopping: Stopping | None = None,
+) -> int:
+    """Serve until a signal; return the exit code. `said` is told, in a sentence each, what a person should know.
+
+    `opened` is told the URL once it is served. `stopping` hears the signals, where somebody else has to stop first.
+    """
     check_exposure(settings)
+    stopping = Stopping() if stopping is None else stopping
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
-        stopping = _Stopping()
         door = Starting()
         server = _Listener(_configuration(settings, door))
         _load_certificates(server, settings)
@@ -68,8 +81,11 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
-                        said(f"Windlass serves {_scheme(settings)}://{_shown(host)}:{port} ({engine.name}).")
-                        await stopping.wait()
+                        url = f"{_scheme(settings)}://{_shown(host)}:{port}"
+                        with announced(settings, _reached_at(settings, host, port=port)):
+                            said(f"Windlass serves {url} ({engine.name}).")
+                            opened(url)
+                            await stopping.wait()
                         logger.info("The server stops: requests under way are finished.")
                         engine.draining = True
                         draining = asyncio.create_task(engine.drain(), name="drain")
@@ -87,7 +103,7 @@ async def serve(settings: Settings, *, migrate: bool = False, said: Callable[[st
     return INTERRUPTED if stopping.at_once else 0
 
 
-class _Stopping:
+class Stopping:
     """The signals that end a server: the first drains, the second ends at once."""
 
     def __init__(self) -> None:
@@ -105,7 +121,7 @@ class _Stopping:
         """Hear SIGTERM and SIGINT within the block."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._hear, number)
+            loop.add_signal_handler(number, self.hear, number)
         try:
             yield
         finally:
@@ -128,7 +144,8 @@ class _Stopping:
         await asyncio.wait([task, again], return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
 
-    def _hear(self, number: int) -> None:
+    def hear(self, number: int) -> None:
+        """Begin to stop; said again, stop at once."""
         if self._asked.is_set():
             self._again.set()
             # At once means at once, also when the database does not let go.
@@ -139,7 +156,7 @@ class _Stopping:
 
 @asynccontextmanager
 async def _engine(
-    settings: Settings, stopping: _Stopping, *, migrate: bool, address: str
+    settings: Settings, stopping: Stopping, *, migrate: bool, address: str
 ) -> AsyncIterator[Engine | None]:
     """Open the database, as long as it takes, and run an engine on it; None if the server is to stop before that."""
     opening = asyncio.create_task(storage(settings, migrate=migrate), name="open")
@@ -221,6 +238,32 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
         raise SetupError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another --port or --host.") from error
     finally:
         listener.close()
+
+
+@contextmanager
+def announced(settings: Settings, url: str) -> Iterator[None]:
+    """Leave the address beside a SQLite file within the block, for programs on this machine that look for a server."""
+    file = sqlite_file(settings.database.url)
+    if file is None:
+        yield
+        return
+    path, pid = address_file(file), os.getpid()
+    try:
+        write_address(path, Address(url=url, pid=pid, version=__version__))
+    except OSError as error:
+        logger.warning("Programs will not find this server by its file: %s cannot be written: %s", path, error)
+    try:
+        yield
+    finally:
+        remove_address(path, pid)
+
+
+def _reached_at(settings: Settings, host: str, *, port: int) -> str:
+    """Return where programs on this machine reach the server."""
+    if settings.security.tls_cert is not None and settings.server.url != Server().url:
+        return settings.server.url  # the name that the certificate is for
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{_scheme(settings)}://{_shown(own)}:{port}"
 
 
 def _configuration(settings: Settings, app: Any) -> uvicorn.Config:

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from windlass.job import Outcome
 from windlass.queue import history
+from windlass.queue.checkpoints import Kept
 from windlass.server.call import Call
 from windlass.wire import jobs as wire
 
@@ -27,11 +28,13 @@ _AS_IT_IS = (
 """Columns of a job that are shown under their own names."""
 
 
-def shown_job(call: Call, job: history.Job) -> wire.Job:
-    """Return a job as it is shown to this caller."""
+def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Job:
+    """Return a job as it is shown to this caller, with what is kept of its attempts."""
     error = call.hidden(job.error)
     return wire.Job(
         **{name: getattr(job, name) for name in _AS_IT_IS},
+        progress=redacted(call, kept.progress) if kept else None,
+        checkpoint=redacted(call, kept.checkpoint) if kept else None,
         name=job.task,
         tenant_id=job.tenant,
         status=call.word(job.state),

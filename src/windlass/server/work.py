@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from windlass.engine import exchange
 from windlass.engine.line import Handout
-from windlass.engine.translate import ask_of, report_of, reports_of
+from windlass.engine.translate import ask_of, note_of, report_of, reports_of
 from windlass.errors import Forbidden, NotFound, StaleFence
 from windlass.job import State
 from windlass.queue import report as step
@@ -21,6 +21,7 @@ from windlass.queue.report import Status
 from windlass.queue.workers import find_lease
 from windlass.server.call import Call, Reply
 from windlass.wire import work as wire
+from windlass.wire.trail import Note
 
 
 async def claim(call: Call) -> Reply:
@@ -51,6 +52,10 @@ async def heartbeat(call: Call) -> wire.JobBeat:
         tenant=call.tenant,
         started=asked.started,
     )
+    if asked.progress is not UNSET or asked.checkpoint is not UNSET:
+        told = Note(job_id=call.job_id, fence=beat.fence, progress=asked.progress, checkpoint=asked.checkpoint)
+        named = wire.LeaseBody(worker_id=asked.worker_id, session=beat.session)
+        await call.engine.trail.keep([], [note_of(told, named, tenant=call.tenant, settings=call.settings)])
     return wire.JobBeat(cancel=beat.cancel, lease_seconds=beat.lease_ms / 1000, drain=beat.draining)
 
 
@@ -84,7 +89,11 @@ async def release(call: Call) -> wire.Ended:
     """Take a job back from its worker."""
     asked: wire.ReleaseRequest = call.body
     entry = wire.ReleaseEntry(
-        job_id=call.job_id, reason=asked.reason, error_message=asked.error_message, started=asked.started
+        job_id=call.job_id,
+        reason=asked.reason,
+        error_message=asked.error_message,
+        started=asked.started,
+        checkpoint=asked.checkpoint,
     )
     return _ended("released", await _report_one(call, entry, asked))
 
@@ -92,7 +101,9 @@ async def release(call: Call) -> wire.Ended:
 async def snooze(call: Call) -> wire.Ended:
     """Take a job back and hand it out again later."""
     asked: wire.SnoozeRequest = call.body
-    entry = wire.SnoozeEntry(job_id=call.job_id, delay=asked.delay, until=asked.until, reason=asked.reason)
+    entry = wire.SnoozeEntry(
+        job_id=call.job_id, delay=asked.delay, until=asked.until, reason=asked.reason, checkpoint=asked.checkpoint
+    )
     return _ended("snoozed", await _report_one(call, entry, asked))
 
 
@@ -104,7 +115,7 @@ async def report(call: Call) -> wire.Answers:
     if call.settings.api.allow_unfenced:
         asked = await _fenced(call, asked)
     reports = reports_of(asked, tenant=call.tenant, settings=call.settings)
-    if foreign := await call.foreign_jobs([entry.job_id for entry in asked.reports]):
+    if foreign := await call.foreign_jobs([item.job_id for item in (*asked.reports, *asked.logs, *asked.notes)]):
         raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
     return await exchange.report(call.engine, asked, reports, tenant=call.tenant)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from windlass.engine import exchange
-from windlass.engine.translate import skew_ms
+from windlass.engine.translate import beaten_notes, skew_ms
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
-from windlass.queue.workers import find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -41,6 +40,8 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
         named.append((asked.current_page_id, None, True))
     foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
     lost += foreign
+    notes = beaten_notes(asked, tenant=call.tenant, settings=call.settings)
+    await call.engine.trail.keep([], [note for note in notes if note.job_id not in foreign])
     for job_id, fence, started in named:
         if job_id in foreign:
             continue
@@ -103,10 +104,14 @@ async def close(call: Call) -> Reply:
         )
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
-    found = (await find_sessions(call.engine.db, [session])).get(session)
-    if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
-        raise NotFound(f"There is no session {session} of worker {worker.worker}.")
-    await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")
+    await exchange.close(
+        call.engine,
+        worker.worker,
+        session=session,
+        tenant=call.tenant,
+        lost=asked.lost,
+        reason="Its worker was removed.",
+    )
     return Reply(204)
 
 

@@ -29,6 +29,7 @@ from windlass.wire.base import (
     Span,
     Words,
 )
+from windlass.wire.trail import Left
 from windlass.wire.vocabulary import FILTER_NAMES, OUTCOMES, any_case
 
 _ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
@@ -141,7 +142,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Submitted]
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(Left, frozen=True, kw_only=True):
     """A job, live or finished."""
 
     id: UUID

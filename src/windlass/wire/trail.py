@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import Body, Count, Fence, Instant
+from windlass.wire.base import Body, Count, Fence, Instant, Query
 
 MAX_LINE = 16_384
 MAX_LINES = 1000
@@ -51,6 +51,14 @@ class Note(Body, frozen=True, kw_only=True):
     checkpoint: Raw | UnsetType = UNSET
 
 
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's attempts left behind; of a job by itself, and not in lists."""
+
+    progress: Raw | None = None
+    checkpoint: Raw | None = None
+    """From where its next attempt goes on."""
+
+
 class ShownLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a job's log."""
 
@@ -61,3 +69,24 @@ class ShownLine(msgspec.Struct, frozen=True, kw_only=True):
     stream: str
     level: str | None
     text: str
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of a job's log, in order."""
+
+    lines: list[ShownLine]
+    next_cursor: str | None
+    """Null: there are no more yet. To look for later ones, `<fence>.<seq>` of the last line is a cursor too."""
+    dropped: int
+    """Lines that were left out of what this page covers, because there were too many."""
+
+
+class LogsQuery(Query, frozen=True, kw_only=True):
+    """Which lines of a job's log to show."""
+
+    attempt: Annotated[int, Meta(ge=1, le=32_767)] | None = None
+    after: Annotated[str, Meta(max_length=32, pattern=r"^[0-9]{1,10}\.[0-9]{1,10}(\.[0-9]{1,10})?$")] | None = None
+    """`next_cursor` of the page before."""
+    limit: Annotated[int, Meta(ge=1, le=MAX_LINES)] = 200
+    follow: bool = False
+    """Stream the lines, and those that are still to come."""

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+from windlass.wire.tasks import MOST_PUBLISHED, Signature
 from windlass.wire.trail import LogChunk, Note
 
 MOST_BARE = 100
@@ -80,7 +81,7 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     payload: Raw
     checkpoint: Raw = msgspec.field(default_factory=lambda: NULL)
-    """Null: none is kept yet."""
+    """What an attempt before left, to go on from; null: none did."""
     headers: Raw
     tags: Raw
     tenant: str
@@ -114,9 +115,9 @@ class JobBeatRequest(Body, frozen=True, kw_only=True):
     session: UUID | None = None
     started: bool = False
     progress: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """How far it is, in any form; shown with the job."""
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where a later attempt may go on: the next claim of the job brings it."""
 
 
 class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +162,7 @@ class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
     error_message: Text | None = None
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
@@ -173,7 +174,7 @@ class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
     until: Instant | None = None
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -233,7 +234,7 @@ class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
     error_message: Text | None = None
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
@@ -245,7 +246,7 @@ class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
     until: Instant | None = None
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """From where the next attempt goes on: its claim brings it."""
 
 
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
@@ -306,6 +307,8 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
     build: Name | None = None
     region: Name | None = None
     tasks: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
+    signatures: Annotated[dict[Name, Signature], Meta(max_length=MOST_PUBLISHED)] = msgspec.field(default_factory=dict)
+    """What tasks take: submits of these are checked against it, for a day."""
     labels: Labels = ()
     queues: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
 
@@ -327,7 +330,7 @@ class HeldJob(Body, frozen=True, kw_only=True):
     fence: Fence
     started: bool = False
     progress: Raw | UnsetType = UNSET
-    """Taken, and not kept yet."""
+    """How far it is, in any form; shown with the job."""
 
 
 class BeatRequest(Body, frozen=True, kw_only=True):

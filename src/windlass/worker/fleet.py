@@ -28,6 +28,8 @@ LONG_LIFE_S = 60.0
 """A runner that lived so long begins its back-off anew."""
 UNHURRIED_S = 366 * 86_400.0
 """How long one that is scaled in may finish its jobs: longer than any of them may run."""
+LAST_WORDS_S = 2.0
+"""How long after the third signal the servers are told whose jobs are lost."""
 INTERRUPTED = 130
 SIGNALLED = "The worker stops."
 
@@ -81,7 +83,7 @@ class Fleet:
         self._changed = asyncio.Event()
         self._is_stopping = False
         self._has_opened = self._is_ready = False
-        self._was_killed = False
+        self._was_killed = self._is_ended = False
         self._signal_count = 0
         self._fatal: WindlassError | None = None
 
@@ -140,6 +142,7 @@ class Fleet:
         else:
             self._was_killed = True
             self._kill()
+            asyncio.get_running_loop().call_later(LAST_WORDS_S, self._end_now)
 
     def problems(self) -> list[str]:
         """Return what is wrong, for /healthz; empty while all is well."""
@@ -156,8 +159,12 @@ class Fleet:
     def _keepers(self) -> list[Keeper]:
         return [place.keeper for place in self._places.values() if place.keeper is not None]
 
+    def _end_now(self) -> None:
+        self._is_ended = True
+        self._changed.set()
+
     def _is_over(self) -> bool:
-        if self._fatal is not None:
+        if self._fatal is not None or self._is_ended:
             return True
         return not self._places and (self._is_stopping or not self._is_scaled)
 

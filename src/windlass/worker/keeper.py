@@ -108,11 +108,9 @@ class Keeper:
 
     def drain(self, reason: str, *, within_s: float) -> None:
         """Let the runner finish within so long, give the rest back, and leave. Said again, the sooner end counts."""
-        first, self.is_draining = not self.is_draining, True
+        self.is_draining = True
         by = self._outside.monotonic() + within_s
         self._drain_by = by if self._drain_by is None else min(by, self._drain_by)
-        if first:
-            log.event("worker.stopping", worker=self.worker_id, reason=reason, jobs=len(self.held))
         if self._child is not None and self.opened.is_set():
             self._child.send(frames.Drain(reason=reason, within_s=within_s))
         else:
@@ -237,7 +235,7 @@ class Keeper:
             over = now >= self._stuck_at + self._settings.drain_seconds
             if over or (self.held.begun_count == 0 and not self._reports):
                 child.kill()
-        elif self.held.begun_count == 0 and now - self._heard_at >= self._settings.health_seconds:
+        elif self.held.begun_count == 0 and now - self._ticked_at >= self._settings.health_seconds:
             log.event("worker.stuck", worker=self.worker_id, pid=child.pid, reason="Its claim loop stands still.")
             self._replace = True
             child.kill()
@@ -259,7 +257,9 @@ class Keeper:
         self.held.drop([late.job_id for late in overdue])
 
     def _is_late(self, now: float, silent_s: float) -> bool:
-        """Say whether a runner that drains will not leave by itself any more."""
+        """Say whether a runner that is to leave, or said that it does, will not do so by itself any more."""
+        if self._said_last is not None:
+            return silent_s >= SILENT_S
         if self._drain_by is None:
             return False
         by = self._drain_by + self._settings.kill_seconds

@@ -72,6 +72,8 @@ class Worker:
         self._jobs_done = self._jobs_failed = 0
         self._moved_at = self._second_at = self._outside.monotonic()
         self._doubted_at: float | None = None
+        self._woken, self._left = asyncio.Event(), asyncio.Event()
+        self._begun = False
         if settings.worker.max_jobs:
             self._holdings.jobs_left = settings.worker.max_jobs
 
@@ -96,9 +98,11 @@ class Worker:
         if self._departure is None:
             self._departure = Departure(reason, by, replace)
             self._holdings.claims_closed = True
-            self._claims.recall()
-            self._give_back(self._pools.take_line(), reason)
-            log.event("worker.stopping", reason=reason, jobs=self._holdings.held_count)
+            worker = None if self._holdings.opened is None else self._holdings.opened.worker_id
+            log.event("worker.stopping", worker=worker, reason=reason, jobs=self._holdings.held_count)
+            if self._begun:
+                self._claims.recall()
+                self._give_back(self._pools.take_line(), reason)
         self._departure.hasten(by)
         self._wake()
 
@@ -108,7 +112,7 @@ class Worker:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         worker = self._settings.worker
-        self._woken, self._left = asyncio.Event(), asyncio.Event()
+        self._begun = True
         self._loop = loop
         self._pools = Pools(
             self._tasks,
@@ -367,6 +371,8 @@ class Worker:
             # Nobody could stop these; their process ends with them.
             over = [job for job in self._holdings.unfinished if self._holdings.ended(*job)]
             self._reports.add([departure.release(job_id, fence) for job_id, fence in over])
+        if self._claims.waiting:  # its answer may have been on the way when it was recalled
+            return now + DOUBT_S
         if self._holdings.held_count == 0 and self._reports.idle:
             self._left.set()
         return departure.look_at(now)

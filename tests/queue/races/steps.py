@@ -6,18 +6,22 @@ For tests that put every step through the same trouble: a pooler, a killed conne
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
+from tests.queue import said
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.survey import survey
 from windlass.db import Database
-from windlass.errors import Conflict
+from windlass.errors import Conflict, JobFinished
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
     audit,
+    checkpoints,
     control,
     deadletters,
     deadlines,
@@ -26,8 +30,11 @@ from windlass.queue import (
     keys,
     lanes,
     limits,
+    logs,
+    outbox,
     rescue,
     retention,
+    tasks,
     tenants,
     timers,
     vacuum,
@@ -141,12 +148,34 @@ async def limited(stage: Stage) -> Scene:
     return scene
 
 
+async def written(stage: Stage) -> Scene:
+    """Return a scene whose job an application has written into the outbox."""
+    scene = await stage.scene(0)
+    job_id = await said.enqueue(stage.db, "task", queue=scene.queue)
+    return Scene(scene.queue, scene.worker, scene.session, [job_id])
+
+
+async def finished(stage: Stage) -> Scene:
+    """Return a scene whose lease an application has finished."""
+    scene = await leased(stage)
+    await said.finish(stage.db, scene.lease.id, scene.lease.fence)
+    return scene
+
+
 async def resubmit(stage: Stage, db: Database, scene: Scene) -> object:
     """Submit a job with keys twice, as a caller does who got no answer."""
     jobs = [stage.job(scene.queue, idempotency_key=scene.queue, unique_key=scene.queue) for _ in range(2)]
     await submit(db, Lanes(), jobs[:1])
     other = stage.job(scene.queue, unique_key=scene.queue, idempotency_key=f"{scene.queue}-b")
     return await submit(db, Lanes(), [*jobs[1:], other])
+
+
+async def relay(stage: Stage, db: Database, scene: Scene) -> object:
+    """Relay, and set a row aside that cannot be done."""
+    await outbox.keep(db, [outbox.Kept(stage.ids.new(), error="no such row")])
+    with suppress(JobFinished):
+        await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, priority=0)
+    return await said.relay(db)
 
 
 async def serve(stage: Stage, db: Database, scene: Scene) -> object:
@@ -171,6 +200,23 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
     queue = (await Lanes().resolve(db, [own]))[own].id
     served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
     return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
+
+
+async def leave_words(stage: Stage, db: Database, scene: Scene) -> object:
+    """Tell how far the job is, twice, with lines, and read it back."""
+    lease: dict[str, Any] = {
+        "job_id": scene.id,
+        "fence": scene.lease.fence,
+        "worker": scene.worker,
+        "session": scene.session,
+    }
+    line = logs.Line(stage.clock.now(), "a line")
+    for _ in range(2):
+        await checkpoints.keep(db, [checkpoints.Note(**lease, progress="1", checkpoint="2")])
+        await logs.keep(db, [logs.Chunk(**lease, seq=0, lines=[line])])
+    await checkpoints.sizes(db, scene.ids)
+    assert 1 == len((await logs.read(db, scene.id)).lines)
+    return await checkpoints.find(db, scene.ids)
 
 
 async def beat(_: Stage, db: Database, scene: Scene) -> object:
@@ -288,6 +334,9 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await tenants.list_tenants(db)
     await tenants.delete(db, Lanes(), name)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
+    await tasks.publish(db, name, {"t": "{}"})
+    await tasks.recent(db)
+    await tasks.list_tasks(db, name)
     await audit.record(db, stage.ids, audit.Entry(action="tenant.delete", subject=name, tenant=name))
     await audit.list_entries(db, name)
     return await audit.list_entries(db)
@@ -304,6 +353,8 @@ def saying(say: Callable[[Scene], Report]) -> Callable[[Stage, Database, Scene],
 
 STEPS = {
     "submit": Step(ready, resubmit, State.QUEUED),
+    "relay": Step(written, lambda _, db, __: said.relay(db), State.QUEUED),
+    "relay_finish": Step(finished, relay, State.SUCCEEDED),
     "claim": Step(ready, lambda stage, db, scene: stage.claim(db, scene.queue, scene.session), State.ASSIGNED),
     "claim_bare": Step(ready, serve, State.ASSIGNED),
     "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
@@ -322,6 +373,12 @@ STEPS = {
     "close": Step(
         leased, lambda _, db, scene: workers.close(db, scene.session, tenant="default", reason="drain"), State.QUEUED
     ),
+    "lose": Step(
+        leased,
+        lambda _, db, scene: workers.lose(db, scene.session, tenant="default", reason="It died.", chance=no_jitter),
+        State.QUEUED,
+    ),
+    "note": Step(leased, leave_words, State.ASSIGNED),
     "complete": Step(leased, saying(lambda scene: scene.complete(result="1")), State.SUCCEEDED),
     "repeat": Step(leased, repeat, State.SUCCEEDED),
     "confirm_cancel": Step(cancelling, saying(lambda scene: scene.fail()), State.CANCELLED),

@@ -1,0 +1,75 @@
+"""What `windlass up` says when it is up: where, what runs, and three commands to try."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from windlass.cli.shown import console, fields_of
+from windlass.config import Loaded
+from windlass.config.redact import url as without_password
+
+SAMPLE_JOB = 'submit add \'{"x": 1, "y": 2}\' --wait'
+KIND_JOB = "submit email --wait"
+
+
+def banner(loaded: Loaded, url: str, *, app: str) -> None:
+    """Print it."""
+    out = console()
+    workers = loaded.settings.workers
+    threads = f"{workers.threads} thread{'s' if workers.threads > 1 else ''}"
+    out.print(
+        Text.assemble("Windlass is up at ", (url, "bold green"), " (what it can do: ", (f"{url}/docs", "bold"), ")")
+    )
+    fields = {
+        "  database": without_password(loaded.settings.database.url),
+        "  application": app,
+        "  workers": f"{workers.default_count} to {workers.max_count} processes, {threads} each",
+    }
+    out.print(fields_of(fields))
+    if not loaded.settings.client.key:
+        out.print(Text("  No key is needed: everybody on this machine may do everything.", style="yellow"))
+    _to_try(out, loaded, url, app=app)
+
+
+def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
+    program = shlex.join(program_words(sys.argv[0], Path.cwd()))
+    # Elsewhere the commands find the server by the settings of this folder.
+    where = f" --url {url}" if needs_url(loaded) else ""
+    job = SAMPLE_JOB if app.startswith("windlass.sample") else KIND_JOB
+    out.print()
+    out.print("Try in another terminal, in this folder:")
+    for words in (job, "jobs list", "top"):
+        out.print(Text.assemble("  ", (f"{program} {words}{where}", "cyan")), soft_wrap=True)
+    out.print()
+    out.print("Ctrl-C stops everything; nothing is lost.")
+
+
+def needs_url(loaded: Loaded) -> bool:
+    """Say whether commands in this folder would look for the server elsewhere."""
+    if loaded.settings.database.url.startswith("sqlite:"):
+        return loaded.sources["database.url"] == "command line"
+    return loaded.sources["server.port"] != "default" or loaded.sources["server.url"] != "default"
+
+
+def program_words(called: str, directory: Path) -> list[str]:
+    """Return how to call this program from another terminal whose folder is `directory`."""
+    path = Path(called)
+    if path.name != "windlass":
+        return [_shortest(Path(sys.executable), directory), "-m", "windlass"]
+    found = shutil.which("windlass")
+    in_environment = sys.prefix != sys.base_prefix  # which another terminal may not have activated
+    if found is not None and not in_environment and Path(found).samefile(path):
+        return ["windlass"]
+    return [_shortest(path, directory)]
+
+
+def _shortest(path: Path, directory: Path) -> str:
+    whole = Path(os.path.abspath(path))  # noqa: PTH100 a link into an environment must stay one
+    return str(whole.relative_to(directory)) if whole.is_relative_to(directory) else str(whole)

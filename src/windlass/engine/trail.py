@@ -1,0 +1,93 @@
+"""Trail: what attempts leave behind while they run, kept in batches: lines of their logs, progress, checkpoints.
+
+Each word is guarded by its lease (queue/logs.py, queue/checkpoints.py) and harmless when said twice. Secrets are hidden
+here as in the log of a server: workers do the same, but theirs may be another's program.
+Who follows a log on this server is told when it grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.config.redact import Redactor
+from windlass.db import Database
+from windlass.engine.batch import Batcher
+from windlass.errors import WindlassError
+from windlass.queue import checkpoints, logs
+from windlass.queue.checkpoints import Note
+from windlass.queue.logs import Chunk
+
+_BYTES_OF_A_LINE = 40
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What one request tells."""
+
+    chunks: Sequence[Chunk]
+    notes: Sequence[Note]
+
+
+class Trail:
+    """Keeps what attempts tell, and tells those who follow."""
+
+    def __init__(
+        self, db: Database, redactor: Redactor, *, line: Callable[..., Batcher[Words, None]], **bounds: Any
+    ) -> None:
+        self._db = db
+        self._redactor = redactor
+        self.line = line("trail", self._flush, _weight, **bounds)
+        self._followers: dict[UUID, set[asyncio.Event]] = {}
+
+    async def keep(self, chunks: Iterable[Chunk], notes: Iterable[Note]) -> None:
+        """Keep what the holders of leases tell, and of others nothing; InvalidInput if it cannot be stored."""
+        words = Words([self._shown(chunk) for chunk in chunks], list(notes))
+        for note in words.notes:
+            checkpoints.check_note(note)
+        if words.chunks or words.notes:
+            await self.line.ask(words)
+
+    async def grown(self, job_id: UUID, longest_s: float) -> None:
+        """Return when lines of the job were kept by this server, or after a while."""
+        event = asyncio.Event()
+        followers = self._followers.setdefault(job_id, set())
+        followers.add(event)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(longest_s):
+                    await event.wait()
+        finally:
+            followers.discard(event)
+            if not followers and self._followers.get(job_id) is followers:
+                del self._followers[job_id]
+
+    async def _flush(self, requests: Sequence[Words]) -> list[WindlassError | None]:
+        grown = await logs.keep(self._db, list(chain.from_iterable(words.chunks for words in requests)))
+        await checkpoints.keep(self._db, list(chain.from_iterable(words.notes for words in requests)))
+        for job_id in grown & self._followers.keys():
+            for event in self._followers[job_id]:
+                event.set()
+        return [None for _ in requests]
+
+    def _shown(self, chunk: Chunk) -> Chunk:
+        lines = [
+            msgspec.structs.replace(line, text=logs.clean(self._redactor.text(line.text)), level=_clean(line.level))
+            for line in chunk.lines
+        ]
+        return msgspec.structs.replace(chunk, lines=lines)
+
+
+def _clean(level: str | None) -> str | None:
+    return None if level is None else logs.clean(level)
+
+
+def _weight(words: Words) -> tuple[int, int]:
+    size = sum(len(line.text) + _BYTES_OF_A_LINE for chunk in words.chunks for line in chunk.lines)
+    size += sum(len(note.progress or "") + len(note.checkpoint or "") for note in words.notes)
+    return len(words.chunks) + len(words.notes), size

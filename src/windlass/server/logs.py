@@ -1,0 +1,97 @@
+"""Logs: what the attempts of a job wrote, page by page, or as a stream of server-sent events until the job has ended.
+
+Each line of a stream has its place as id: who comes back with `Last-Event-ID`, or `?after=`, goes on from there.
+A stream looks again as soon as lines come in on this server, and once a second for those that another one took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from windlass.errors import NotFound, Unavailable
+from windlass.job import FINAL_STATES
+from windlass.queue import history
+from windlass.queue import logs as step
+from windlass.server.call import Call, Reply
+from windlass.server.live import QUIET_LOOKS
+from windlass.wire import trail as wire
+
+LOOK_S = 1.0
+START = (0, 0, 0)
+
+
+async def find(call: Call) -> wire.LogPage | Reply:
+    """Answer lines of a job, or the stream of them."""
+    asked: wire.LogsQuery = call.query
+    await history.get(call.engine.db, call.job_id, tenant=call.tenant)
+    after = asked.after or (call.headers.get("last-event-id") if asked.follow else None)
+    begin = START if after is None else step.parse_place(after)
+    if asked.follow:
+        call.engine.changes.check_room()
+        return Reply(200, _stream(call, asked, begin), media_type=b"text/event-stream")
+    page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
+    return wire.LogPage(
+        lines=[_shown(written) for written in page.lines],
+        next_cursor=None if page.following is None else _cursor(page.following),
+        dropped=page.dropped,
+    )
+
+
+async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]) -> AsyncGenerator[bytes, None]:
+    quiet = 0
+    with call.engine.changes.stream():
+        yield b": windlass\n\n"
+        while not call.engine.draining:
+            try:
+                # Before the lines: what an attempt wrote is kept before its end is.
+                ended = await _has_ended(call)
+                page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=place)
+            except Unavailable:
+                await call.engine.trail.grown(call.job_id, LOOK_S)
+                continue
+            place = page.last
+            if page.lines:
+                quiet = 0
+                yield b"".join(_encoded(written) for written in page.lines)
+            if page.following is not None:
+                continue
+            if ended:
+                yield b"event: end\ndata: {}\n\n"
+                return
+            quiet += 1
+            if quiet >= QUIET_LOOKS:
+                quiet = 0
+                yield b": quiet\n\n"
+            await call.engine.trail.grown(call.job_id, LOOK_S)
+
+
+async def _has_ended(call: Call) -> bool:
+    try:
+        job = await history.get(call.engine.db, call.job_id, tenant=call.tenant)
+    except NotFound:  # retention has taken it meanwhile
+        return True
+    return job.state in FINAL_STATES
+
+
+def _shown(written: step.Written) -> wire.ShownLine:
+    line = written.line
+    return wire.ShownLine(
+        attempt=written.attempt,
+        fence=written.fence,
+        seq=written.seq,
+        at=line.at,
+        stream=line.stream,
+        level=line.level,
+        text=line.text,
+    )
+
+
+def _encoded(written: step.Written) -> bytes:
+    mark = _cursor((written.fence, written.seq, written.index + 1)).encode()
+    return b"id: " + mark + b"\nevent: line\ndata: " + msgspec.json.encode(_shown(written)) + b"\n\n"
+
+
+def _cursor(place: tuple[int, int, int]) -> str:
+    return ".".join(map(str, place))

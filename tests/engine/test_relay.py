@@ -1,0 +1,98 @@
+"""The relay in a running engine: what an application commits is claimed, waited for and counted like any job."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+import pytest
+
+from tests.databases import opened as database
+from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
+from tests.queue import said
+from windlass.config import Settings
+from windlass.engine import dispatch, relay
+from windlass.engine.engine import Engine
+from windlass.engine.outside import Outside
+from windlass.errors import NotFound
+from windlass.ids import Ids
+from windlass.job import State
+
+
+async def test_a_waiting_worker_gets_what_an_application_commits(timely: Engine) -> None:
+    """S11: on both databases the relay finds the row and the claim is answered."""
+    task = asyncio.create_task(timely.claim(asking(wait_s=PATIENCE_S)))
+
+    job_id = await said.enqueue(timely.db, "task")
+
+    assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+async def test_a_commit_alone_wakes_the_relay(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S11: where there is NOTIFY nobody has to look: row after row comes, although the look is far away."""
+    monkeypatch.setattr(relay, "LOOK_S", 1000.0)
+    async with AsyncExitStack() as stack:
+        db = await stack.enter_async_context(database(postgres_url))
+        made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+        engine = await stack.enter_async_context(made.running())
+        monkeypatch.setattr(dispatch, "LOOK_S", 1000.0)
+
+        # Until the engine listens, what is said is not heard.
+        heard = asyncio.Event()
+        engine.wake.on_outbox.append(heard.set)
+        async with asyncio.timeout(PATIENCE_S):
+            while not heard.is_set():
+                await said.enqueue(db, "task", queue="other")
+                await asyncio.wait([asyncio.create_task(heard.wait())], timeout=0.1)
+        for _ in range(3):
+            task = asyncio.create_task(engine.claim(asking(wait_s=PATIENCE_S)))
+            job_id = await said.enqueue(db, "task")
+
+            assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+async def test_who_waits_for_a_job_hears_of_its_finish(timely: Engine) -> None:
+    """R13: a finish wakes those who wait for the result, and is counted as a success."""
+    job_id = await said.enqueue(timely.db, "task")
+    [handed] = (await asyncio.wait_for(timely.claim(asking(wait_s=PATIENCE_S)), PATIENCE_S)).jobs
+    task = asyncio.create_task(timely.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S))
+
+    await said.finish(timely.db, job_id, handed.job.fence, result='{"ok":true}')
+    ended = await asyncio.wait_for(task, PATIENCE_S)
+
+    assert (State.SUCCEEDED, '{"ok":true}') == (ended.state, ended.result)
+    assert 1.0 == timely.meters.registry.get_sample_value("windlass_jobs_completed_total", {"queue": "default"})
+    assert 1.0 == timely.meters.registry.get_sample_value("windlass_jobs_submitted_total", {"queue": "default"})
+
+
+async def test_two_servers_relay_each_row_once(postgres_url: str) -> None:
+    """The duty is one server's at a time; its rows are claimed through either."""
+    async with AsyncExitStack() as stack:
+        engines = []
+        for number in range(2):
+            db = await stack.enter_async_context(database(postgres_url))
+            made = Engine(db, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())
+            engines.append(await stack.enter_async_context(made.running()))
+        written = {await said.enqueue(engines[0].db, "task") for _ in range(20)}
+
+        got: list[UUID] = []
+        async with asyncio.timeout(PATIENCE_S):
+            while len(got) < len(written):
+                for engine in engines:
+                    got += ids_of(await engine.claim(asking(wait_s=0.2)))
+
+    assert sorted(written) == sorted(got)
+
+
+async def test_nothing_is_known_of_a_job_before_the_commit(postgres_url: str) -> None:
+    """The id is given out at once; the job is there when the transaction has committed."""
+    async with database(postgres_url) as db, database(postgres_url) as application:
+        engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+        async with engine.running():
+            async with application.transaction() as transaction:
+                job_id = await said.enqueue(transaction, "task")
+                with pytest.raises(NotFound):
+                    await engine.wait_ended(job_id, tenant="default", wait_s=0)
+
+            assert [job_id] == ids_of(await engine.claim(asking(wait_s=PATIENCE_S)))

@@ -1,0 +1,158 @@
+"""The log of a job over HTTP: pages, and the stream of lines until the job has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import msgspec
+import pytest
+
+from tests.server.api import WORKER, Json, submit_and_claim
+from windlass.server import logs
+from windlass.server.app import Door
+from windlass.server.call import Message
+
+AT = "2026-01-31T12:00:00Z"
+
+
+def chunk(job: Json, *texts: str, seq: int = 0, **more: Any) -> Json:
+    """Return lines of a job as its worker sends them."""
+    lines = [{"at": AT, "text": text} for text in texts]
+    return {"job_id": job["id"], "fence": job["fence"], "seq": seq, "lines": lines, **more}
+
+
+async def write(client: httpx2.AsyncClient, *chunks: Json, **more: Any) -> None:
+    """Send lines as the worker that holds the leases."""
+    answer = await client.post("/jobs/report", json={"worker_id": WORKER, "logs": chunks, **more})
+    assert 200 == answer.status_code, answer.text
+
+
+def completed(job: Json) -> Json:
+    """Return the report of a job that succeeded."""
+    return {"kind": "complete", "job_id": job["id"], "fence": job["fence"]}
+
+
+def streamed(body: bytes) -> list[str]:
+    """Return the texts of the lines of a stream."""
+    events = [part for part in body.decode().split("\n\n") if "event: line" in part]
+    return [msgspec.json.decode(part.split("data: ", 1)[1])["text"] for part in events]
+
+
+async def following(door: Door, job_id: str) -> AsyncGenerator[bytes, None]:
+    """Follow the log of a job without a network, and yield what comes, part by part."""
+    parts: asyncio.Queue[Message] = asyncio.Queue()
+    path = f"/api/v1/jobs/{job_id}/logs"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"follow=true", "client": ("1.2.3.4", 5)}
+
+    async def receive() -> Message:
+        return await asyncio.Future[Message]()
+
+    serving = asyncio.create_task(
+        door({**scope, "headers": [(b"authorization", b"Bearer admin.a")]}, receive, parts.put)
+    )
+    try:
+        while True:
+            yield (await asyncio.wait_for(parts.get(), 30)).get("body", b"")
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def until(heard: AsyncGenerator[bytes, None], text: bytes) -> None:
+    """Return when a part that holds the text has come."""
+    while text not in await anext(heard):
+        pass
+
+
+async def test_the_lines_of_a_job_are_shown_page_by_page(client: httpx2.AsyncClient) -> None:
+    """Each line has its attempt, time, stream and level; a page goes on where the one before ended."""
+    job = await submit_and_claim(client)
+    warning = {"at": AT, "text": "careful", "stream": "stderr", "level": "WARNING"}
+    await write(client, chunk(job, "one", "two"), chunk(job, seq=1, lines=[warning], dropped=4))
+
+    first = (await client.get(f"/jobs/{job['id']}/logs", params={"limit": 2})).json()
+    second = (await client.get(f"/jobs/{job['id']}/logs", params={"after": first["next_cursor"]})).json()
+    none = (await client.get(f"/jobs/{job['id']}/logs", params={"attempt": 2})).json()
+    later = (await client.get(f"/jobs/{job['id']}/logs", params={"after": "1.1"})).json()
+
+    shown = {"attempt": 1, "fence": 1, "seq": 1, **warning}
+    assert (["one", "two"], 0) == ([line["text"] for line in first["lines"]], first["dropped"])
+    assert {"lines": [shown], "next_cursor": None, "dropped": 4} == second
+    assert ([], []) == (none["lines"], later["lines"])
+
+
+async def test_rel_t17_secrets_in_lines_are_hidden(client: httpx2.AsyncClient) -> None:
+    """The server hides what looks like a secret before it is stored, whatever the worker did; controls too."""
+    job = await submit_and_claim(client)
+
+    await write(client, chunk(job, "login with password=hunter2 now", "a\x00b"))
+    log = (await client.get(f"/jobs/{job['id']}/logs")).json()
+
+    assert ["login with password=*** now", "a\u2400b"] == [line["text"] for line in log["lines"]]
+
+
+@pytest.mark.parametrize(
+    ("params", "status"), [({"after": "x"}, 422), ({"limit": 1001}, 422), ({"attempt": 0}, 422), ({"follow": "2"}, 422)]
+)
+async def test_a_wrong_question_is_refused(client: httpx2.AsyncClient, params: Json, status: int) -> None:
+    """What is no place, number or choice is 422; a job that is not there is 404."""
+    job = await submit_and_claim(client)
+
+    assert status == (await client.get(f"/jobs/{job['id']}/logs", params=params)).status_code
+    assert 404 == (await client.get(f"/jobs/{uuid4()}/logs")).status_code
+
+
+@pytest.mark.parametrize("line", [{"at": "1900-01-01T00:00:00Z", "text": "x"}, {"at": AT, "text": "x" * 16_385}])
+async def test_a_line_that_cannot_be_kept_is_refused(client: httpx2.AsyncClient, line: Json) -> None:
+    """A time before 1970 or a line that is too long is 422, and names the lines."""
+    job = await submit_and_claim(client)
+
+    answer = await client.post("/jobs/report", json={"worker_id": WORKER, "logs": [chunk(job, lines=[line])]})
+
+    assert (422, True) == (answer.status_code, "logs" in answer.json()["errors"][0]["field"])
+
+
+async def test_a_stream_of_an_ended_job_tells_all_and_ends(client: httpx2.AsyncClient) -> None:
+    """Every line comes with its place; who comes back with the last one hears what follows it."""
+    job = await submit_and_claim(client)
+    await write(client, chunk(job, "one", "two"), reports=[completed(job)])
+    path = f"/jobs/{job['id']}/logs?follow=1"
+
+    whole = await client.get(path)
+    rest = await client.get(path, headers={"Last-Event-ID": "1.0.1"})
+
+    assert "text/event-stream" == whole.headers["content-type"]
+    assert (["one", "two"], ["two"]) == (streamed(whole.content), streamed(rest.content))
+    assert b"id: 1.0.2\nevent: line\n" in whole.content
+    assert whole.content.endswith(b"event: end\ndata: {}\n\n")
+
+
+async def test_a_stream_hears_lines_as_they_come_in(
+    client: httpx2.AsyncClient, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that this server takes are told at once, not at the next look."""
+    monkeypatch.setattr(logs, "LOOK_S", 3600.0)
+    job = await submit_and_claim(client)
+
+    heard = following(door, job["id"])
+    await until(heard, b": windlass")
+    await write(client, chunk(job, "first"))
+    await until(heard, b'"text":"first"')
+    await write(client, chunk(job, "last", seq=1), reports=[completed(job)])
+    await until(heard, b'"text":"last"')
+    await heard.aclose()
+
+
+async def test_a_stream_ends_with_its_job(client: httpx2.AsyncClient) -> None:
+    """A job that ends without another line ends its streams at the next look."""
+    job = await submit_and_claim(client)
+    reading = asyncio.create_task(client.get(f"/jobs/{job['id']}/logs", params={"follow": "true"}))
+
+    await write(client, reports=[completed(job)])
+    answer = await asyncio.wait_for(reading, 30)
+
+    assert answer.content.endswith(b"event: end\ndata: {}\n\n")

@@ -1,0 +1,119 @@
+"""Whatever is killed, a job that was accepted runs to its end, and has one result."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.proofs.processes import ServerProcess
+from tests.worker.process.installation import FOR_EVER_MS, Begun, Installation, kill
+
+LONG_LEASE = "300"
+"""Nobody waits so long here: what comes back, came back for another reason."""
+
+
+async def finished(installation: Installation, job_id: str, *, outcomes: list[str]) -> None:
+    """Let the next attempt of a job succeed, and see how each of its attempts ended."""
+    again = await installation.begun()
+    assert job_id == again.job_id
+    again.go_on("second")
+
+    job = await installation.ended(job_id)
+
+    assert ("succeeded", "second") == (job["status"], job["result"])
+    assert outcomes == [attempt["outcome"] for attempt in await installation.attempts(job_id)]
+
+
+async def begin(installation: Installation) -> Begun:
+    """Have a job that runs."""
+    await installation.submit("wait", port=installation.port)
+    return await installation.begun()
+
+
+async def test_a_job_runs_to_its_end(installation: Installation) -> None:
+    """From the command line to the result, through server, fleet and runner."""
+    fleet = await installation.start_workers()
+    job_id = await installation.submit("double", x=21)
+
+    job = await installation.ended(job_id)
+
+    assert ("succeeded", 42, 1) == (job["status"], job["result"], job["attempt"])
+    fleet.send(signal.SIGTERM)
+    assert 0 == await fleet.ended()
+
+
+async def test_a_killed_runner_gives_its_jobs_back_at_once(installation: Installation) -> None:
+    """Not when its lease is over, which is minutes away here; the fleet replaces it."""
+    await installation.start_workers(worker_lease_seconds=LONG_LEASE)
+    first = await begin(installation)
+
+    kill(first.pid)
+
+    await finished(installation, first.job_id, outcomes=["lost", "succeeded"])
+
+
+async def test_rel_a9_runners_die_with_their_fleet(installation: Installation) -> None:
+    """No runner works on without its keeper; another fleet runs the job when the lease is over."""
+    fleet = await installation.start_workers("--processes", "2")
+    first = await begin(installation)
+
+    kill(fleet.pid)
+
+    await first.gone()
+    await installation.start_workers()
+    await finished(installation, first.job_id, outcomes=["lost", "succeeded"])
+
+
+async def test_rel_a9_a_runner_that_holds_the_interpreter_dies_with_its_fleet(installation: Installation) -> None:
+    """It cannot see that its socket has ended: the kernel kills it."""
+    fleet = await installation.start_workers()
+    await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
+    first = await installation.begun()
+
+    kill(fleet.pid)
+
+    await first.gone()
+
+
+async def test_all_workers_killed_lose_nothing(installation: Installation) -> None:
+    """Fleets and runners at the same moment, as when a machine loses power."""
+    fleets = [await installation.start_workers() for _ in range(2)]
+    first = await begin(installation)
+
+    for pid in (first.pid, *(fleet.pid for fleet in fleets)):
+        kill(pid)
+
+    await installation.start_workers()
+    await finished(installation, first.job_id, outcomes=["lost", "succeeded"])
+
+
+async def test_a_killed_server_costs_no_attempt(installation: Installation) -> None:
+    """The job runs on; its report waits for the server to come back."""
+    await installation.start_workers(worker_lease_seconds=LONG_LEASE)
+    first = await begin(installation)
+    await stop_hard(installation.server)
+    first.go_on("first")
+    await first.gone()
+
+    await installation.start_server()
+
+    job = await installation.ended(first.job_id)
+    assert ("succeeded", "first", 1) == (job["status"], job["result"], job["attempt"])
+
+
+async def test_a_killed_server_and_killed_workers_lose_nothing(installation: Installation) -> None:
+    """Both come back, in any order; the job runs again after its lease."""
+    fleet = await installation.start_workers()
+    first = await begin(installation)
+    kill(fleet.pid)
+    await stop_hard(installation.server)
+
+    await installation.start_server()
+    await installation.start_workers()
+
+    await finished(installation, first.job_id, outcomes=["lost", "succeeded"])
+
+
+async def stop_hard(process: ServerProcess) -> None:
+    """Kill a process and wait until it is gone."""
+    process.send(signal.SIGKILL)
+    await process.ended()

@@ -1,0 +1,194 @@
+"""How many jobs a worker asks for, and how long it pauses when nothing comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.worker.running import quick, until
+from windlass.engine.outside import Outside
+from windlass.errors import TooMany, Unavailable, WindlassError
+from windlass.wire import work as wire
+from windlass.worker.capacity import MOST_ASKED, MOST_HELD, Capacity
+from windlass.worker.claims import Claims
+from windlass.worker.frames import Opened
+from windlass.worker.holdings import Holdings
+from windlass.worker.patience import BackOff
+
+
+def test_nothing_is_claimed_ahead_before_a_body_ended() -> None:
+    """A worker that knows nothing of its jobs asks for as many as it has slots."""
+    capacity = Capacity(20)
+
+    assert (0, 20) == (capacity.ahead, capacity.room(0))
+
+
+@pytest.mark.parametrize(
+    ("run_s", "ahead"), [(0.0, 20), (0.001, 20), (0.1, 20), (0.2, 10), (1.0, 2), (2.0, 1), (2.1, 0), (60.0, 0)]
+)
+def test_so_many_are_claimed_ahead_as_begin_soon(run_s: float, ahead: int) -> None:
+    """Ahead are those expected to begin within a tenth of a second, at most as many as there are slots."""
+    capacity = Capacity(20)
+
+    capacity.ended(1, run_s)
+
+    assert ahead == capacity.ahead
+    assert 20 + ahead == capacity.room(0)
+
+
+def test_what_bodies_take_is_an_average() -> None:
+    """One long body among short ones does not end claiming ahead; many of them do."""
+    capacity = Capacity(10)
+    capacity.ended(100, 0.1)
+
+    capacity.ended(1, 1.0)
+    after_one = capacity.ahead
+    capacity.ended(100, 1000.0)
+
+    assert 9 == after_one
+    assert 0 == capacity.ahead
+
+
+def test_a_worker_that_stalls_claims_nothing_ahead() -> None:
+    """While no slot frees nothing is claimed ahead, whatever bodies took before."""
+    capacity = Capacity(4)
+    capacity.ended(4, 0.0)
+
+    capacity.stalled()
+    stalled = capacity.ahead
+    capacity.ended(1, 0.0)
+
+    assert 0 == stalled
+    assert 4 == capacity.ahead
+
+
+def test_a_fixed_batch_overrides() -> None:
+    """`worker.claim_batch` bounds each claim; nothing is claimed ahead, unless the batch is larger than the slots."""
+    small, large = Capacity(20, batch=5), Capacity(2, batch=10)
+    small.ended(10, 0.0)
+
+    assert (5, 5, 1, 0) == (small.room(0), small.room(15), small.room(19), small.room(20))
+    assert (10, 3) == (large.room(0), large.room(7))
+
+
+def test_a_claim_and_a_heartbeat_have_bounds() -> None:
+    """No claim asks for more than one may, and no more is held than a heartbeat can name."""
+    capacity = Capacity(10_000)
+    capacity.ended(1, 0.0)
+
+    assert MOST_ASKED == capacity.room(0)
+    assert 0 == capacity.room(MOST_HELD)
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    """Full jitter: from nothing up to a bound that doubles; after a success it begins anew."""
+    back_off = BackOff(1.0, 30.0, chance=lambda: 1.0)
+
+    pauses = [back_off.next_s() for _ in range(7)]
+    back_off.reset()
+
+    assert [1, 2, 4, 8, 16, 30, 30] == pauses
+    assert 1 == back_off.next_s()
+
+
+def test_a_server_that_asks_for_a_pause_gets_it() -> None:
+    """Retry-After counts; an error that carries none, or that no server sent, asks for nothing."""
+    back_off = BackOff(1.0, 30.0, chance=lambda: 0.0)
+    told = TooMany("full")
+    told.retry_after_s = 7.0
+
+    assert (7.0, 0.0, 0.0) == (back_off.next_s(told), back_off.next_s(Unavailable("nobody")), back_off.next_s())
+
+
+class Still:
+    """A keeping that nobody listens to."""
+
+    def hold(self, jobs: Any) -> None:
+        """Do nothing."""
+
+    drop = hold
+
+
+class Answers:
+    """A link whose claims are answered as a test says; the last answer never comes."""
+
+    def __init__(self, *answers: wire.Claim | WindlassError) -> None:
+        self._answers = list(answers)
+        self.asked: list[wire.ClaimRequest] = []
+
+    async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
+        """Return the next answer."""
+        self.asked.append(request)
+        if not self._answers:
+            await asyncio.Event().wait()
+        answer = self._answers.pop(0)
+        if isinstance(answer, WindlassError):
+            raise answer
+        return answer
+
+
+NOTHING = wire.Claim(jobs=[], cancel=[])
+
+
+async def pauses_after(*answers: wire.Claim | WindlassError, **worker: Any) -> list[float]:
+    """Return how long the loop pauses after each of these answers, by full chance."""
+    pauses: list[float] = []
+
+    async def pause(span_s: float) -> None:
+        pauses.append(span_s)
+
+    outside = Outside(monotonic=lambda: 100.0, pause=pause, chance=lambda: 1.0)
+    holdings = Holdings(Still(), Capacity(2), monotonic=outside.monotonic)  # type: ignore[arg-type]
+    holdings.open(Opened("ann", uuid4(), 30.0, 100.0))
+    link: Any = Answers(*answers)
+    claims = Claims(
+        link,
+        holdings,
+        settings=quick(backoff_min_seconds=1.0, backoff_max_seconds=30.0, error_pause_seconds=5.0, **worker),
+        tasks=["add"],
+        resting=lambda: False,
+        take=lambda claim: None,
+        outside=outside,
+    )
+    loop = asyncio.create_task(claims.run())
+    await until(lambda: len(link.asked) > len(answers))
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    return pauses
+
+
+async def test_empty_answers_back_off_where_claims_do_not_wait() -> None:
+    """With a wait of 0 an empty answer is followed by the poll interval and a back-off that doubles (W4)."""
+    pauses = await pauses_after(NOTHING, NOTHING, NOTHING, wait_seconds=0.0, poll_interval_seconds=0.25)
+
+    assert [1.25, 2.25, 4.25] == pauses
+
+
+async def test_an_empty_answer_that_came_early_is_no_reason_to_hurry() -> None:
+    """A server that answers a long poll with nothing at once, because it stops, is not asked without pause."""
+    pauses = await pauses_after(NOTHING, NOTHING, wait_seconds=20.0, poll_interval_seconds=1.0)
+
+    assert [2.0, 3.0] == pauses
+
+
+async def test_a_cancel_alone_is_followed_by_the_next_claim() -> None:
+    """An answer that only tells what to stop is not followed by a pause."""
+    assert [] == await pauses_after(wire.Claim(jobs=[], cancel=[uuid4()]))
+
+
+async def test_errors_of_the_network_back_off_and_others_pause() -> None:
+    """Nobody there: a back-off that doubles. What only a person can mend: the pause after an error."""
+    pauses = await pauses_after(Unavailable("nobody"), Unavailable("nobody"), WindlassError("odd"))
+
+    assert [1.0, 2.0, 5.0] == pauses
+
+
+async def test_retry_after_is_honoured() -> None:
+    """A server that is full says when to come again."""
+    full = TooMany("full")
+    full.retry_after_s = 7.0
+
+    assert [8.0] == await pauses_after(full)

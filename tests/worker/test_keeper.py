@@ -1,0 +1,280 @@
+"""A keeper holds the session of its runner: opens it, renews it with all that is held, and ends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from tests.worker.kept import READY, Kept, quick, settle
+from windlass.errors import Conflict, Forbidden, NotFound, Unavailable
+from windlass.wire import work as wire
+from windlass.worker import frames
+from windlass.worker.frames import Cancel, Drain, Drop, Hold, Leaving, Lost, Opened, Renewed, Start, Tick
+
+JOB, OTHER = uuid4(), uuid4()
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    """A keeper whose runner has been started."""
+    made = Kept()
+    await settle()
+    yield made
+    await made.stop()
+
+
+async def test_a_session_is_opened_when_the_runner_is_ready(kept: Kept) -> None:
+    """Not before: a module that cannot be imported must never be seen as a worker."""
+    assert [] == kept.server.registered
+
+    session = await kept.opened()
+
+    [request] = kept.server.registered
+    assert ("worker-1", session, ("add",), 4711) == (
+        request.worker_id,
+        request.session,
+        request.tasks,
+        request.pid,
+    )
+    assert 1000.0 == kept.runner.heard(Opened)[0].renewed_at  # type: ignore[union-attr]
+
+
+async def test_each_heartbeat_names_all_that_is_held_and_what_has_begun(kept: Kept) -> None:
+    """The held set is complete, so that the server gives back what an answer that got lost had handed out."""
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 3), (OTHER, 1)]), Start([JOB]), Tick(busy=1, jobs_done=5, memory_mb=1, jobs_failed=2))
+
+    await kept.time.pass_by(10.0)
+
+    [beat] = kept.server.beats
+    assert (
+        wire.HeldJob(job_id=JOB, fence=3, started=True),
+        wire.HeldJob(job_id=OTHER, fence=1, started=False),
+    ) == beat.held
+    assert (1, 3, 2) == (beat.busy_threads, beat.completed, beat.failed)
+    assert [Renewed(1010.0)] == kept.runner.heard(Renewed)
+
+
+async def test_what_is_done_is_counted_once(kept: Kept) -> None:
+    """A heartbeat tells what was done since the last one that was answered."""
+    await kept.opened()
+    kept.runner.say(Tick(busy=0, jobs_done=5, memory_mb=1))
+    await kept.time.pass_by(10.0)
+    kept.runner.say(Tick(busy=0, jobs_done=7, memory_mb=1))
+
+    await kept.time.pass_by(10.0)
+
+    assert [5, 2] == [beat.completed for beat in kept.server.beats]
+
+
+async def test_a_heartbeat_that_is_not_answered_is_sent_again_within_the_interval(kept: Kept) -> None:
+    """The lease runs from before the request that was answered, not from before the first."""
+    await kept.opened()
+    kept.server.failing = [Unavailable("gone"), Unavailable("gone")]
+
+    await kept.time.pass_by(19.0)
+
+    assert 1 == len(kept.server.beats)
+    [renewed] = kept.runner.heard(Renewed)
+    assert isinstance(renewed, Renewed)
+    assert 1010.0 < renewed.renewed_at < 1019.0
+
+
+async def test_cancels_and_lost_leases_are_passed_on(kept: Kept) -> None:
+    """Each is told once; what is lost is not named again."""
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]))
+    kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[OTHER], released=[], drain=False)
+    await kept.time.pass_by(10.0)
+    kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[], released=[], drain=False)
+
+    await kept.time.pass_by(10.0)
+
+    assert [Cancel([JOB])] == kept.runner.heard(Cancel)
+    assert [Lost([OTHER])] == kept.runner.heard(Lost)
+    assert [JOB] == [held.job_id for held in kept.server.beats[1].held or ()]
+
+
+async def test_a_job_claimed_anew_is_not_lost_by_an_answer_about_its_last_lease(kept: Kept) -> None:
+    """An answer speaks of the fence that the heartbeat named."""
+    held = kept.keeper.held
+    held.hold([(JOB, 1)])
+    named = held.named() or ()
+    held.drop([JOB])
+    held.hold([(JOB, 2)])
+
+    lost = held.drop_lost([JOB], named)
+
+    assert [] == lost
+    assert 1 == len(held)
+
+
+@pytest.mark.parametrize("error", [NotFound("no such session"), Conflict("it has ended")])
+async def test_after_the_end_of_its_session_a_runner_gets_another(kept: Kept, error: NotFound | Conflict) -> None:
+    """Everything held is lost with the session; the runner goes on with a fresh one."""
+    first = await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]))
+    kept.server.failing = [error]
+
+    await kept.time.pass_by(10.0)
+
+    assert [Lost([JOB])] == kept.runner.heard(Lost)
+    second = kept.runner.heard(Opened)[1]
+    assert isinstance(second, Opened)
+    assert first != second.session
+    assert not kept.runner.has_ended()
+    await kept.time.pass_by(10.0)
+    assert [(second.session, ())] == [(beat.session, beat.held) for beat in kept.server.beats]
+
+
+async def test_who_cannot_register_is_refused_with_the_last_error(kept: Kept) -> None:
+    """W3: a worker that cannot register within ten seconds does not start."""
+    kept.server.down = Unavailable("nobody answers")
+    kept.runner.say(READY)
+    await settle()
+
+    await kept.time.pass_by(20.0)
+
+    ending = await kept.ended()
+    assert ("refused", "nobody answers") == (ending.kind, ending.reason)
+    assert kept.runner.has_ended()
+
+
+async def test_a_key_that_is_not_good_is_refused_at_once(kept: Kept) -> None:
+    """Trying again helps only where time does."""
+    kept.server.down = Forbidden("not with this key")
+    kept.runner.say(READY)
+
+    ending = await kept.ended()
+
+    assert isinstance(ending.error, Forbidden)
+
+
+async def test_an_outage_is_waited_for_by_a_replacement() -> None:
+    """A worker that runs again after a crash waits for the servers as long as it takes."""
+    kept = Kept(register_within_s=None)
+    kept.server.down = Unavailable("nobody answers")
+    kept.runner.say(READY)
+    await kept.time.pass_by(3600.0)
+    kept.server.down = None
+
+    await kept.time.pass_by(30.0)
+
+    assert 1 == len(kept.runner.heard(Opened))
+    await kept.stop()
+
+
+async def test_a_runner_that_leaves_has_its_session_closed(kept: Kept) -> None:
+    """It gave everything back: nothing is lost. It may ask to be replaced."""
+    session = await kept.opened()
+    kept.runner.say(Leaving("1000 jobs done", replace=True))
+    await settle()
+    kept.runner.end(0)
+
+    ending = await kept.ended()
+
+    assert ("left", True) == (ending.kind, ending.replace)
+    assert [(session, False)] == kept.server.closed
+
+
+async def test_the_session_of_a_dead_runner_is_lost_at_once(kept: Kept) -> None:
+    """Its jobs come back in a second, not when the lease is over."""
+    session = await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.end(-9)
+
+    ending = await kept.ended()
+
+    assert ("died", "SIGKILL", False) == (ending.kind, ending.reason, ending.replace)
+    assert [(session, True)] == kept.server.closed
+
+
+async def test_a_session_that_cannot_be_closed_is_left_to_lapse(kept: Kept) -> None:
+    """The end of a runner does not wait for a server for ever."""
+    await kept.opened()
+    kept.server.down = Unavailable("gone")
+    kept.runner.end(-11)
+    await settle()
+
+    await kept.time.pass_by(30.0)
+
+    assert "SIGSEGV" == (await kept.ended()).reason
+
+
+async def test_a_runner_that_cannot_begin_says_why(kept: Kept) -> None:
+    """The reason is for a person; no session was ever opened."""
+    kept.runner.say(frames.Failed("No module named shop."))
+    await settle()
+    kept.runner.end(1)
+
+    ending = await kept.ended()
+
+    assert ("failed", "No module named shop.", False) == (ending.kind, ending.reason, ending.was_open)
+    assert [] == kept.server.closed
+
+
+async def test_a_drain_wished_by_the_server_is_passed_on_once(kept: Kept) -> None:
+    """The server says it in every answer."""
+    await kept.opened()
+    for _ in range(2):
+        kept.server.next_beat = wire.Beat(cancel=[], lost=[], released=[], drain=True)
+        await kept.pass_ticking(10)
+
+    assert [Drain("drained", 300.0)] == kept.runner.heard(Drain)
+
+
+async def test_a_runner_without_a_session_is_ended_by_a_drain(kept: Kept) -> None:
+    """It holds nothing, and may import for minutes."""
+    kept.keeper.drain("stop", within_s=300.0)
+
+    ending = await kept.ended()
+
+    assert ("left", False) == (ending.kind, ending.replace)
+
+
+async def test_jobs_that_end_in_order_during_a_drain_are_counted(kept: Kept) -> None:
+    """They are the work that a spot notice saved."""
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Drop([OTHER]))
+    await settle()
+    kept.keeper.drain("Spot termination", within_s=105.0)
+    kept.runner.say(Drop([JOB]))
+    await settle()
+
+    assert 1 == kept.keeper.finished_count
+
+
+async def test_more_leases_than_can_be_named_are_not_named() -> None:
+    """A heartbeat that named only some would have the others taken away."""
+    kept = Kept(quick(threads=10_000))
+    await settle()
+    await kept.opened()
+    kept.runner.say(Hold([(uuid4(), 1) for _ in range(10_001)]))
+
+    await kept.time.pass_by(10.0)
+
+    assert [None] == [beat.held for beat in kept.server.beats]
+    await kept.stop()
+
+
+async def test_words_that_cannot_be_read_end_the_runner(kept: Kept) -> None:
+    """Without a keeper that hears it a runner would work in vain."""
+    await kept.opened()
+    kept.runner.say(Hold(jobs=[(JOB,)]))  # type: ignore[list-item]
+
+    ending = await kept.ended()
+
+    assert "died" == ending.kind
+
+
+async def test_a_runner_that_says_that_it_leaves_and_does_not_is_ended(kept: Kept) -> None:
+    """Its jobs are reported or given back: nothing is lost by it."""
+    session = await kept.opened()
+    kept.runner.say(Leaving("drained"))
+
+    await kept.time.pass_by(6.0)
+
+    assert "left" == (await kept.ended()).kind
+    assert [(session, False)] == kept.server.closed

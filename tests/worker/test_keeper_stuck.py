@@ -1,0 +1,188 @@
+"""A runner whose interpreter is held cannot stop its tasks; its keeper does what is left to do (W9, K18)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+
+from tests.worker.kept import Kept, quick, settle
+from windlass.errors import Unavailable
+from windlass.wire import work as wire
+from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
+
+JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()
+TICK = Tick(busy=1, jobs_done=0, memory_mb=10)
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    """A keeper with an open session; grace 30 s, then 5 s."""
+    made = Kept(quick(health_seconds=1000.0))
+    await settle()
+    await made.opened()
+    yield made
+    await made.stop()
+
+
+async def cancelled(kept: Kept) -> None:
+    """Let the server ask for the end of JOB."""
+    kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[], released=[], drain=False)
+    await kept.time.pass_by(10.0)
+
+
+async def test_rel_b5_a_silent_runner_keeps_its_lease(kept: Kept) -> None:
+    """A task may hold the interpreter for as long as nobody asks it to stop."""
+    kept.runner.say(Hold([(JOB, 1)], [3600]), Start([JOB]))
+
+    await kept.time.pass_by(900.0)
+
+    assert 90 == len(kept.server.beats)
+    assert not kept.runner.has_ended()
+
+
+async def test_a_cancel_that_nobody_hears_is_reported_by_the_keeper(kept: Kept) -> None:
+    """After the grace and the margin the attempt is cancelled, a zombie, and its runner is replaced."""
+    kept.runner.say(Hold([(JOB, 7)]), Start([JOB]))
+    await cancelled(kept)
+
+    await kept.time.pass_by(34.0)
+    assert [] == kept.server.reports
+    await kept.time.pass_by(2.0)
+
+    [request] = kept.server.reports
+    [entry] = request.reports
+    assert isinstance(entry, wire.FailEntry)
+    assert (JOB, 7, "cancelled") == (entry.job_id, entry.fence, entry.outcome)
+    assert {"stopped_by": "abandoned", "zombie": 1} == entry.metrics
+    ending = await kept.ended()
+    assert ("left", True) == (ending.kind, ending.replace)
+
+
+async def test_a_time_out_that_nobody_enforces_is_reported_by_the_keeper(kept: Kept) -> None:
+    """The limit comes with the lease; it runs from the start of the body."""
+    kept.runner.say(Hold([(JOB, 1)], [60]), Start([JOB]))
+    await kept.time.pass_by(94.0)
+    assert [] == kept.server.reports
+
+    await kept.time.pass_by(2.0)
+
+    [entry] = kept.server.reports[0].reports
+    assert isinstance(entry, wire.FailEntry)
+    assert "timed_out" == entry.outcome
+    assert entry.retryable
+    assert 95.0 <= (entry.duration_seconds or 0.0) <= 97.0
+
+
+async def test_a_runner_that_ticks_stops_its_tasks_itself(kept: Kept) -> None:
+    """The keeper reports nothing for a runner that can speak."""
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    await cancelled(kept)
+
+    await kept.pass_ticking(120)
+
+    assert [] == kept.server.reports
+    assert not kept.runner.has_ended()
+
+
+async def test_jobs_that_wait_in_a_stuck_runner_go_to_others(kept: Kept) -> None:
+    """They are named no more, and the runner must not begin them should it come back."""
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1), (WAITING, 1)]), Start([JOB, OTHER]))
+    await cancelled(kept)
+
+    await kept.time.pass_by(60.0)
+
+    assert [Lost([WAITING, JOB])] == kept.runner.heard(Lost)
+    assert [OTHER] == [held.job_id for held in kept.server.beats[-1].held or ()]
+
+
+async def test_a_stuck_runner_is_killed_at_the_end_of_the_drain_time(kept: Kept) -> None:
+    """Until then its other bodies may end, should the interpreter be let go."""
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([JOB, OTHER]))
+    await cancelled(kept)
+
+    await kept.time.pass_by(36.0 + 298.0)
+    assert not kept.runner.has_ended()
+    await kept.time.pass_by(3.0)
+
+    assert kept.runner.has_ended()
+    assert [True] == [lost for _, lost in kept.server.closed]
+
+
+async def test_a_stuck_runner_that_comes_back_is_drained_and_replaced(kept: Kept) -> None:
+    """It still has a thread that nobody could stop."""
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([JOB, OTHER]))
+    await cancelled(kept)
+    await kept.time.pass_by(40.0)
+
+    await kept.pass_ticking(2)
+
+    assert [Drain("A task could not be stopped.", 300.0)] == kept.runner.heard(Drain)
+    kept.runner.say(Drop([OTHER]), Leaving("drained"))
+    await settle()
+    kept.runner.end(0)
+    assert (await kept.ended()).replace
+
+
+async def test_the_report_of_a_stuck_attempt_is_said_until_it_is_heard(kept: Kept) -> None:
+    """The runner is not killed before: its session must live until then."""
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    await cancelled(kept)
+    kept.server.down = Unavailable("gone")
+    await kept.time.pass_by(60.0)
+    assert not kept.runner.has_ended()
+    kept.server.down = None
+
+    await kept.time.pass_by(30.0)
+
+    assert 1 == len(kept.server.reports)
+    assert kept.runner.has_ended()
+
+
+async def test_rel_k18_a_runner_that_stands_still_without_a_task_is_replaced() -> None:
+    """A worker whose heartbeat lives and whose claims are dead must not be counted on."""
+    kept = Kept(quick(health_seconds=120.0))
+    await settle()
+    await kept.opened()
+    await kept.pass_ticking(5)
+
+    await kept.time.pass_by(122.0)
+
+    ending = await kept.ended()
+    assert ("left", True) == (ending.kind, ending.replace)
+
+
+async def test_rel_k18_health_fails_when_claims_or_heartbeats_stand_still() -> None:
+    """Of a runner that is busy too, which is not replaced for it."""
+    kept = Kept(quick(health_seconds=120.0))
+    await settle()
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]), TICK)
+    await kept.time.pass_by(100.0)
+    assert kept.keeper.problem(kept.time.now) is None
+
+    await kept.time.pass_by(30.0)
+    assert "said nothing" in (kept.keeper.problem(kept.time.now) or "")
+    await kept.pass_ticking(1)
+    assert kept.keeper.problem(kept.time.now) is None
+    kept.server.down = Unavailable("gone")
+    await kept.pass_ticking(45)
+    assert "no heartbeat" in (kept.keeper.problem(kept.time.now) or "")
+
+    assert not kept.runner.has_ended()
+    await kept.stop()
+
+
+async def test_a_silent_runner_is_killed_when_its_drain_is_over(kept: Kept) -> None:
+    """One that holds the interpreter never hears that it is to leave."""
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    await settle()
+    kept.keeper.drain("stop", within_s=20.0)
+
+    await kept.time.pass_by(24.0)
+    assert not kept.runner.has_ended()
+    await kept.time.pass_by(2.0)
+
+    assert "left" == (await kept.ended()).kind
+    assert [True] == [lost for _, lost in kept.server.closed]

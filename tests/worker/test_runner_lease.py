@@ -1,0 +1,226 @@
+"""Leases: what a worker does when its own is gone, and when answers are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.clock import TestClock
+from tests.worker.running import Break, Gate, Plain, Work, entered, quick, until, working
+from windlass.client.context import Context
+from windlass.db import Database
+from windlass.errors import Unavailable
+from windlass.job import Outcome, State
+
+
+def echo(payload: Any, context: Context) -> Any:
+    """Return the payload."""
+    return payload
+
+
+def away(*names: str) -> Break:
+    """Break the calls of these names, all others are made."""
+
+    async def breaks(name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        if name in names:
+            raise Unavailable("nobody")
+        return await call()
+
+    return breaks
+
+
+def reported(work: Work) -> list[Any]:
+    """Return every entry that was reported so far."""
+    return [entry for report in work.link.reports for entry in report.reports]
+
+
+async def test_rel_b1_a_lease_not_renewed_stops_its_bodies(db: Database) -> None:
+    """When the lease is gone by the worker's own clock its bodies are stopped, and nothing is reported (L14)."""
+    gate = Gate()
+    async with working(db, {"gate": Plain(gate)}, settings=quick(lease_seconds=1.0)) as work:
+        job = await work.submit("gate")
+        await entered(gate)
+
+        work.link.breaks = away("heartbeat")
+        await until(lambda: work.worker._pools.busy_count == 0)
+
+        assert not gate.opened.is_set()
+        assert [] == reported(work)
+        assert State.QUEUED is not await work.state(job)
+
+
+async def test_rel_b1_a_report_is_dropped_when_its_lease_is_gone(db: Database) -> None:
+    """An end that could not be told while the lease held is told no more: another may have the job."""
+    async with working(db, {"echo": Plain(echo)}, settings=quick(lease_seconds=1.0)) as work:
+        await until(lambda: bool(work.link.claims))
+        work.link.breaks = away("heartbeat", "report")
+        await work.submit("echo", 1)
+        await until(lambda: bool(work.link.reports))
+        await until(lambda: work.worker._holdings.lapsed)
+
+        work.link.breaks = None
+        work.link.reports.clear()
+        await until(lambda: work.worker._holdings.trusted)
+
+        assert 2 == await work.result(await work.submit("echo", 2))
+        assert 1 == len(reported(work))
+
+
+async def test_an_ended_session_is_replaced_by_another(db: Database, clock: TestClock) -> None:
+    """A session that the servers have ended: its bodies are stopped, a new one is opened, and jobs run again."""
+    gate = Gate()
+    async with working(db, {"gate": Plain(gate)}) as work:
+        job = await work.submit("gate")
+        await entered(gate)
+        first = work.worker._holdings.opened
+        assert first is not None
+
+        await work.engine.acts.close(first.session, tenant="default", reason="removed")
+        await entered(gate)
+        gate.opened.set()
+
+        assert "through" == await work.result(job)
+        second = work.worker._holdings.opened
+        assert second is not None
+        assert second.session != first.session
+        released, succeeded = await work.attempts(job)
+        assert (Outcome.RELEASED, Outcome.SUCCEEDED) == (released.outcome, succeeded.outcome)
+
+
+async def test_a_job_claimed_again_waits_for_its_earlier_body(db: Database) -> None:
+    """The same job under a new fence begins only when the body that lost its lease has ended here."""
+    running: list[int] = []
+    most: list[int] = []
+    gate = Gate()
+
+    def alone(payload: Any, context: Context) -> str:
+        running.append(context.fence)
+        most.append(len(running))
+        try:
+            return gate(payload, context)
+        finally:
+            running.remove(context.fence)
+
+    async with working(db, {"alone": Plain(alone)}) as work:
+        job = await work.submit("alone")
+        await entered(gate)
+        opened = work.worker._holdings.opened
+        assert opened is not None
+
+        await work.engine.acts.close(opened.session, tenant="default", reason="removed")
+        await entered(gate)
+        gate.opened.set()
+
+        assert "through" == await work.result(job)
+        assert [1, 1] == most
+
+
+@pytest.mark.parametrize("carries", [True, False])
+async def test_rel_z3_a_report_is_repeated_until_it_is_answered(db: Database, carries: bool) -> None:
+    """Nobody answers, or the answer is lost after the commit: the report is said again, and recorded once."""
+    lost = 0
+
+    async def breaks(name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        nonlocal lost
+        if name == "report" and lost < 4:
+            lost += 1
+            if lost % 2:
+                raise Unavailable("nobody")
+            await call()
+            raise Unavailable("the answer was lost")
+        return await call()
+
+    async with working(db, {"echo": Plain(echo)}, carries=carries) as work:
+        work.link.breaks = breaks
+        job = await work.submit("echo", 1)
+
+        assert 1 == await work.result(job)
+        await until(lambda: work.worker._holdings.held_count == 0)
+        assert [Outcome.SUCCEEDED] == [attempt.outcome for attempt in await work.attempts(job)]
+        assert 4 == lost
+
+
+async def test_a_lost_claim_answer_comes_back(db: Database, clock: TestClock) -> None:
+    """Jobs whose claim answer never came are not named by the next heartbeats, and go back to the queue (L13)."""
+    lost: list[Any] = []
+
+    async def breaks(name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        answer = await call()
+        if name == "claim" and answer.jobs and not lost:
+            lost.extend(answer.jobs)
+            raise Unavailable("the answer was lost")
+        return answer
+
+    async with working(db, {"echo": Plain(echo)}) as work:
+        work.link.breaks = breaks
+        job = await work.submit("echo", 1)
+        await until(lambda: bool(lost))
+
+        clock.advance(16)
+
+        assert 1 == await work.result(job)
+        released, succeeded = await work.attempts(job)
+        assert (Outcome.RELEASED, Outcome.SUCCEEDED) == (released.outcome, succeeded.outcome)
+
+
+async def test_jobs_claimed_ahead_go_back_when_no_slot_frees(db: Database) -> None:
+    """A job that waits here for a slot while none frees is given back, so that another worker may have it."""
+    gate = Gate()
+    tasks = {"echo": Plain(echo), "gate": Plain(gate)}
+    async with working(db, tasks, settings=quick(threads=2)) as work:
+        for job in await work.submit_many("echo", list(range(20))):
+            await work.ended(job)
+        assert 2 == work.worker._holdings.capacity.ahead
+
+        jobs = await work.submit_many("gate", [None] * 4)
+        await entered(gate)
+        await entered(gate)
+        await until(lambda: work.worker._pools.line_count == 2)
+
+        async def are_back() -> bool:
+            return [await work.state(job) for job in jobs[2:]] == [State.QUEUED] * 2
+
+        await until(are_back)
+        [attempt] = await work.attempts(jobs[2])
+        assert (Outcome.RELEASED, "claimed ahead") == (attempt.outcome, attempt.reason)
+        assert 0 == work.worker._holdings.capacity.ahead
+        gate.opened.set()
+        for job in jobs:
+            assert "through" == await work.result(job)
+
+
+async def test_a_poison_result_fails_only_its_own_job(db: Database) -> None:
+    """A result beyond the limit fails its job, for good and with a clear message; its neighbours succeed."""
+
+    def big(payload: Any, context: Context) -> Any:
+        return "x" * payload
+
+    async with working(db, {"big": Plain(big)}) as work:
+        jobs = await work.submit_many("big", [1, 300_000, 2])
+
+        poisoned = await work.ended(jobs[1])
+
+        assert State.DEAD is poisoned.state
+        [attempt] = await work.attempts(jobs[1])
+        assert "result_too_large" == attempt.error_type
+        assert "300002 bytes, more than 262144" in (attempt.error or "")
+        assert ["x", "xx"] == [await work.result(jobs[0]), await work.result(jobs[2])]
+
+
+async def test_what_a_server_refuses_fails_only_its_own_job(db: Database) -> None:
+    """A result that only the server finds wrong: the entry it names fails, the others are recorded."""
+
+    class Raw(Plain):
+        def encode(self, value: Any) -> bytes:
+            return b'{"no json' if value == 1 else b"null"
+
+    async with working(db, {"raw": Raw(echo)}) as work:
+        jobs = await work.submit_many("raw", [0, 1, 2])
+
+        states = [(await work.ended(job)).state for job in jobs]
+
+        assert [State.SUCCEEDED, State.DEAD, State.SUCCEEDED] == states
+        [attempt] = await work.attempts(jobs[1])
+        assert "result_refused" == attempt.error_type
