@@ -22,6 +22,7 @@ from tests.mutants import (
     faults,
     keys,
     lists,
+    outbox,
     reports,
     sessions,
     submits,
@@ -43,6 +44,7 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *outbox.MUTANTS,
 )
 
 
