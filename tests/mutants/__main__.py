@@ -20,6 +20,7 @@ from tests.mutants import (
     duties,
     engine,
     faults,
+    keepers,
     keys,
     lists,
     reports,
@@ -43,6 +44,7 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *keepers.MUTANTS,
 )
 
 
