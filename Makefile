@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install check test bench mutants soak-store fuzz proofs
+.PHONY: help install up demo check test bench mutants soak-store fuzz proofs
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -24,6 +24,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
+
+up: $(STAMP) ## serve and work on this machine until Ctrl-C; ARGS="module:app --port 8080"
+	$(BIN)/windlass up $(ARGS)
+
+demo: $(STAMP) ## run some hundred jobs, failures and retries among them, and print how they ended
+	$(BIN)/windlass demo
 
 check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 	$(BIN)/ruff check .

@@ -84,8 +84,8 @@ class Embedded:
         db = await open_here(self._settings, claims=self._claims)
         self._stack.push_async_callback(db.close)
         name = f"embedded_{socket.gethostname()}_{os.getpid()}"
-        engine = Engine(db, self._settings, name=name, ids=Ids(), outside=Outside(), claims=self._claims)
-        await self._stack.enter_async_context(engine.running())
+        engine = Engine(db, self._settings, name=name, ids=Ids(), outside=Outside())
+        await self._stack.enter_async_context(engine.running(claims=self._claims))
         self._door = create_app(engine, self._settings, Gate(db, keys_required=False))
 
 

@@ -23,6 +23,7 @@ from tests.mutants import (
     keepers,
     keys,
     lists,
+    outbox,
     reports,
     sessions,
     submits,
@@ -45,6 +46,7 @@ ALL: tuple[Mutant, ...] = (
     *engine.MUTANTS,
     *faults.MUTANTS,
     *keepers.MUTANTS,
+    *outbox.MUTANTS,
 )
 
 

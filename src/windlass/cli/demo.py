@@ -34,7 +34,7 @@ from windlass.job import FINAL_STATES
 LOOK_S = 0.25
 TOLD_S = 2.0
 """How often progress is told where there is no terminal."""
-PATIENCE_S = 15.0
+PATIENCE_S = 100.0
 """Past it something hangs."""
 MOST_SAID = 8000
 """Characters shown of what server and workers said, where something is wrong."""
@@ -67,8 +67,7 @@ def demo() -> None:
     """
     out = console()
     with tempfile.TemporaryDirectory(prefix="windlass-demo-") as name, _brought_up(Path(name)) as url:
-        settings = load({"server.url": url}, {}, Path(name)).settings
-        with Server(settings) as server:
+        with Server(load({"server.url": url}, {}, Path(name))) as server:
             out.print(f"A server and two workers run at {url}, on a SQLite file of their own.")
             ids = _submit(server, out)
             ended = _watch(server, out, planned_count=len(ids))

@@ -27,7 +27,7 @@ from windlass.cli.shown import (
 from windlass.cli.values import DURATION, INSTANT, payload_of
 from windlass.cli.waiting import deadline, echo_end, wait_for
 from windlass.errors import WindlassError
-from windlass.job import State
+from windlass.job import FINAL_STATES, State
 
 COLUMNS: tuple[Column, ...] = (
     ("id", lambda job: job["id"]),
@@ -39,6 +39,8 @@ COLUMNS: tuple[Column, ...] = (
     ("took#", lambda job: spent(job["execution_time_ms"])),
     ("detail", lambda job: _detail(job)),
 )
+FOLLOW_S = 0.5
+"""How often to look for new lines."""
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.UUID)
 id_argument = click.argument("job_id", metavar="ID", type=click.UUID)
 
@@ -179,9 +181,7 @@ def logs(server: Server, job_id: uuid.UUID, follow: bool, attempt: int | None, o
 
     Example: windlass jobs logs -f 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
-    path = f"/jobs/{job_id}/logs"
-    lines = server.stream(path, attempt=attempt, follow=1) if follow else log_lines(server, path, attempt)
-    for line in lines:
+    for line in log_lines(server, f"/jobs/{job_id}", attempt=attempt, follow=follow):
         if output == "jsonl":
             click.echo(as_json(line))
         else:
@@ -189,15 +189,23 @@ def logs(server: Server, job_id: uuid.UUID, follow: bool, attempt: int | None, o
             click.echo(f"{line['at'][11:23]} #{line['attempt']}{level} {printable(line['text'])}")
 
 
-def log_lines(server: Server, path: str, attempt: int | None) -> Iterable[Any]:
-    """Yield the lines that are there, page by page."""
+def log_lines(server: Server, path: str, *, attempt: int | None, follow: bool) -> Iterable[Any]:
+    """Yield the lines that are there, page by page; with `follow` also those that come, until the job has ended."""
     after: str | None = None
     while True:
-        page = server.get(path, attempt=attempt, after=after)
-        yield from page["lines"]
-        after = page["next_cursor"]
-        if after is None:
+        # Asked before the lines are: what was written until its end is then among them.
+        has_ended = not follow or State(server.get(path)["state"]) in FINAL_STATES
+        more = True
+        while more:
+            page = server.get(f"{path}/logs", attempt=attempt, after=after)
+            yield from page["lines"]
+            if page["lines"]:
+                last = page["lines"][-1]
+                after = page["next_cursor"] or f"{last['fence']}.{last['seq']}"
+            more = page["next_cursor"] is not None
+        if has_ended:
             return
+        server.get(path, wait=FOLLOW_S)
 
 
 def each(ids: Iterable[uuid.UUID], act: Callable[[uuid.UUID], str]) -> None:

@@ -23,9 +23,9 @@ def status(server: Server, output: Literal["table", "json"]) -> None:
 
     Example: windlass status --url http://localhost:8000
     """
-    found = {"url": server.url, "health": server.health()}
+    found: dict[str, Any] = {"url": server.url, "health": server.health()}
     healthy = found["health"].get("status") == "ok"
-    if healthy:
+    if healthy or found["health"].get("status") == "no server":
         found |= _whole(server)
     if output == "json":
         click.echo(json.dumps(found, indent=2))

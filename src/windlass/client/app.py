@@ -75,10 +75,16 @@ class App:
         queue: str | None = None,
         settings: Settings | None = None,
         patience: Span = 10.0,
+        keyed: bool = True,
     ) -> None:
-        """`queue` is that of tasks which name none; `patience`, how long a call waits for a server to be back."""
+        """`queue` is that of tasks which name none; `patience`, how long a call waits for a server to be back.
+
+        `keyed`: a job submitted alone gets an idempotency key if it has none, so that it can be said again when the
+        answer was lost, and is one job all the same. Batches get none: a key for each would double their cost.
+        """
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
+        self._keyed = keyed
         self._defaults = Options() if queue is None else Options(queue=queue)
         finder = Finder(url, key=key, database=database, settings=settings)
         self._shell = Shell(finder, patience=patience)
@@ -184,10 +190,13 @@ class App:
 
     def _jobs(self, calls: Sequence[Call[R]]) -> list[dict[str, Any]]:
         now = self._shell.now()
-        return [
+        jobs = [
             requests.job_fields(call.name, call.payload, call.options.fields(call.name, call.payload, now=now))
             for call in calls
         ]
+        if self._keyed and len(jobs) == 1:
+            jobs[0].setdefault("idempotency_key", self._shell.new_key())
+        return jobs
 
     def _handles(self, calls: Sequence[Call[R]], answers: Sequence[wire.Submitted | wire.Batch]) -> list[Job[R]]:
         stored = [job for answer in answers for job in (answer.jobs if isinstance(answer, wire.Batch) else [answer])]

@@ -116,11 +116,14 @@ class HttpDoor:
         import httpx2
 
         unheard = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
-        what = "No server answers" if unheard else "The connection broke before the answer came"
-        kind = NotHeard if unheard else Unavailable
-        return kind(
-            f"{what} at {self.where}: {str(error) or type(error).__name__}. "
-            "Start one with `windlass server`, or set WINDLASS_URL."
+        why = str(error) or type(error).__name__
+        if unheard:
+            return NotHeard(
+                f"No server answers at {self.where}: {why}. Start one with `windlass server`, or set WINDLASS_URL."
+            )
+        return Unavailable(
+            f"No answer came from {self.where}: {why}. Whether the request was heard is not known: look before you "
+            "repeat it, or submit with an idempotency_key and repeat it safely."
         )
 
 

@@ -24,7 +24,7 @@ MAX_BATCH_BYTES = 7 << 20
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request to a server."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     """From the root of the API."""
     query: Mapping[str, str | int | float] = {}
@@ -88,7 +88,6 @@ def cancel(job_id: UUID, *, reason: str | None = None, wait_s: float = 0.0, forc
         body=msgspec.json.encode(body),
         answer=wire.Cancelled,
         wait_s=wait_s,
-        repeatable=False,
     )
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from windlass.client import answers
 from windlass.client.options import Span
@@ -43,6 +44,10 @@ class Shell:
     def now(self) -> datetime:
         """Return the time of this machine."""
         return datetime.now(UTC)
+
+    def new_key(self) -> str:
+        """Return a key that no other submit has."""
+        return f"call-{uuid4().hex}"
 
     def tries(self, within_s: float | None) -> Tries:
         """Return the tries of one call that may take so long; None: as long as it likes."""

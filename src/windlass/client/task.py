@@ -64,6 +64,8 @@ class Call(Generic[R]):
 class Task(Generic[P, R]):
     """A function that can be run as a job. P are its arguments without the context, R is its result."""
 
+    __name__: str
+
     def __init__(
         self,
         app: App,

@@ -91,4 +91,4 @@ async def end_finished(db: Statements, rows: Sequence[Waiting]) -> tuple[list[Mo
 async def keep(db: Statements, kept: Sequence[Kept]) -> None:
     """Set rows aside, or put them off."""
     if kept:
-        await db.fetch(SQL.keep, kept=[(row.id, storable(row.error), row.wait_ms) for row in kept])
+        await db.fetch(SQL.keep_rows, kept=[(row.id, storable(row.error), row.wait_ms) for row in kept])

@@ -24,7 +24,10 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from windlass import __version__
 from windlass.config import Settings
+from windlass.config.address import Address, address_file, remove_address, sqlite_file, write_address
+from windlass.config.settings import Server
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.storage import storage
@@ -79,9 +82,10 @@ async def serve(
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
                         url = f"{_scheme(settings)}://{_shown(host)}:{port}"
-                        said(f"Windlass serves {url} ({engine.name}).")
-                        opened(url)
-                        await stopping.wait()
+                        with announced(settings, _reached_at(settings, host, port=port)):
+                            said(f"Windlass serves {url} ({engine.name}).")
+                            opened(url)
+                            await stopping.wait()
                         logger.info("The server stops: requests under way are finished.")
                         engine.draining = True
                         draining = asyncio.create_task(engine.drain(), name="drain")
@@ -234,6 +238,32 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
         raise SetupError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another --port or --host.") from error
     finally:
         listener.close()
+
+
+@contextmanager
+def announced(settings: Settings, url: str) -> Iterator[None]:
+    """Leave the address beside a SQLite file within the block, for programs on this machine that look for a server."""
+    file = sqlite_file(settings.database.url)
+    if file is None:
+        yield
+        return
+    path, pid = address_file(file), os.getpid()
+    try:
+        write_address(path, Address(url=url, pid=pid, version=__version__))
+    except OSError as error:
+        logger.warning("Programs will not find this server by its file: %s cannot be written: %s", path, error)
+    try:
+        yield
+    finally:
+        remove_address(path, pid)
+
+
+def _reached_at(settings: Settings, host: str, *, port: int) -> str:
+    """Return where programs on this machine reach the server."""
+    if settings.security.tls_cert is not None and settings.server.url != Server().url:
+        return settings.server.url  # the name that the certificate is for
+    own = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"{_scheme(settings)}://{_shown(own)}:{port}"
 
 
 def _configuration(settings: Settings, app: Any) -> uvicorn.Config:

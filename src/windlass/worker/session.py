@@ -18,6 +18,7 @@ from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
+from windlass.wire.tasks import read_signatures
 from windlass.worker.frames import Opened, Ready
 from windlass.worker.link import Link
 from windlass.worker.patience import BackOff, answered
@@ -169,6 +170,7 @@ class Session:
             build=f"windlass-{__version__}",
             region=worker.region,
             tasks=tuple(runner.tasks[:MOST_TASKS]),
+            signatures=read_signatures(runner.signatures),
             labels=worker.labels,
             queues=worker.queues,
         )

@@ -1,0 +1,261 @@
+"""`windlass up`: server and workers as real processes; what stops, what starts again, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.running import PATIENCE_S, READY, UP, Hands, Running, running, waited
+from tests.proofs.processes import environment
+
+APP = """
+import threading, time
+from windlass import App, Context
+app = App()
+
+@app.task
+def hold(context: Context) -> str:
+    while True:
+        context.check()
+        time.sleep(0.01)
+
+@app.task
+def answer() -> int:
+    return 42
+"""
+SHORT = {"WINDLASS_WORKER_DRAIN_SECONDS": "0.5"}
+
+
+@contextmanager
+def up(folder: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[tuple[Running, Hands]]:
+    """Run `windlass up` until its workers are ready; yield it, and hands at its server."""
+    with running(folder, "up", "--port", "0", *arguments, settings=settings) as process:
+        found = process.said(UP)
+        process.said(READY)
+        hands = Hands(found[1])
+        try:
+            yield process, hands
+        finally:
+            hands.close()
+
+
+def ended(hands: Hands, job_id: str, process: Running) -> Any:
+    """Return the job when it has ended."""
+
+    def look() -> Any:
+        job = hands.job(job_id)
+        return job if job["finished_at"] is not None else None
+
+    return waited(look, f"the end of {job_id}", process)
+
+
+def begun(hands: Hands, job_id: str, process: Running) -> Any:
+    """Return the job when a worker runs it."""
+
+    def look() -> Any:
+        job = hands.job(job_id)
+        return job if job["state"] == "running" else None
+
+    return waited(look, f"the start of {job_id}", process)
+
+
+def test_what_it_says_to_try_works(tmp_path: Path) -> None:
+    """Pasted into another terminal in the same folder, each of the three commands does what it shows."""
+    with running(tmp_path, "up", "--port", "0") as process:
+        process.said(READY)
+        lines = process.text.split("Try in another terminal, in this folder:\n")[1].splitlines()[:3]
+        results = [
+            subprocess.run(
+                shlex.split(line), cwd=tmp_path, env=environment({}), capture_output=True, text=True, timeout=PATIENCE_S
+            )
+            for line in lines
+        ]
+        process.send(signal.SIGINT)
+
+        assert [0, 0, 0] == [result.returncode for result in results], results
+        assert "3.0\n" == results[0].stdout
+        assert "succeeded" in results[1].stdout
+        assert "up-" in results[2].stdout
+        assert 0 == process.ended()
+
+
+def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> None:
+    """Address, database, application and workers are told, without escape codes."""
+    with up(tmp_path) as (process, _):
+        text = process.text
+
+    for part in ("http://127.0.0.1:", "sqlite:///windlass.db", "windlass.sample:app", "2 to 8 processes"):
+        assert part in text
+    assert "\x1b" not in text
+
+
+def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
+    """What runs is given back without an attempt used; the next `up` runs it, and all ends in order."""
+    (tmp_path / "tasks.py").write_text(APP)
+    with up(tmp_path, "tasks:app", settings=SHORT) as (process, hands):
+        held = hands.submit("hold")
+        begun(hands, held, process)
+        process.send(signal.SIGINT)
+
+        assert 0 == process.ended()
+
+    [(attempts, releases)] = stored(tmp_path, "SELECT attempt, releases FROM jobs")
+    (tmp_path / "tasks.py").write_text(APP.replace("while True:", "if False:"))
+    with up(tmp_path, "tasks:app") as (process, hands):
+        job = ended(hands, held, process)
+        process.send(signal.SIGINT)
+
+        assert 0 == process.ended()
+    assert (0, 1) == (attempts, releases)
+    assert ("succeeded", 1, 1) == (job["state"], job["attempt"], job["releases"])
+
+
+def stored(folder: Path, statement: str) -> list[Any]:
+    """Return what the database in a folder has."""
+    with sqlite3.connect(folder / "windlass.db") as connection:
+        return list(connection.execute(statement))
+
+
+def test_a_second_interrupt_gives_back_at_once(tmp_path: Path) -> None:
+    """Nobody waits for the drain; nothing is lost, and no attempt is used."""
+    (tmp_path / "tasks.py").write_text(APP)
+    with up(tmp_path, "tasks:app", settings={"WINDLASS_WORKER_DRAIN_SECONDS": "3600"}) as (process, hands):
+        begun(hands, hands.submit("hold"), process)
+        process.send(signal.SIGINT)
+        process.said("Ctrl-C again: now")
+        process.send(signal.SIGINT)
+
+        assert 0 == process.ended()
+    assert [(0, 1)] == stored(tmp_path, "SELECT attempt, releases FROM jobs")
+
+
+def test_workers_that_die_are_started_again(tmp_path: Path) -> None:
+    """The server goes on, the process of the workers is replaced after a pause, and jobs run again."""
+    with up(tmp_path) as (process, hands):
+        os.kill(worker_pid(process), signal.SIGKILL)
+        process.said("The workers ended by themselves")
+        process.said(READY, count=2)
+
+        assert "succeeded" == ended(hands, hands.submit("quick"), process)["state"]
+
+
+def worker_pid(process: Running) -> int:
+    """Return the process of the workers."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    [found] = [int(pid) for pid in children if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    return found
+
+
+def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
+    """`kill -9` of it ends its workers too, and the next one serves the same file."""
+    with up(tmp_path) as (process, _):
+        workers = worker_pid(process)
+        process.send(signal.SIGKILL)
+        process.ended()
+        waited(lambda: not Path(f"/proc/{workers}/cmdline").exists() or not cmdline(workers), "the end of the workers")
+
+    with up(tmp_path) as (process, hands):
+        assert "succeeded" == ended(hands, hands.submit("quick"), process)["state"]
+
+
+def cmdline(pid: int) -> bytes:
+    """Return what a process was called with; empty if it is gone, or nearly."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
+    """No other port is taken instead; the message says what to do, and no worker is started."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(tmp_path, "up", "--port", str(port)) as process:
+            code = process.ended()
+
+    assert 1 == code
+    assert f"Error: Cannot listen on 127.0.0.1:{port}: Address already in use. Use another --port" in process.text
+    assert READY not in process.text
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [("absent:app", "absent"), ("tasks:nothing", "nothing"), ("broken:app", "SyntaxError")],
+)
+def test_an_application_that_cannot_be_imported_is_told(tmp_path: Path, target: str, text: str) -> None:
+    """All stops with exit code 1 and the reason; there is no loop of attempts."""
+    (tmp_path / "tasks.py").write_text(APP)
+    (tmp_path / "broken.py").write_text("def (")
+
+    with running(tmp_path, "up", target, "--port", "0") as process:
+        code = process.ended()
+
+    assert 1 == code
+    assert text in process.text
+    assert READY not in process.text
+
+
+def test_more_workers_than_usual_need_no_second_flag(tmp_path: Path) -> None:
+    """`--workers 9` is no error although eight is the usual most."""
+    with running(tmp_path, "up", "--port", "0", "--workers", "9") as process:
+        text = process.said(r"workers +(.*)")[1]
+
+    assert "9 to 9 processes, 1 thread each" == text.strip()
+
+
+def test_code_that_changes_is_run_anew(tmp_path: Path) -> None:
+    """`dev` starts the workers anew when a file is saved; one that cannot be imported waits for the next save."""
+    tasks = tmp_path / "tasks.py"
+    tasks.write_text(APP)
+    with running(tmp_path, "dev", "tasks:app", "--port", "0") as process:
+        hands = Hands(process.said(UP)[1])
+        process.said(READY)
+        before = ended(hands, hands.submit("answer"), process)["result"]
+
+        tasks.write_text(APP.replace("return 42", "return ("))
+        process.said(r"Changed: tasks\.py")
+        process.said("SyntaxError")
+        process.said("Save a correction")
+        tasks.write_text(APP.replace("return 42", "return 1000"))
+        process.said(READY, count=2)
+        after = ended(hands, hands.submit("answer"), process)["result"]
+        process.send(signal.SIGINT)
+        code = process.ended()
+        hands.close()
+
+    assert (42, 1000, 0) == (before, after, code)
+
+
+def test_the_demonstration_ends_well(tmp_path: Path) -> None:
+    """It runs its jobs, shows them, checks them, and leaves nothing behind."""
+    settings = {"TMPDIR": str(tmp_path), "WINDLASS_URL": "http://127.0.0.1:1"}
+    with running(tmp_path, "demo", settings=settings) as process:
+        code = process.ended()
+        text = process.text
+
+    assert (0, True) == (code, "jobs ended as they should" in text), text
+    assert ["flaky", "20", "20", "60"] == next(line for line in text.splitlines() if line[:5] == "flaky").split()[:4]
+    assert [] == list(tmp_path.glob("windlass-demo-*"))
+
+
+def test_the_sample_application_is_small_python(tmp_path: Path) -> None:
+    """Its tasks can be called as what they are: functions."""
+    code = "import json; from windlass.sample.tasks import add, greet; print(json.dumps([add(1, 2), greet('Ann')]))"
+
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment({}), cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert [3, "Hello, Ann!"] == json.loads(result.stdout.splitlines()[-1])

@@ -1,0 +1,95 @@
+"""The options of a job: read as people write them, laid over each other, said to the server. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass.client.options import Options
+from windlass.errors import InvalidInput
+from windlass.wire.jobs import JobRequest, Policy
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def said(**options: Any) -> dict[str, Any]:
+    """Return what a request would say."""
+    return Options().over(**options).fields("t", b'{"b":1,"a":2}', now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({}, {}),
+        ({"delay": "1h30m"}, {"delay": 5400.0}),
+        ({"delay": timedelta(seconds=2)}, {"delay": 2.0}),
+        ({"delay": 0}, {"delay": 0.0}),
+        ({"timeout": "5m"}, {"timeout_seconds": 300.0}),
+        ({"timeout": None}, {"timeout_seconds": None}),
+        ({"max_retries": 0}, {"max_attempts": 1}),
+        ({"run_at": NOW}, {"run_at": NOW}),
+        ({"start_deadline": "1m"}, {"start_deadline": NOW + timedelta(minutes=1)}),
+        ({"start_deadline": NOW}, {"start_deadline": NOW}),
+        ({"labels": ["gpu"], "tags": ("a", "b")}, {"labels": ("gpu",), "tags": ("a", "b")}),
+        ({"priority": 0, "queue": "mail"}, {"priority": 0, "queue": "mail"}),
+        ({"retry": "stepped"}, {"retry_policy": "stepped"}),
+        (
+            {"retry": {"backoff": "table", "delays": [timedelta(minutes=1), "2m"]}},
+            {"retry_policy": Policy(kind="table", delays=(60.0, "2m"))},
+        ),
+        ({"delivery": "at_most_once"}, {"delivery": "at_most_once"}),
+    ],
+)
+def test_options_are_said_as_the_api_has_them(options: Any, fields: Any) -> None:
+    """Spans as text, number or timedelta; what was not said is left to the server; the server can read it."""
+    found = said(**options)
+
+    assert fields == found
+    body = msgspec.json.encode({"task": "t", **found})
+    assert "t" == msgspec.json.decode(body, type=JobRequest).task
+
+
+def test_unique_is_by_arguments_in_any_order() -> None:
+    """The same arguments are the same key; another task or other arguments another."""
+    one = Options().over(unique=True)
+
+    def key(task: str, payload: bytes) -> Any:
+        return one.fields(task, payload, now=NOW)["unique_key"]
+
+    assert key("t", b'{"b":1,"a":2}') == key("t", b'{"a":2, "b":1}')
+    assert 3 == len({key("t", b'{"a":2}'), key("t", b'{"a":3}'), key("u", b'{"a":2}')})
+    assert "mine" == Options().over(unique_key="mine", unique_for="1h").fields("t", b"{}", now=NOW)["unique_key"]
+
+
+def test_what_is_said_later_counts_and_the_first_stays_as_it_was() -> None:
+    """Options are immutable; a later `delay` takes the place of an earlier `run_at`."""
+    first = Options().over(queue="a", run_at=NOW, tags=["x"])
+
+    second = first.over(queue="b", delay=5)
+
+    assert ("a", NOW, None) == (first.queue, first.run_at, first.delay)
+    assert ("b", None, 5.0, ("x",)) == (second.queue, second.run_at, second.delay, second.tags)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        ({"delay": "soon"}, InvalidInput, "delay: 'soon' is no duration"),
+        ({"delay": -1}, InvalidInput, "negative"),
+        ({"delay": 1, "run_at": NOW}, InvalidInput, "Give one of them"),
+        ({"run_at": "tomorrow"}, InvalidInput, "Use `delay` for a span"),
+        ({"timeout": "1ms"}, InvalidInput, "less than a second"),
+        ({"tags": "abc"}, InvalidInput, "give a list"),
+        ({"retry": {"kind": "sometimes"}}, InvalidInput, "no retry policy"),
+        ({"retry": 5}, InvalidInput, "neither the name of a preset"),
+        ({"max_retries": -1}, InvalidInput, "give 0 or more"),
+        ({"prioritty": 5}, TypeError, "There is no option 'prioritty'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_at_once(options: Any, error: type[Exception], problem: str) -> None:
+    """Where it is said, with the name of the option."""
+    with pytest.raises(error, match=problem):
+        Options().over(**options)
