@@ -41,6 +41,11 @@ class Shell:
         """Doors that others of our threads may still be at."""
         self._process = os.getpid()
 
+    @property
+    def where(self) -> str:
+        """Where requests go now."""
+        return self._found().where
+
     def now(self) -> datetime:
         """Return the time of this machine."""
         return datetime.now(UTC)
@@ -101,22 +106,20 @@ class Shell:
             return None
 
     def close(self) -> None:
-        """Close the doors; the next call finds one again."""
-        for door in self._taken():
+        """Close the doors; the next call opens one again."""
+        for door in self._all():
             door.close()
 
     async def aclose(self) -> None:
-        """Close the doors; the next call finds one again."""
-        for door in self._taken():
+        """Close the doors as far as this event loop goes; the next call opens one again."""
+        for door in self._all():
             await door.aclose()
 
-    def _taken(self) -> list[Door]:
+    def _all(self) -> list[Door]:
         if self._process != os.getpid():
             return []
         with self._lock:
-            doors = [*self._left, *filter(None, [self._door])]
-            self._door, self._refused, self._left = None, None, []
-        return doors
+            return [*self._left, *filter(None, [self._door])]
 
     def _after(self, door: Door, request: Request, error: WindlassError, *, tries: Tries) -> float:
         # A server that was found by its address file may have gone for good, or be back elsewhere.
