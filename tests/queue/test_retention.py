@@ -10,6 +10,7 @@ import pytest
 from tests.clock import TestClock
 from tests.queue.steps import ANN, Steps, job_in
 from windlass.db import open_database
+from windlass.db.partitions import PARTITIONED
 from windlass.errors import NotFound
 from windlass.job import State
 from windlass.queue.check import check
@@ -326,9 +327,7 @@ async def test_whole_days_are_dropped_as_partitions(steps: Steps, days: int) -> 
         assert ([], []) == (swept.partitions_made, swept.partitions_dropped)
         return
     # Migrated for 2025-12-31 to 2026-01-08; now it is 2026-01-06.
-    assert {f"{table}_202601{day:02}" for table in ("done", "attempt", "event") for day in range(9, 14)} == set(
-        swept.partitions_made
-    )
+    assert {f"{table}_202601{day:02}" for table in PARTITIONED for day in range(9, 14)} == set(swept.partitions_made)
     last = 6 - days - 1
     assert "done_20251231" in swept.partitions_dropped
     assert f"done_202601{last:02}" in swept.partitions_dropped

@@ -13,9 +13,10 @@ from windlass.engine.outside import Outside
 from windlass.errors import WindlassError
 from windlass.wire import work as wire
 from windlass.worker import frames
-from windlass.worker.keeper import Keeper
+from windlass.worker.keeper import Ending, Keeper
 
 SETTLE_ROUNDS = 50
+PATIENCE_S = 30.0
 
 
 class MovedTime:
@@ -190,6 +191,11 @@ class Kept:
         for _ in range(seconds):
             self.runner.say(frames.Tick(busy=1, jobs_done=0, memory_mb=10))
             await self.time.pass_by(1.0)
+
+    async def ended(self) -> Ending:
+        """Wait until the keeper is done; return how its runner ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.running
 
     async def stop(self) -> None:
         """End what is still under way."""

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.worker.kept import READY, MovedTime, ToldRunner, ToldServer, quick, settle
+from tests.worker.kept import PATIENCE_S, READY, MovedTime, ToldRunner, ToldServer, quick, settle
 from windlass.config import Settings
 from windlass.config.settings import Workers
 from windlass.errors import SetupError, Unavailable
@@ -65,6 +65,11 @@ class Fleeted:
         for runner in runners:
             runner.end(0)
         await settle()
+
+    async def ended(self) -> int:
+        """Wait for the end of the fleet; return its exit code."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.running
 
     async def stop(self) -> None:
         """End what is still under way."""
@@ -137,7 +142,7 @@ async def test_a_runner_that_leaves_for_good_leaves_its_place_empty(two: Fleeted
 
     await two.leave(two.runners[1])
 
-    assert 0 == await two.running
+    assert 0 == await two.ended()
 
 
 @pytest.mark.parametrize("how", ["failed", "crashed"])
@@ -151,7 +156,7 @@ async def test_a_module_that_cannot_be_imported_at_first_ends_the_fleet(how: str
     one.runners[0].end(-11)
 
     with pytest.raises(SetupError, match="no such module" if how == "failed" else "SIGSEGV"):
-        await one.running
+        await one.ended()
 
     assert 1 == len(one.runners)
 
@@ -178,7 +183,7 @@ async def test_a_fleet_that_cannot_register_does_not_start() -> None:
     await one.time.pass_by(20.0)
 
     with pytest.raises(Unavailable, match="nobody answers"):
-        await one.running
+        await one.ended()
 
 
 async def test_the_first_signal_drains_the_second_gives_back_the_third_kills(two: Fleeted) -> None:
@@ -190,7 +195,7 @@ async def test_the_first_signal_drains_the_second_gives_back_the_third_kills(two
 
     two.fleet.signalled()
 
-    assert 130 == await two.running
+    assert 130 == await two.ended()
     assert [] == two.alive()
 
 
@@ -200,7 +205,7 @@ async def test_a_clean_drain_ends_with_zero(two: Fleeted) -> None:
 
     await two.leave(*two.runners)
 
-    assert 0 == await two.running
+    assert 0 == await two.ended()
     assert [False, False] == [lost for _, lost in two.server.closed]
 
 
@@ -213,7 +218,7 @@ async def test_a_signal_during_a_back_off_ends_it() -> None:
 
     one.fleet.signalled()
 
-    assert 0 == await one.running
+    assert 0 == await one.ended()
 
 
 async def test_scaling_out_is_at_once_and_in_by_draining_idle_ones_first() -> None:
@@ -262,7 +267,7 @@ async def test_a_stopping_fleet_is_not_scaled() -> None:
 
     assert 1 == len(pool.runners)
     await pool.leave(*pool.runners)
-    assert 0 == await pool.running
+    assert 0 == await pool.ended()
 
 
 async def test_health_fails_while_a_runner_is_missing(two: Fleeted) -> None:

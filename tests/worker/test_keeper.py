@@ -137,7 +137,7 @@ async def test_who_cannot_register_is_refused_with_the_last_error(kept: Kept) ->
 
     await kept.time.pass_by(20.0)
 
-    ending = await kept.running
+    ending = await kept.ended()
     assert ("refused", "nobody answers") == (ending.kind, ending.reason)
     assert kept.runner.has_ended()
 
@@ -147,7 +147,7 @@ async def test_a_key_that_is_not_good_is_refused_at_once(kept: Kept) -> None:
     kept.server.down = Forbidden("not with this key")
     kept.runner.say(READY)
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert isinstance(ending.error, Forbidden)
 
@@ -173,7 +173,7 @@ async def test_a_runner_that_leaves_has_its_session_closed(kept: Kept) -> None:
     await settle()
     kept.runner.end(0)
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert ("left", True) == (ending.kind, ending.replace)
     assert [(session, False)] == kept.server.closed
@@ -185,7 +185,7 @@ async def test_the_session_of_a_dead_runner_is_lost_at_once(kept: Kept) -> None:
     kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
     kept.runner.end(-9)
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert ("died", "SIGKILL", False) == (ending.kind, ending.reason, ending.replace)
     assert [(session, True)] == kept.server.closed
@@ -200,7 +200,7 @@ async def test_a_session_that_cannot_be_closed_is_left_to_lapse(kept: Kept) -> N
 
     await kept.time.pass_by(30.0)
 
-    assert "SIGSEGV" == (await kept.running).reason
+    assert "SIGSEGV" == (await kept.ended()).reason
 
 
 async def test_a_runner_that_cannot_begin_says_why(kept: Kept) -> None:
@@ -209,7 +209,7 @@ async def test_a_runner_that_cannot_begin_says_why(kept: Kept) -> None:
     await settle()
     kept.runner.end(1)
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert ("failed", "No module named shop.", False) == (ending.kind, ending.reason, ending.was_open)
     assert [] == kept.server.closed
@@ -229,7 +229,7 @@ async def test_a_runner_without_a_session_is_ended_by_a_drain(kept: Kept) -> Non
     """It holds nothing, and may import for minutes."""
     kept.keeper.drain("stop", within_s=300.0)
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert ("left", False) == (ending.kind, ending.replace)
 
@@ -264,7 +264,7 @@ async def test_words_that_cannot_be_read_end_the_runner(kept: Kept) -> None:
     await kept.opened()
     kept.runner.say(Hold(jobs=[(JOB,)]))  # type: ignore[list-item]
 
-    ending = await kept.running
+    ending = await kept.ended()
 
     assert "died" == ending.kind
 
@@ -276,5 +276,5 @@ async def test_a_runner_that_says_that_it_leaves_and_does_not_is_ended(kept: Kep
 
     await kept.time.pass_by(6.0)
 
-    assert "left" == (await kept.running).kind
+    assert "left" == (await kept.ended()).kind
     assert [(session, False)] == kept.server.closed

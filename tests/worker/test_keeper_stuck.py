@@ -56,7 +56,7 @@ async def test_a_cancel_that_nobody_hears_is_reported_by_the_keeper(kept: Kept) 
     assert isinstance(entry, wire.FailEntry)
     assert (JOB, 7, "cancelled") == (entry.job_id, entry.fence, entry.outcome)
     assert {"stopped_by": "abandoned", "zombie": 1} == entry.metrics
-    ending = await kept.running
+    ending = await kept.ended()
     assert ("left", True) == (ending.kind, ending.replace)
 
 
@@ -122,7 +122,7 @@ async def test_a_stuck_runner_that_comes_back_is_drained_and_replaced(kept: Kept
     kept.runner.say(Drop([OTHER]), Leaving("drained"))
     await settle()
     kept.runner.end(0)
-    assert (await kept.running).replace
+    assert (await kept.ended()).replace
 
 
 async def test_the_report_of_a_stuck_attempt_is_said_until_it_is_heard(kept: Kept) -> None:
@@ -149,7 +149,7 @@ async def test_rel_k18_a_runner_that_stands_still_without_a_task_is_replaced() -
 
     await kept.time.pass_by(122.0)
 
-    ending = await kept.running
+    ending = await kept.ended()
     assert ("left", True) == (ending.kind, ending.replace)
 
 
@@ -184,5 +184,5 @@ async def test_a_silent_runner_is_killed_when_its_drain_is_over(kept: Kept) -> N
     assert not kept.runner.has_ended()
     await kept.time.pass_by(2.0)
 
-    assert "left" == (await kept.running).kind
+    assert "left" == (await kept.ended()).kind
     assert [True] == [lost for _, lost in kept.server.closed]

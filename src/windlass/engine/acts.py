@@ -6,12 +6,13 @@ They take their turns, a few at a time, so that many of them leave the connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
 from windlass.db import Database
+from windlass.engine.duty import tell
 from windlass.engine.wake import Wake
 from windlass.errors import Conflict, JobFinished, NotFound, Unavailable
 from windlass.ids import Ids
@@ -20,6 +21,7 @@ from windlass.queue import control, deadletters, lanes, workers
 from windlass.queue.control import CANCEL_GRACE_MS, Actor, Cancelled
 from windlass.queue.deadletters import Retried
 from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.moves import Moved
 from windlass.queue.submit import Submitted
 
 AT_ONCE = 3
@@ -179,3 +181,10 @@ class Acts:
         if released:
             self._wake.look()
         return released
+
+    async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
+        """End a session whose process died; return where its leases went."""
+        async with self._taken():
+            moved = await workers.lose(self._db, session, tenant=tenant, reason="Its worker died.", chance=chance)
+        tell(self._wake, moved)
+        return moved

@@ -45,6 +45,7 @@ from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
 from windlass.queue import workers
 from windlass.queue.claim import Claimed
+from windlass.queue.control import CANCEL_MARGIN_MS
 from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
@@ -256,6 +257,11 @@ class Engine:
         await workers.register(self.db, session)
         journal.registered(session)
 
+    async def lose(self, session: UUID, *, tenant: str) -> None:
+        """End a session whose process died: what it had begun is lost, the rest goes back, at once."""
+        lost = await self.acts.lose(session, tenant=tenant, chance=self.outside.chance)
+        self._moved(lost)
+
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
         return await self._sessions.seen(tenant, worker)
@@ -365,7 +371,8 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        return list(await workers.heartbeat(self.db, beats))
+        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + CANCEL_MARGIN_MS
+        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

@@ -28,7 +28,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import NewSession
+from windlass.queue.workers import NewSession, find_sessions
 from windlass.wire import work as wire
 
 
@@ -52,6 +52,17 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
         if not answer.alive:
             raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
     return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+
+
+async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost: bool, reason: str) -> None:
+    """End a session of a worker; what it holds goes back, or is lost with its process. NotFound if it is another's."""
+    found = (await find_sessions(engine.db, [session])).get(session)
+    if found is None or (found.tenant, found.worker) != (tenant, worker):
+        raise NotFound(f"There is no session {session} of worker {worker}.")
+    if lost:
+        await engine.lose(session, tenant=tenant)
+    else:
+        await engine.acts.close(session, tenant=tenant, reason=reason)
 
 
 async def claim(engine: Engine, ask: Ask) -> Handout:

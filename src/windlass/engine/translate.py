@@ -140,7 +140,7 @@ def fitting(handout: Handout, checkpoint_sizes: Mapping[UUID, int]) -> tuple[Han
 def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:
     """Return a job as its worker is told of it, with what its attempts left behind."""
     job = handed.job
-    checkpoint = wire.NULL if kept is None or kept.checkpoint is None else Raw(kept.checkpoint)
+    checkpoint = None if kept is None or kept.checkpoint is None else Raw(kept.checkpoint)
     return wire.ClaimedJob(
         id=job.id,
         task=job.task,
@@ -156,7 +156,7 @@ def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:
         max_execution_time=job.timeout_s,
         lease_seconds=handed.lease_ms / 1000,
         payload=Raw(job.payload),
-        checkpoint=checkpoint,
+        checkpoint=wire.NULL if checkpoint is None else checkpoint,
         headers=wire.NULL if job.headers is None else Raw(job.headers),
         tags=wire.NULL if job.tags is None else Raw(job.tags),
         tenant=handed.lane.tenant,

@@ -1,8 +1,8 @@
 """Checkpoints: how far an attempt is, and from where a later one goes on.
 
 A worker notes both while it holds the lease; the guard stands in the statement, so a worker whose lease is gone
-changes nothing, and a later attempt's word is never undone by an earlier one. A job that has a checkpoint is marked
-by a flag on its place row: only for such jobs a claim (claim.py) is followed by a look here.
+changes nothing, and a later attempt's word is never undone by an earlier one. When a lease ends and its job goes on, a
+job that has a checkpoint is marked on its place row (moves.py): only for such a claim (claim.py) is followed by a look.
 The row stays as long as the job lives or lies among the dead letters; the rest is swept by retention.py.
 """
 

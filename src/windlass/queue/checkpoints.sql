@@ -1,35 +1,22 @@
 -- name: keep
 -- Keep how far attempts are, and from where a later one may go on; of one field that is not told the old value stays.
--- A job that got its first checkpoint is marked (flag 32), so that its next claim looks for it.
 -- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named; never over a later fence.
--- locks: queue rows by ascending id, then checkpoint rows, which only the holders of those locks write.
+-- locks: checkpoint rows by ascending id, no place rows: an application may keep the row of a job that it finishes for long, and
+-- nobody's words wait for that. A word that meets the end of its own lease may come after it, and is then not brought along.
 -- plan: ids looked up one by one, as in report.sql.
 -- postgres
-WITH i AS MATERIALIZED (
-    SELECT r.* FROM rows(:notes, id uuid, fence int, session uuid, worker text, tenant text, progress text, value text) AS r ORDER BY r.id
-),
-l AS MATERIALIZED (
-    SELECT q.id, q.flags, i.fence, i.progress, i.value FROM i JOIN queue q ON q.id = ANY(ARRAY[i.id])
-     WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
-       AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
-     ORDER BY i.id FOR UPDATE OF q
-),
-f AS (
-    UPDATE queue SET flags = queue.flags | 32 FROM l
-     WHERE queue.id = ANY(ARRAY[l.id]) AND l.flags & 32 = 0 AND l.value IS NOT NULL
-)
 INSERT INTO checkpoint AS c (job_id, fence, progress, value, updated_at)
-SELECT DISTINCT ON (l.id) l.id, l.fence, l.progress, l.value, :now FROM l ORDER BY l.id
+SELECT DISTINCT ON (i.id) i.id, i.fence, i.progress, i.value, :now
+  FROM rows(:notes, id uuid, fence int, session uuid, worker text, tenant text, progress text, value text) AS i
+  JOIN queue q ON q.id = ANY(ARRAY[i.id])
+ WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
+   AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
+ ORDER BY i.id
 ON CONFLICT (job_id) DO UPDATE SET fence = excluded.fence, progress = coalesce(excluded.progress, c.progress),
    value = coalesce(excluded.value, c.value), updated_at = excluded.updated_at
  WHERE c.fence <= excluded.fence
 RETURNING job_id
 -- sqlite
-UPDATE queue SET flags = flags | 32
-  FROM rows(:notes) AS i
- WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND (i.session IS NULL OR i.session = queue.session)
-   AND EXISTS (SELECT 1 FROM session AS s WHERE s.id = queue.session AND s.worker = i.worker AND s.tenant = i.tenant)
-   AND queue.flags & 32 = 0 AND i.value IS NOT NULL;
 INSERT INTO checkpoint AS c (job_id, fence, progress, value, updated_at)
 SELECT q.id, q.fence, i.progress, i.value, :now
   FROM rows(:notes) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session

@@ -1,8 +1,8 @@
 """Logs: the lines that an attempt wrote, kept in compressed chunks, a day's together.
 
 Only the holder of a lease adds to its attempt's log; late lines of a lease that is gone are dropped without a word.
-The same chunk said twice is kept once: writers of an attempt are let in one by one, by the lock on its place row, and
-look in the next statement. A log has a bound for each attempt; what is beyond is counted and not kept.
+The same chunk said twice is kept once: writers of a job's log are let in one by one, by a lock of their own, and look
+in the next statement. A log has a bound for each attempt; what is beyond is counted and not kept.
 Days are dropped by retention.py. What is secret is hidden before it comes here (engine/trail.py).
 """
 

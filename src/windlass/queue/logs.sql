@@ -1,12 +1,13 @@
 -- name: lock_writers
--- Lock the leases that are still held as named, so that one writer at a time adds to the log of an attempt.
--- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named.  locks: queue rows by ascending id.
+-- Which of the leases are held as named; one writer at a time adds to the log of a job.
+-- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named.
+-- locks: a lock of its own for each job, by ascending id, and no place rows: as in checkpoints.sql.
 -- postgres
-SELECT i.number, q.attempt, q.claimed_at
+SELECT i.number, q.attempt, q.claimed_at, pg_advisory_xact_lock(hashtextextended(CAST(i.id AS text), 7))
   FROM rows(:leases, number int, id uuid, fence int, session uuid, worker text, tenant text) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
  WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
    AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
- ORDER BY i.id FOR UPDATE OF q
+ ORDER BY i.id
 -- sqlite
 SELECT i.number, q.attempt, q.claimed_at
   FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session

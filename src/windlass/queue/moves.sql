@@ -48,24 +48,27 @@ SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session,
 
 -- name: lease_to_ready
 -- Give leases back to their lane, where they keep their rank; a paused one is held (3). Flag 8: it had started.
+-- One that has a checkpoint is marked (flag 32), so that its next claim looks for it.
 -- guard: job, fence, place.
 -- postgres
 UPDATE queue q SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
-       deadline_at = NULL, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases, flags = i.flags,
+       deadline_at = NULL, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases,
+       flags = i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[i.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END,
        start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE q.start_by END
   FROM rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint) AS i
  WHERE q.id = ANY(ARRAY[i.id]) AND q.fence = i.fence AND q.place + 0 = 1
 RETURNING q.id, :now AS next_run_at, q.rank
 -- sqlite
 UPDATE queue SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
-       deadline_at = NULL, attempt = i.attempt, lost = queue.lost + i.lost, releases = queue.releases + i.releases, flags = i.flags,
+       deadline_at = NULL, attempt = i.attempt, lost = queue.lost + i.lost, releases = queue.releases + i.releases,
+       flags = i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END,
        start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE queue.start_by END
   FROM rows(:moves) AS i
  WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1
 RETURNING id, :now AS next_run_at, rank
 
 -- name: lease_to_timer
--- Put leases off until a later time.
+-- Put leases off until a later time; marked as above.
 -- guard: job, fence, place.
 -- postgres
 WITH q AS (
@@ -78,11 +81,12 @@ WITH q AS (
 )
 INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
 SELECT q.id, :now + q.delay_ms * interval '1 millisecond', q.lane, q.attempt, q.fence, q.lost + q.more, q.releases + q.back,
-       q.flags, q.reason
+       q.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[q.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END, q.reason
   FROM q RETURNING id, due_at AS next_run_at, CAST(NULL AS bigint) AS rank
 -- sqlite
 INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
-SELECT q.id, :now + i.delay_ms * 1000, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases + i.releases, i.flags, i.reason
+SELECT q.id, :now + i.delay_ms * 1000, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases + i.releases,
+       i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END, i.reason
   FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
 DELETE FROM queue WHERE id IN (
     SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);

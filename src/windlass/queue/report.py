@@ -175,7 +175,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
         return {}
     numbers = {item.job_id: number for number, item in reports.items()}
     async with db.transaction() as transaction:
-        # Before the leases are read: the mark that it leaves goes with the job.
+        # Before the leases end: the move marks jobs that have a checkpoint.
         await checkpoints.keep(transaction, [note for r in reports.values() if (note := _note(r)) is not None])
         named = [LeaseName(r.job_id, r.fence, r.session, r.worker, r.tenant) for r in reports.values()]
         leases = await moves.lock(transaction, named)

@@ -10,6 +10,7 @@ A bare caller has one session per job claimed, so a beat for one job never keeps
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
 from uuid import UUID
 
 import msgspec
@@ -20,7 +21,7 @@ from windlass.ids import Ids
 from windlass.job import Flag
 from windlass.queue import moves
 from windlass.queue.claim import MAX_CLAIM, Claimed
-from windlass.queue.moves import LeaseName
+from windlass.queue.moves import Lease, LeaseName, Moved
 from windlass.queue.newjob import MAX_TEXT, check_name, check_range, check_text, storable
 
 SQL = load(__file__)
@@ -33,6 +34,17 @@ MAX_LEASE_MS = 86_400_000
 MAX_INT = 2**31 - 1
 MAX_COUNTED = 1_000_000
 """How many jobs one beat may add to the counts of its session."""
+
+
+class SessionState(IntEnum):
+    """Whether a session may hold leases; the numbers are stored."""
+
+    ALIVE = 0
+    DEAD = 1
+    """It was not heard for its lease, or its process died."""
+    STOPPED = 2
+    """It left by its own wish, or was removed."""
+
 
 Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
 """Claims for the sessions given, free or under limits."""
@@ -135,7 +147,9 @@ async def register(db: Statements, session: NewSession) -> None:
         raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
 
 
-async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
+async def heartbeat(
+    db: Statements, beats: Sequence[Beat], *, timeout_grace_ms: int = TIMEOUT_GRACE_MS
+) -> list[BeatAnswer]:
     """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session."""
     for beat in beats:
         check_range("busy", beat.busy, 0, MAX_INT)
@@ -151,7 +165,7 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
         begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
         if begun:
-            await transaction.fetch(SQL.start, begun=begun, grace_ms=TIMEOUT_GRACE_MS)
+            await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
@@ -173,13 +187,29 @@ async def heartbeat(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
     """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
     async with db.transaction() as transaction:
-        await transaction.fetch(SQL.close, session=session, tenant=tenant)
-        # Also those claimed after this transaction began.
-        found = await transaction.fetch(SQL.old_leases, sessions=[session], older_ms=-MAX_LEASE_MS)
-        named = [LeaseName(row["id"], row["fence"], session, tenant=tenant) for row in found]
-        leases = await moves.lock(transaction, named)
+        leases = await _ended(transaction, session, tenant, SessionState.STOPPED)
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
     return len(moved)
+
+
+async def lose(db: Statements, session: UUID, *, tenant: str, reason: str, chance: Callable[[], float]) -> list[Moved]:
+    """End a session whose process died: what it had begun is lost, the rest goes back; return where its leases went."""
+    async with db.transaction() as transaction:
+        leases = await _ended(transaction, session, tenant, SessionState.DEAD)
+        decided = [
+            moves.release(lease, storable(reason)) if lease.started_at is None else moves.lose(lease, chance=chance())
+            for lease in leases
+        ]
+        moved = await moves.apply(transaction, decided)
+    return list(moved.values())
+
+
+async def _ended(db: Statements, session: UUID, tenant: str, state: SessionState) -> list[Lease]:
+    """End a session if it lives, and return what it still holds, locked."""
+    await db.fetch(SQL.close, session=session, tenant=tenant, state=int(state))
+    # Also those claimed after this transaction began.
+    found = await db.fetch(SQL.old_leases, sessions=[session], older_ms=-MAX_LEASE_MS)
+    return await moves.lock(db, [LeaseName(row["id"], row["fence"], session, tenant=tenant) for row in found])
 
 
 async def drain(db: Statements, *, tenant: str, worker: str) -> int:

@@ -117,11 +117,11 @@ SELECT id, session FROM queue INDEXED BY queue_leased
  ORDER BY id
 
 -- name: close
--- End a session by its worker's wish.
+-- End a session: by its worker's wish, or because its process died.
 -- postgres
-UPDATE session SET state = 2, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state + 0 = 0
+UPDATE session SET state = CAST(:state AS smallint), busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state + 0 = 0
 -- sqlite
-UPDATE session SET state = 2, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state = 0
+UPDATE session SET state = :state, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state = 0
 
 -- name: drain
 -- Ask the live sessions of a worker to finish and leave.

@@ -11,7 +11,7 @@ from windlass.errors import InvalidInput, JobFinished, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, history
 from windlass.queue import submit as step
-from windlass.queue.control import CANCEL_GRACE_MS, Cancelled
+from windlass.queue.control import Cancelled
 from windlass.queue.views import Event
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
@@ -154,7 +154,8 @@ async def cancel(call: Call) -> Reply:
     """Cancel a job: 200 when it is cancelled, 202 while its worker still stops it."""
     request: wire.CancelRequest | None = call.body
     reason = call.query.reason if request is None else request.reason
-    grace_ms = 0 if request is not None and request.force else CANCEL_GRACE_MS
+    force = request is not None and request.force
+    grace_ms = 0 if force else round(call.settings.worker.cancel_grace_seconds * 1000)
     [answer] = await call.engine.acts.cancel(
         [call.job_id], tenant=call.tenant, actor=call.actor(reason), grace_ms=grace_ms
     )

@@ -8,7 +8,6 @@ from windlass.engine import exchange
 from windlass.engine.translate import beaten_notes, skew_ms
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
-from windlass.queue.workers import find_sessions
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -105,10 +104,14 @@ async def close(call: Call) -> Reply:
         )
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
-    found = (await find_sessions(call.engine.db, [session])).get(session)
-    if found is None or (found.tenant, found.worker) != (call.tenant, worker.worker):
-        raise NotFound(f"There is no session {session} of worker {worker.worker}.")
-    await call.engine.acts.close(session, tenant=call.tenant, reason="Its worker was removed.")
+    await exchange.close(
+        call.engine,
+        worker.worker,
+        session=session,
+        tenant=call.tenant,
+        lost=asked.lost,
+        reason="Its worker was removed.",
+    )
     return Reply(204)
 
 

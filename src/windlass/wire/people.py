@@ -262,6 +262,8 @@ class CloseQuery(Query, frozen=True, kw_only=True):
 
     session: UUID | None = None
     """Required of a key that has only the scope `work`."""
+    lost: bool = False
+    """Its process died: what it had begun counts as lost, instead of going back without an attempt used."""
 
 
 class QueueRequest(Because, frozen=True, kw_only=True):

@@ -42,8 +42,9 @@ class EngineLink:
         return await exchange.report(self._engine, request, reports, tenant=self._tenant)
 
     async def close(self, worker_id: str, *, session: UUID, lost: bool = False) -> None:
-        """End a session; what it holds goes back."""
-        await self._engine.acts.close(session, tenant=self._tenant, reason="Its worker has stopped.")
+        """End a session; what it holds goes back; `lost`: its process died."""
+        reason = "Its worker has stopped."
+        await exchange.close(self._engine, worker_id, session=session, tenant=self._tenant, lost=lost, reason=reason)
 
     async def aclose(self) -> None:
         """There is nothing to let go of."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
-from datetime import datetime
 from uuid import UUID, uuid4
 
 import msgspec
@@ -21,7 +20,7 @@ from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassEr
 from windlass.wire import work as wire
 from windlass.worker.frames import Opened, Ready
 from windlass.worker.link import Link
-from windlass.worker.patience import answered
+from windlass.worker.patience import BackOff, answered
 
 REGISTER_S = 10.0
 """How long a worker that starts tries to register before it says that it cannot."""
@@ -68,7 +67,7 @@ class Session:
         """Register a fresh session and return what the runner must know; the last error if none opens `within_s`."""
         session = self._new_id()
         request = self._registration(runner, session=session, pid=pid)
-        tried_count, began_at = 0, self._outside.monotonic()
+        began_at, again = self._outside.monotonic(), self._back_off()
         while True:
             sent_at = self._outside.monotonic()
             try:
@@ -79,9 +78,7 @@ class Session:
                 late = within_s is not None and self._outside.monotonic() - began_at >= within_s
                 if within_s is not None and (late or not _passes(error)):
                     raise
-                self._say("It cannot register.", error, tried_count)
-            tried_count += 1
-            await self._pause(tried_count)
+                await self._again("It cannot register.", error, again)
         self.id, self.lease_s, self.renewed_at = answer.session, answer.lease_seconds, sent_at
         return Opened(
             worker_id=self.worker_id, session=answer.session, lease_s=answer.lease_seconds, renewed_at=sent_at
@@ -89,7 +86,7 @@ class Session:
 
     async def renew(self, held: Callable[[], wire.BeatRequest]) -> Renewal | None:
         """Send heartbeats until one is answered; None if the session has ended. `held` says anew what is held."""
-        tried_count = 0
+        again = self._back_off()
         while True:
             request = held()
             sent_at = self._outside.monotonic()
@@ -100,42 +97,39 @@ class Session:
                 self.id = None
                 return None
             except WindlassError as error:
-                self._say("Its heartbeat was not answered.", error, tried_count)
-                tried_count += 1
-                await self._pause(tried_count)
+                await self._again("Its heartbeat was not answered.", error, again)
                 continue
             self.renewed_at = sent_at
             return Renewal(request, answer, sent_at)
 
     async def report(self, entries: tuple[wire.Entry, ...]) -> bool:
         """Tell how attempts ended, until it is heard; False if the session ended meanwhile."""
-        session, tried_count = self.id, 0
+        session, again = self.id, self._back_off()
         while session is not None and self.id == session:
+            request = wire.ReportRequest(worker_id=self.worker_id, session=session, reports=entries)
             try:
-                await self._link.report(wire.ReportRequest(worker_id=self.worker_id, session=session, reports=entries))
+                async with answered(self._settings.report_timeout_seconds):
+                    await self._link.report(request)
                 return True
             except WindlassError as error:
-                self._say("Its report was not taken.", error, tried_count)
-            tried_count += 1
-            await self._pause(tried_count)
+                await self._again("Its report was not taken.", error, again)
         return False
 
     async def close(self, *, lost: bool) -> None:
         """End the session, if one is open; what cannot be said in time is found out when the lease is over."""
         session, self.id = self.id, None
-        tried_count, began_at = 0, self._outside.monotonic()
+        began_at, again = self._outside.monotonic(), self._back_off()
         while session is not None and self._outside.monotonic() - began_at < CLOSE_S:
             try:
-                await self._link.close(self.worker_id, session=session, lost=lost)
+                async with answered(self._settings.report_timeout_seconds):
+                    await self._link.close(self.worker_id, session=session, lost=lost)
                 return
             except (NotFound, Conflict):
                 return
             except WindlassError as error:
-                self._say("The end of its session was not taken.", error, tried_count)
+                await self._again("The end of its session was not taken.", error, again)
                 if not _passes(error):
                     return
-            tried_count += 1
-            await self._pause(tried_count)
 
     @property
     def interval_s(self) -> float:
@@ -153,11 +147,8 @@ class Session:
             held=held,
             completed=completed_count,
             failed=failed_count,
-            timestamp=self._now(),
+            timestamp=self._clock(),
         )
-
-    def _now(self) -> datetime:
-        return self._clock()
 
     def _registration(self, runner: Ready, *, session: UUID, pid: int) -> wire.RegisterRequest:
         worker = self._settings
@@ -176,14 +167,14 @@ class Session:
             queues=worker.queues,
         )
 
-    def _say(self, what: str, error: WindlassError, tried_count: int) -> None:
-        """Log the first failure of a row: the others only say the same."""
-        if tried_count == 0:
-            log.event("worker.unheard", worker=self.worker_id, detail=what, reason=str(error))
+    def _back_off(self) -> BackOff:
+        return BackOff(FIRST_PAUSE_S, self.interval_s, chance=self._outside.chance)
 
-    async def _pause(self, tried_count: int) -> None:
-        longest_s = min(self.interval_s, FIRST_PAUSE_S * 2 ** min(tried_count, 10))
-        await self._outside.pause(longest_s * self._outside.chance())
+    async def _again(self, what: str, error: WindlassError, again: BackOff) -> None:
+        """Wait before the next try; of a row of failures the first is logged, the others only say the same."""
+        if again.tries == 0:
+            log.event("worker.unheard", worker=self.worker_id, detail=what, reason=str(error))
+        await self._outside.pause(again.next_s(error))
 
 
 def _passes(error: WindlassError) -> bool:

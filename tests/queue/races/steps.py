@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 from tests.queue import said
@@ -20,6 +21,7 @@ from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
     audit,
+    checkpoints,
     control,
     deadletters,
     deadlines,
@@ -28,6 +30,7 @@ from windlass.queue import (
     keys,
     lanes,
     limits,
+    logs,
     outbox,
     rescue,
     retention,
@@ -198,6 +201,23 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
     return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
 
 
+async def leave_words(stage: Stage, db: Database, scene: Scene) -> object:
+    """Tell how far the job is, twice, with lines, and read it back."""
+    lease: dict[str, Any] = {
+        "job_id": scene.id,
+        "fence": scene.lease.fence,
+        "worker": scene.worker,
+        "session": scene.session,
+    }
+    line = logs.Line(stage.clock.now(), "a line")
+    for _ in range(2):
+        await checkpoints.keep(db, [checkpoints.Note(**lease, progress="1", checkpoint="2")])
+        await logs.keep(db, [logs.Chunk(**lease, seq=0, lines=[line])])
+    await checkpoints.sizes(db, scene.ids)
+    assert 1 == len((await logs.read(db, scene.id)).lines)
+    return await checkpoints.find(db, scene.ids)
+
+
 async def beat(_: Stage, db: Database, scene: Scene) -> object:
     """Tell that the job has begun."""
     begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True)]
@@ -349,6 +369,12 @@ STEPS = {
     "close": Step(
         leased, lambda _, db, scene: workers.close(db, scene.session, tenant="default", reason="drain"), State.QUEUED
     ),
+    "lose": Step(
+        leased,
+        lambda _, db, scene: workers.lose(db, scene.session, tenant="default", reason="It died.", chance=no_jitter),
+        State.QUEUED,
+    ),
+    "note": Step(leased, leave_words, State.ASSIGNED),
     "complete": Step(leased, saying(lambda scene: scene.complete(result="1")), State.SUCCEEDED),
     "repeat": Step(leased, repeat, State.SUCCEEDED),
     "confirm_cancel": Step(cancelling, saying(lambda scene: scene.fail()), State.CANCELLED),

@@ -21,6 +21,8 @@ from tests.proofs.processes import ServerProcess, server_arguments, started
 from tests.rules.source import REPOSITORY
 
 PATIENCE_S = 60.0
+FOR_EVER_MS = 180_000
+"""Longer than anybody waits here; what a broken test leaves behind ends nevertheless."""
 SAMPLE = "tests.worker.process.sample:app"
 LEASE_S = 2.0
 QUICK = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from tests.proofs.processes import ServerProcess
-from tests.worker.process.installation import Begun, Installation, kill
+from tests.worker.process.installation import FOR_EVER_MS, Begun, Installation, kill
 
 LONG_LEASE = "300"
 """Nobody waits so long here: what comes back, came back for another reason."""
@@ -66,7 +66,7 @@ async def test_rel_a9_runners_die_with_their_fleet(installation: Installation) -
 async def test_rel_a9_a_runner_that_holds_the_interpreter_dies_with_its_fleet(installation: Installation) -> None:
     """It cannot see that its socket has ended: the kernel kills it."""
     fleet = await installation.start_workers()
-    await installation.submit("hold", port=installation.port, ms=3_600_000)
+    await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
     first = await installation.begun()
 
     kill(fleet.pid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.worker.process.installation import LEASE_S, Installation
+from tests.worker.process.installation import FOR_EVER_MS, LEASE_S, Installation
 
 HELD_MS = round(3.5 * LEASE_S * 1000)
 
@@ -25,7 +25,7 @@ async def test_a_cancelled_call_that_cannot_be_stopped_is_reported_and_its_proce
 ) -> None:
     """The attempt is cancelled and a zombie by the word of the keeper; the capacity is whole again."""
     fleet = await installation.start_workers(worker_cancel_grace_seconds="1", worker_kill_seconds="1")
-    job_id = await installation.submit("hold", port=installation.port, ms=3_600_000)
+    job_id = await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
     held = await installation.begun()
 
     await installation.cancel(job_id)
@@ -44,7 +44,7 @@ async def test_a_call_out_of_time_that_cannot_be_stopped_is_reported(installatio
     """The limit of a job counts for it too; it may run again by its policy."""
     await installation.start_workers(worker_cancel_grace_seconds="1", worker_kill_seconds="1")
     job_id = await installation.submit_with(
-        "hold", {"port": installation.port, "ms": 3_600_000}, max_attempts=1, timeout_seconds=1
+        "hold", {"port": installation.port, "ms": FOR_EVER_MS}, max_attempts=1, timeout_seconds=1
     )
 
     job = await installation.ended(job_id)

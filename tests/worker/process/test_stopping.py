@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.worker.answers import Asked, answers
-from tests.worker.process.installation import Installation
+from tests.worker.process.installation import FOR_EVER_MS, Installation
 
 GONE = "http://127.0.0.1:1"
 
@@ -112,7 +112,7 @@ async def test_the_probe_of_a_worker_answers_while_it_is_well(installation: Inst
     await installation.start_workers(worker_health_address=address, worker_health_seconds="2")
     async with httpx2.AsyncClient(base_url=f"http://{address}") as client:
         assert 200 == (await client.get("/healthz")).status_code
-        await installation.submit("hold", port=installation.port, ms=3_600_000)
+        await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
         await installation.begun()
 
         while (answer := await client.get("/healthz")).status_code == 200:
