@@ -37,13 +37,13 @@ MUTANTS = (
         "released-without-its-mark",
         both("moves", "lease_to_ready", "THEN 32 ELSE 0", "THEN 0 ELSE 0"),
         _of_both(f"{CHECKPOINTS}the_mark_survives_every_way_back[*-release]"),
-        "W10: the next attempt goes on from the checkpoint",
+        "W11: the next attempt goes on from the checkpoint",
     ),
     Mutant(
         "put-off-without-its-mark",
         both("moves", "lease_to_timer", "THEN 32 ELSE 0", "THEN 0 ELSE 0"),
         _of_both(f"{CHECKPOINTS}the_mark_survives_every_way_back[*-fail]"),
-        "W10: the next attempt goes on from the checkpoint",
+        "W11: the next attempt goes on from the checkpoint",
     ),
     Mutant(
         "lines-of-any-fence",
