@@ -25,6 +25,7 @@ from windlass.client.requests import Request
 from windlass.config import Settings
 from windlass.config.address import Address, address_file, read_address, write_address
 from windlass.config.settings import Database
+from windlass.config.settings import Server as ServerSettings
 from windlass.embedded import Embedded
 from windlass.errors import DatabaseLocked, Unavailable
 from windlass.job import State
@@ -289,6 +290,17 @@ def test_an_embedded_engine_claims_only_with_the_server_s_role(url: str) -> None
         engine.close()
     with pytest.raises(Unavailable, match="was closed"):
         asked(beside, "/jobs", {"task": "t"})
+
+
+def test_tasks_submit_to_the_server_of_their_worker(url: str) -> None:
+    """A worker tells the application where it works; what the application says itself comes first."""
+    settings = Settings(server=ServerSettings(url="http://jobs.example:8000"))
+    silent, named, based = App(), App("http://own.example"), App(database=url)
+
+    for app in (silent, named, based):
+        app.use(settings)
+
+    assert ["http://jobs.example:8000", "http://own.example", url] == [app.where for app in (silent, named, based)]
 
 
 def test_nothing_is_opened_before_it_is_used(url: str, file: Path) -> None:

@@ -38,6 +38,11 @@ class Finder:
         self._seen: tuple[int, int] | None = None
         """Which address file was there when it was last looked at."""
 
+    def use(self, settings: Settings) -> None:
+        """Go to the server of these settings, unless something else was said."""
+        if self._url is None and self._database is None and self._settings is None:
+            self._url, self._settings = settings.server.url, settings
+
     def find(self, before: Door | None, *, refused: bool = False) -> Door:
         """Return the door to use now, the one before if it leads the same way; `refused`: nobody was there."""
         settings = self._loaded()

@@ -25,6 +25,7 @@ from windlass.errors import TooMany, Unavailable, WindlassError
 if TYPE_CHECKING:
     from windlass.client.doors import Door
     from windlass.client.find import Finder
+    from windlass.config import Settings
 
 
 class Shell:
@@ -40,6 +41,10 @@ class Shell:
         self._left: list[Door] = []
         """Doors that others of our threads may still be at."""
         self._process = os.getpid()
+
+    def use(self, settings: Settings) -> None:
+        """Go to the server of these settings, unless something else was said."""
+        self._finder.use(settings)
 
     @property
     def where(self) -> str:
