@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from windlass.client.app import App
     from windlass.client.context import Context, Stopped
     from windlass.client.handle import Job
+    from windlass.client.outbox import enqueue_in, finish_in
     from windlass.client.task import Call, Task
     from windlass.errors import JobCancelled, JobExpired, JobFailed, NoResult, WindlassError
 
@@ -37,6 +38,8 @@ _FROM = {
     "Stopped": "windlass.client.context",
     "Task": "windlass.client.task",
     "WindlassError": "windlass.errors",
+    "enqueue_in": "windlass.client.outbox",
+    "finish_in": "windlass.client.outbox",
 }
 
 __all__ = [
@@ -52,6 +55,8 @@ __all__ = [
     "Task",
     "WindlassError",
     "__version__",
+    "enqueue_in",
+    "finish_in",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from uuid import UUID
 
 import pytest
 
@@ -75,7 +76,7 @@ async def test_two_servers_relay_each_row_once(postgres_url: str) -> None:
             engines.append(await stack.enter_async_context(made.running()))
         written = {await said.enqueue(engines[0].db, "task") for _ in range(20)}
 
-        got = []
+        got: list[UUID] = []
         async with asyncio.timeout(PATIENCE_S):
             while len(got) < len(written):
                 for engine in engines:

@@ -20,8 +20,10 @@ from tests.mutants import (
     duties,
     engine,
     faults,
+    keepers,
     keys,
     lists,
+    outbox,
     reports,
     sessions,
     submits,
@@ -43,6 +45,8 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *keepers.MUTANTS,
+    *outbox.MUTANTS,
 )
 
 

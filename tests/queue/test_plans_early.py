@@ -28,6 +28,7 @@ from windlass.queue import (
     limits,
     logs,
     moves,
+    outbox,
     report,
     rescue,
     submit,
@@ -47,13 +48,27 @@ MODULES = (
     limits,
     logs,
     moves,
+    outbox,
     report,
     rescue,
     submit,
     timers,
     workers,
 )
-GROWING = ("queue", "job", "timer", "done", "dead", "attempt", "event", "session", "dedup", "checkpoint", "log")
+GROWING = (
+    "queue",
+    "job",
+    "timer",
+    "done",
+    "dead",
+    "attempt",
+    "event",
+    "session",
+    "dedup",
+    "outbox",
+    "checkpoint",
+    "log",
+)
 
 WHOLE = {
     "declare_dead": "session_live",

@@ -132,7 +132,7 @@ def _told(error: Exception, context: Context) -> Exception:
     )
 
 
-def _asked(task: str | Named | Any, payload: Any, options: JobOptions) -> tuple[str, str | None, str]:
+def _asked(task: Any, payload: Any, options: JobOptions) -> tuple[str, str | None, str]:
     """Return what a row says: the task's name, the payload and the options, both as JSON."""
     own = Options()
     if isinstance(task, str):

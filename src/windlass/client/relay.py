@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ class Relay:
 
     def __init__(
         self,
-        connect: Callable[[], Any] | Any,
+        connect: Any,
         app: App,
         *,
         table: str = TABLE,

@@ -34,10 +34,12 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.sessions import Sessions
+from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
+from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
 from windlass.engine.whole import whole_duties
 from windlass.errors import CommitUnknown, Conflict, NotFound, Unavailable, WindlassError
 from windlass.ids import Ids
@@ -92,19 +94,9 @@ class Engine:
         self.draining = False
         self._claims = True
         self.outside = outside
-        # On SQLite there is one writer: a second line would only make batches smaller.
-        lines = 2 if db.dialect == "postgres" else 1
-        self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
-            "submit", self._submit, _weight_of_jobs, lines=lines
-        )
-        # A report says the same twice without harm, so one whose fate is unknown is simply said again.
-        self._reports: Batcher[Sequence[Report], list[Answer]] = self._line(
-            "report", self._report, _weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
-        )
-        self._beats: Batcher[Beat, BeatAnswer] = self._line(
-            "heartbeat", self._beat, _weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
-        )
+        self._open_lines()
         self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
+        self.signatures = Signatures(db, outside=outside)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -112,16 +104,27 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self._moved)
-        self.wake.on_outbox.append(relay.notice)
-        self.loops = self._loops(address, relay)
+        self.loops = self._loops(address)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
-        self._statsd = None
-        if settings.metrics.statsd_address is not None:
-            self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
+        statsd = settings.metrics.statsd_address
+        self._statsd = None if statsd is None else StatsD(statsd, gauges=self._gauged, outside=outside)
         self._kept_back = KeptBack(db, self.lanes)
         self.meters.long_polls.set_function(lambda: self.waiting_count)
+
+    def _open_lines(self) -> None:
+        # On SQLite there is one writer: a second line would only make batches smaller.
+        lines = 2 if self.db.dialect == "postgres" else 1
+        self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
+            "submit", self._submit, weight_of_jobs, lines=lines
+        )
+        # A report says the same twice without harm, so one whose fate is unknown is simply said again.
+        self._reports: Batcher[Sequence[Report], list[Answer]] = self._line(
+            "report", self._report, weight_of_reports, lines=lines, again=REPEATABLE, room=100_000
+        )
+        self._beats: Batcher[Beat, BeatAnswer] = self._line(
+            "heartbeat", self._beat, weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
+        )
 
     def _line(
         self,
@@ -146,15 +149,17 @@ class Engine:
             observe=self.meters.flushed,
         )
 
-    def _loops(self, address: str | None, relay: Relay) -> Loops:
+    def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
+        self.wake.on_outbox.append(relay.notice)
         duties = queue_duties(
             self.wake,
             outside.chance,
             periods=settings.duties,
             days=settings.retention.days,
             dead_days=settings.retention.dead_days,
-            told=self._moved,
+            told=self.moved,
         )
         return Loops(
             self.db,
@@ -257,11 +262,6 @@ class Engine:
         await workers.register(self.db, session)
         journal.registered(session)
 
-    async def lose(self, session: UUID, *, tenant: str) -> None:
-        """End a session whose process died: what it had begun is lost, the rest goes back, at once."""
-        lost = await self.acts.lose(session, tenant=tenant, chance=self.outside.chance)
-        self._moved(lost)
-
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
         return await self._sessions.seen(tenant, worker)
@@ -337,8 +337,8 @@ class Engine:
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
-    def _moved(self, moves: Sequence[Moved]) -> None:
-        """Note leases that a duty has ended."""
+    def moved(self, moves: Sequence[Moved]) -> None:
+        """Note leases that others than their workers have ended."""
         journal.moved(moves)
         for moved in moves:
             lane = self.lanes.get(moved.move.lease.lane)
@@ -395,16 +395,3 @@ class Engine:
             except Exception:
                 logger.exception("The engine's %s failed and starts again.", name)
                 await self.outside.pause(RESTART_PAUSE_S)
-
-
-def _weight_of_jobs(jobs: Sequence[NewJob]) -> tuple[int, int]:
-    return len(jobs), sum(len(job.payload) + len(job.headers or "") for job in jobs)
-
-
-def _weight_of_reports(reports: Sequence[Report]) -> tuple[int, int]:
-    texts = ("result", "metrics", "error", "traceback", "reason")
-    return len(reports), sum(len(getattr(item, field, None) or "") for item in reports for field in texts)
-
-
-def _weight_of_beat(beat: Beat) -> tuple[int, int]:
-    return 1 + len(beat.held or ()), 0

@@ -36,6 +36,7 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
     """Open a session, or say the same again; Conflict if it has ended or is another worker's."""
     session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
     await engine.register(session)
+    await engine.signatures.publish(tenant, asked.signatures)
     return registered(session)
 
 
@@ -60,7 +61,7 @@ async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost
     if found is None or (found.tenant, found.worker) != (tenant, worker):
         raise NotFound(f"There is no session {session} of worker {worker}.")
     if lost:
-        await engine.lose(session, tenant=tenant)
+        engine.moved(await engine.acts.lose(session, tenant=tenant, chance=engine.outside.chance))
     else:
         await engine.acts.close(session, tenant=tenant, reason=reason)
 

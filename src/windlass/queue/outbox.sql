@@ -6,13 +6,14 @@
 SELECT id, kind, tenant, task, payload, options, fence, created_at FROM outbox
  WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 
--- name: take
+-- name: take_rows
 -- Remove rows that no rival is doing; what follows in the transaction does them.
+-- plan: `|| ''` keeps out outbox_due, which would be read whole, dead entries too.
 -- locks: outbox rows, skipping locked ones; nobody else locks them.  returns: what was removed, and whether a job has that id already.
 -- postgres
 WITH l AS MATERIALIZED (
     SELECT o.id FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN outbox o ON o.id = ANY(ARRAY[i.id])
-     WHERE o.error IS NULL FOR UPDATE OF o SKIP LOCKED
+     WHERE (o.error || '') IS NULL FOR UPDATE OF o SKIP LOCKED
 )
 DELETE FROM outbox USING l WHERE outbox.id = ANY(ARRAY[l.id])
 RETURNING outbox.id,
@@ -36,11 +37,11 @@ UPDATE queue q SET place = 1 FROM l WHERE q.id = ANY(ARRAY[l.id]) AND q.place + 
 UPDATE queue SET place = 1 FROM rows(:leases, id uuid, fence int) AS i
  WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 3 AND queue.session IS NOT NULL RETURNING id
 
--- name: keep
+-- name: keep_rows
 -- Keep rows that could not be done: set aside with an error, or due later without one.
 -- postgres
 UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * interval '1 millisecond'
-  FROM rows(:kept, id uuid, error text, wait_ms bigint) AS i WHERE outbox.id = ANY(ARRAY[i.id]) AND outbox.error IS NULL
+  FROM rows(:kept, id uuid, error text, wait_ms bigint) AS i WHERE outbox.id = ANY(ARRAY[i.id]) AND (outbox.error || '') IS NULL
 RETURNING outbox.id
 -- sqlite
 UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * 1000

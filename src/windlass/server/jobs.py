@@ -33,7 +33,9 @@ async def submit(call: Call) -> Reply:
         if asked.idempotency_key not in (None, header):
             raise InvalidInput("idempotency_key", "it differs from the header Idempotency-Key. Give one of them.")
         asked = msgspec.structs.replace(asked, idempotency_key=header)
-    [answer] = await call.engine.submit([new_job(call, asked, call.engine.ids.new())])
+    job = new_job(call, asked, call.engine.ids.new())
+    await call.engine.signatures.check([job])
+    [answer] = await call.engine.submit([job])
     return Reply(200 if answer.duplicate else 201, shown_submit(call, answer))
 
 
@@ -46,6 +48,7 @@ async def submit_batch(call: Call) -> wire.Batch:
             jobs.append(new_job(call, job, call.engine.ids.new()))
         except InvalidInput as problem:
             raise problem.at(index) from None
+    await call.engine.signatures.check(jobs)
     return wire.Batch(jobs=[shown_submit(call, answer) for answer in await call.engine.submit(jobs)])
 
 

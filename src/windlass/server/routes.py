@@ -21,6 +21,7 @@ from windlass.server import (
     logs,
     queues,
     scale,
+    tasks,
     tenants,
     whole,
     work,
@@ -34,6 +35,7 @@ from windlass.wire import trail as t
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
 from windlass.wire.live import EventsQuery, StreamedEvent
+from windlass.wire.tasks import TaskList
 
 
 def _line(
@@ -130,6 +132,8 @@ ROUTES: tuple[Route, ...] = (
           {202: p.Draining}, body=Because, body_optional=True, audit="worker.drain"),
     _line("DELETE", "/workers/{worker}", workers.close, ("work", "operate"), "End a worker's session",
           {204: None}, query=p.CloseQuery, audit="worker.close", bound="own"),
+    _line("GET", "/tasks", tasks.find, "read", "List tasks that workers have published, by name",
+          {200: TaskList}, query=NamePages),
     # queues
     _line("GET", "/queues", queues.find, "read", "List queues by name", {200: p.QueueList}, query=NamePages),
     _line("GET", "/queues/{name}", queues.get, "read", "Look at a queue", {200: p.Queue}, bound="queue"),

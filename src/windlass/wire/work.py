@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+from windlass.wire.tasks import MOST_PUBLISHED, Signature
 from windlass.wire.trail import LogChunk, Note
 
 MOST_BARE = 100
@@ -306,6 +307,8 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
     build: Name | None = None
     region: Name | None = None
     tasks: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
+    signatures: Annotated[dict[Name, Signature], Meta(max_length=MOST_PUBLISHED)] = msgspec.field(default_factory=dict)
+    """What tasks take: submits of these are checked against it, for a day."""
     labels: Labels = ()
     queues: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
 

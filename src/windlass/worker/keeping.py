@@ -22,6 +22,7 @@ from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
+from windlass.wire.tasks import Signature, read_signatures
 from windlass.worker.frames import Cancel, Drain, FromKeeper, Leaving, Lost, Opened, Renewed, Tick
 from windlass.worker.link import Link
 from windlass.worker.patience import BackOff, answered
@@ -72,6 +73,7 @@ class OwnKeeping:
         self._held: dict[UUID, _Holding] = {}
         self._opened: Opened | None = None
         self._tasks: tuple[str, ...] = ()
+        self._signatures: dict[str, Signature] = {}
         self._busy_count = 0
         self._draining = False
         self._beating: asyncio.Task[None] | None = None
@@ -79,6 +81,7 @@ class OwnKeeping:
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
         """Register, trying for a while; the error of the last try if it does not succeed."""
         self._tasks = tuple(tasks)
+        self._signatures = read_signatures(signatures)
         until = self._outside.monotonic() + REGISTER_S
         again = self._back_off()
         while True:
@@ -141,6 +144,7 @@ class OwnKeeping:
                     version=worker.version,
                     region=worker.region,
                     tasks=self._tasks[:300],
+                    signatures=self._signatures,
                     labels=worker.labels,
                     queues=worker.queues,
                 )

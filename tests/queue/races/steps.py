@@ -34,6 +34,7 @@ from windlass.queue import (
     outbox,
     rescue,
     retention,
+    tasks,
     tenants,
     timers,
     vacuum,
@@ -333,6 +334,9 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await tenants.list_tenants(db)
     await tenants.delete(db, Lanes(), name)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
+    await tasks.publish(db, name, {"t": "{}"})
+    await tasks.recent(db)
+    await tasks.list_tasks(db, name)
     await audit.record(db, stage.ids, audit.Entry(action="tenant.delete", subject=name, tenant=name))
     await audit.list_entries(db, name)
     return await audit.list_entries(db)

@@ -73,6 +73,33 @@ async def test_rel_s11_relay_beside_relay(stage: Stage) -> None:
     await Race(prepare, relay, relay, judge).in_every_order(stage)
 
 
+async def test_rel_s11_relay_beside_a_relay_whose_job_ends(stage: Stage) -> None:
+    """A server that is slow to relay what it has read does nothing, also when the job has run to its end meanwhile."""
+
+    async def prepare() -> Scene:
+        scene = await stage.scene(0)
+        job_id = await said.enqueue(stage.db, queue=scene.queue)
+        return Scene(scene.queue, scene.worker, scene.session, [job_id])
+
+    async def relay(db: Database, _: Scene) -> Ran:
+        return await said.relay(db)
+
+    async def relay_and_run(db: Database, scene: Scene) -> None:
+        await said.relay(db)
+        for lease in await stage.claim(db, scene.queue, scene.session):
+            done = Scene(scene.queue, scene.worker, scene.session, scene.ids, [lease])
+            await report(db, [done.complete()], chance=no_jitter)
+
+    async def judge(scene: Scene, *answers: object) -> None:
+        for answer in answers:
+            good(answer)
+        await relay_and_run(stage.db, scene)
+        assert State.SUCCEEDED is await stage.state(scene.id)
+        assert 1 == len(await history.attempts(stage.db, scene.id, tenant="default"))
+
+    await Race(prepare, relay, relay_and_run, judge).in_every_order(stage)
+
+
 async def test_rel_r13_relay_of_a_finish_beside_relay(stage: Stage) -> None:
     """Two servers relay the same finish: the job ends once."""
 

@@ -1,0 +1,22 @@
+"""Tasks: what workers have published of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.queue import tasks as step
+from windlass.server.call import Call
+from windlass.wire import tasks as wire
+from windlass.wire.base import NamePages
+
+
+async def find(call: Call) -> wire.TaskList:
+    """Answer a page of tasks by name."""
+    asked: NamePages = call.query
+    page = await step.list_tasks(call.engine.db, call.tenant, limit=asked.limit, cursor=asked.cursor)
+    return wire.TaskList(tasks=[_shown(task) for task in page.tasks], next_cursor=page.next_cursor)
+
+
+def _shown(task: step.Listed) -> wire.Task:
+    signatures = [msgspec.json.decode(text, type=wire.Signature) for text in task.signatures]
+    return wire.Task(name=task.name, signatures=signatures, seen_at=task.seen_at)

@@ -1,0 +1,158 @@
+"""Signatures: which payloads a task takes, what is remembered of them, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from windlass.db import Database
+from windlass.engine import signatures as module
+from windlass.engine.outside import Outside
+from windlass.engine.signatures import Signatures, refusal
+from windlass.errors import InvalidInput
+from windlass.queue import tasks
+from windlass.queue.newjob import NewJob
+from windlass.wire.tasks import Parameter, Signature
+
+ADD = Signature(parameters={"x": Parameter(types=("integer",), required=True), "y": Parameter(types=("integer",))})
+SHOUT = Signature(parameters={"text": Parameter(types=("string", "null"), required=True)}, single=True)
+ANY = Signature(parameters={"first": Parameter(required=True)}, extra=True)
+
+
+def job(payload: Any, task: str = "add", tenant: str = "default") -> NewJob:
+    """Return a job to submit."""
+    return NewJob(id=uuid4(), task=task, tenant=tenant, payload=msgspec.json.encode(payload).decode())
+
+
+class Elapsed:
+    """A monotonic clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("signature", "payload", "field"),
+    [
+        (ADD, {"x": 1}, None),
+        (ADD, {"x": 1, "y": 2.0}, None),
+        (ADD, {}, "payload.x"),
+        (ADD, None, "payload.x"),
+        (ADD, {"x": "1"}, "payload.x"),
+        (ADD, {"x": True}, "payload.x"),
+        (ADD, {"x": 1.5}, "payload.x"),
+        (ADD, {"x": None}, "payload.x"),
+        (ADD, {"x": 1, "z": 2}, "payload.z"),
+        (ADD, [1], "payload"),
+        (ADD, 5, "payload"),
+        (SHOUT, "hi", None),
+        (SHOUT, {"text": None}, None),
+        (SHOUT, 5, "payload.text"),
+        (ANY, {"first": [], "second": {}}, None),
+        (ANY, {"second": {}}, "payload.first"),
+        (Signature(), None, None),
+        (Signature(), {}, None),
+        (Signature(), {"x": 1}, "payload.x"),
+        (Signature(parameters={"x": Parameter(types=("number",))}), {"x": 1}, None),
+        (Signature(parameters={"x": Parameter(types=("object",))}), {"x": {}}, None),
+        (Signature(parameters={"x": Parameter(types=("array",))}), {"x": {}}, "payload.x"),
+    ],
+)
+def test_a_payload_fits_a_signature_or_the_argument_is_named(
+    signature: Signature, payload: Any, field: str | None
+) -> None:
+    """Required ones must be there, types must match, unknown names only where they are taken."""
+    problem = refusal([signature], msgspec.json.encode(payload).decode(), task="t")
+
+    assert field == (None if problem is None else problem.field)
+
+
+def test_one_of_several_signatures_is_enough() -> None:
+    """While two builds are about, what either of them takes is good; the newest says what is wrong."""
+    new = Signature(parameters={"x": Parameter(types=("string",), required=True)})
+
+    both = [refusal([ADD, new], text, task="add") for text in ('{"x": 1}', '{"x": "1"}')]
+    problem = refusal([ADD, new], '{"x": []}', task="add")
+
+    assert [None, None] == both
+    assert problem is not None
+    assert "it is array; task add takes string." == problem.problem
+
+
+async def test_what_this_server_was_told_counts_at_once(db: Database) -> None:
+    """Own registrations are known without a look; other tasks and tenants are not checked; a list names the job."""
+    elapsed = Elapsed()
+    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    await known.check([job({"wrong": 1})])
+
+    await known.publish("default", {"add": ADD})
+    await known.check([job({"x": 1}), job({"wrong": 1}, "other"), job({"wrong": 1}, tenant="b")])
+    with pytest.raises(InvalidInput) as one:
+        await known.check([job({"wrong": 1})])
+    with pytest.raises(InvalidInput) as second:
+        await known.check([job({"x": 1}), job({"x": "1"})])
+
+    assert ("payload.x", None) == (one.value.field, one.value.index)
+    assert ("payload.x", 1) == (second.value.field, second.value.index)
+
+
+async def test_what_another_server_was_told_is_known_after_a_look(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server looks at its first submit, then at most every few seconds, and no submit waits for that."""
+    looks = 0
+    recent = tasks.recent
+
+    async def counted(*given: Any, **more: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await recent(*given, **more)
+
+    monkeypatch.setattr(tasks, "recent", counted)
+    elapsed = Elapsed()
+    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    for _ in range(3):
+        await known.check([job({"wrong": 1})])
+    await tasks.publish(db, "default", {"add": msgspec.json.encode(ADD).decode()})
+
+    elapsed.now += module.LOOK_S + 1
+    await known.check([job({"wrong": 1})])
+    assert known._looking is not None
+    await asyncio.wait_for(known._looking, 30)
+
+    assert 2 == looks
+    with pytest.raises(InvalidInput, match="x"):
+        await known.check([job({"wrong": 1})])
+
+
+async def test_a_signature_counts_for_a_day(db: Database) -> None:
+    """What no worker has published for a day refuses nothing any more."""
+    elapsed = Elapsed()
+    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    await known.publish("default", {"add": ADD})
+    with pytest.raises(InvalidInput, match="x"):
+        await known.check([job({})])
+
+    elapsed.now += tasks.VALID_MS / 1000
+
+    await known.check([job({})])
+
+
+async def test_the_newest_signatures_of_a_task_are_remembered(db: Database) -> None:
+    """However many builds were published, so many are kept in memory."""
+    known = Signatures(db, outside=Outside())
+    await known.check([job({})])
+    for number in range(module.MOST_EACH + 1):
+        await known.publish("default", {"add": Signature(parameters={f"x{number}": Parameter(required=True)})})
+
+    await known.check([job({f"x{module.MOST_EACH}": 1}), job({"x1": 1})])
+    with pytest.raises(InvalidInput, match="payload"):
+        await known.check([job({"x0": 1})])
