@@ -26,6 +26,7 @@ from tests.mutants import (
     reports,
     sessions,
     submits,
+    workers,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
@@ -45,6 +46,7 @@ ALL: tuple[Mutant, ...] = (
     *engine.MUTANTS,
     *faults.MUTANTS,
     *outbox.MUTANTS,
+    *workers.MUTANTS,
 )
 
 
