@@ -19,7 +19,6 @@ from urllib.parse import urlencode
 
 from windlass.config import Settings
 from windlass.config.address import sqlite_file
-from windlass.config.redact import url as without_password
 from windlass.db import Database, open_database
 from windlass.db import migrate as migrations
 from windlass.engine.engine import Engine
@@ -39,7 +38,6 @@ class Embedded:
 
     def __init__(self, settings: Settings, *, claims: bool = False) -> None:
         """Open the database; DatabaseLocked if it is to claim and a server has the file."""
-        self.where = without_password(settings.database.url)
         self._settings = settings
         self._claims = claims
         self._loop = asyncio.new_event_loop()

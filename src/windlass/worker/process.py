@@ -52,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
     try:
-        app_tasks = {} if target is None else load_app(target).tasks
+        app = None if target is None else load_app(target)
+        if app is not None:
+            app.use(settings)
+        app_tasks = {} if app is None else app.tasks
         signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
     except WindlassError as error:
         keeping.failed(str(error))
