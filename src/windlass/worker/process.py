@@ -60,6 +60,9 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
     except WindlassError as error:
         keeping.failed(str(error))
         return 1
+    except Exception as error:  # a signature that cannot be told is the module's, too
+        keeping.failed(f"The tasks of {target} cannot be told: {type(error).__name__}: {error}. Mend them.")
+        return 1
     runnables: dict[str, Runnable] = {**app_tasks}
     tasks = with_kinds(runnables, settings.work_kinds)
     uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
