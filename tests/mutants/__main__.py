@@ -27,6 +27,7 @@ from tests.mutants import (
     reports,
     sessions,
     submits,
+    trail,
     workers,
 )
 from tests.mutants.mutant import Mutant
@@ -48,6 +49,7 @@ ALL: tuple[Mutant, ...] = (
     *faults.MUTANTS,
     *keepers.MUTANTS,
     *outbox.MUTANTS,
+    *trail.MUTANTS,
     *workers.MUTANTS,
 )
 

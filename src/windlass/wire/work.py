@@ -264,6 +264,10 @@ class NextClaim(Body, frozen=True, kw_only=True):
 class ReportRequest(Body, frozen=True, kw_only=True):
     """How attempts ended, one entry each; what running ones have to say; and what the worker wants next."""
 
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {"required": ["claim"], "properties": {"claim": {"type": "object"}, "session": {"type": "null"}}}
+    }
+
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     reports: Annotated[tuple[Entry, ...], Meta(max_length=1000)] = ()
     session: UUID | None = None
