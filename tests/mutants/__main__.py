@@ -20,6 +20,7 @@ from tests.mutants import (
     duties,
     engine,
     faults,
+    keepers,
     keys,
     lists,
     outbox,
@@ -44,6 +45,7 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *keepers.MUTANTS,
     *outbox.MUTANTS,
 )
 

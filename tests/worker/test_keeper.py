@@ -191,6 +191,18 @@ async def test_the_session_of_a_dead_runner_is_lost_at_once(kept: Kept) -> None:
     assert [(session, True)] == kept.server.closed
 
 
+async def test_what_a_dead_runner_had_begun_is_told_before_its_session_ends(kept: Kept) -> None:
+    """A job that kills its process before the first heartbeat must count as lost, else it would kill for ever."""
+    session = await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.end(-9)
+
+    await kept.ended()
+
+    [beat] = kept.server.beats
+    assert (session, (wire.HeldJob(job_id=JOB, fence=1, started=True),)) == (beat.session, beat.held)
+
+
 async def test_a_session_that_cannot_be_closed_is_left_to_lapse(kept: Kept) -> None:
     """The end of a runner does not wait for a server for ever."""
     await kept.opened()

@@ -94,8 +94,27 @@ class Engine:
         self.draining = False
         self._claims = True
         self.outside = outside
+        self._open_lines()
+        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
+        self.signatures = Signatures(db, outside=outside)
+        self._dispatch = Dispatch(
+            db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
+        )
+        self._sessions = Sessions(
+            db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
+        )
+        self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
+        self.loops = self._loops(address)
+        self.wake.on_duties.append(self.loops.notice)
+        self.wake.others = lambda: self.loops.live_count > 1
+        statsd = settings.metrics.statsd_address
+        self._statsd = None if statsd is None else StatsD(statsd, gauges=self._gauged, outside=outside)
+        self._kept_back = KeptBack(db, self.lanes)
+        self.meters.long_polls.set_function(lambda: self.waiting_count)
+
+    def _open_lines(self) -> None:
         # On SQLite there is one writer: a second line would only make batches smaller.
-        lines = 2 if db.dialect == "postgres" else 1
+        lines = 2 if self.db.dialect == "postgres" else 1
         self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
             "submit", self._submit, weight_of_jobs, lines=lines
         )
@@ -106,25 +125,6 @@ class Engine:
         self._beats: Batcher[Beat, BeatAnswer] = self._line(
             "heartbeat", self._beat, weight_of_beat, again=REPEATABLE, room=100_000, gather_s=BEATS_S
         )
-        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
-        self.signatures = Signatures(db, outside=outside)
-        self._dispatch = Dispatch(
-            db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
-        )
-        self._sessions = Sessions(
-            db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
-        )
-        self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
-        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        self.wake.on_outbox.append(relay.notice)
-        self.loops = self._loops(address, relay)
-        self.wake.on_duties.append(self.loops.notice)
-        self.wake.others = lambda: self.loops.live_count > 1
-        self._statsd = None
-        if settings.metrics.statsd_address is not None:
-            self._statsd = StatsD(settings.metrics.statsd_address, gauges=self._gauged, outside=outside)
-        self._kept_back = KeptBack(db, self.lanes)
-        self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _line(
         self,
@@ -149,8 +149,10 @@ class Engine:
             observe=self.meters.flushed,
         )
 
-    def _loops(self, address: str | None, relay: Relay) -> Loops:
+    def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
+        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
+        self.wake.on_outbox.append(relay.notice)
         duties = queue_duties(
             self.wake,
             outside.chance,

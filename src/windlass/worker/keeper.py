@@ -281,7 +281,7 @@ class Keeper:
             return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
         how = _how(code)
         log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
-        await self._session.close(lost=True)
+        await self._session.close(lost=True, last_beat=self._beat() if self.held.begun_count else None)
         # A runner that was killed because it was stuck is replaced at once, like one that asked for it.
         kind: Literal["left", "died"] = "left" if self._replace or self.is_draining else "died"
         return Ending(kind=kind, reason=how, lived_s=lived_s, was_open=was_open, replace=self._replace)
