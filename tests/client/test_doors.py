@@ -113,7 +113,7 @@ async def test_a_server_that_has_the_file_and_does_not_answer_is_waited_for(url:
     write_address(address_file(file), Address(url=address, pid=os.getpid(), version="0"))
 
     with (
-        App(database=url, patience="200ms") as app,
+        App(database=url, patience="3s") as app,
         pytest.raises(Unavailable, match=f"No server answers at {address}"),
     ):
         await submitted(app)
@@ -235,6 +235,7 @@ def test_a_forked_child_finds_its_own_way(server: Served, way: str) -> None:
     child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(int(PATIENCE_S))  # a child that waits for its parent's thread is ended, and seen
         try:
             code = 0 if app.enqueue("child").status is State.QUEUED else 2
         finally:
