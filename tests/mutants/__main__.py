@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from tests import cluster
 from tests.mutants import (
+    bodies,
     claims,
     control,
     database,
@@ -48,6 +49,7 @@ ALL: tuple[Mutant, ...] = (
     *engine.MUTANTS,
     *faults.MUTANTS,
     *keepers.MUTANTS,
+    *bodies.MUTANTS,
     *outbox.MUTANTS,
     *trail.MUTANTS,
     *workers.MUTANTS,

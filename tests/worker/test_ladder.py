@@ -300,6 +300,23 @@ async def test_a_job_in_line_is_stopped_at_once(task: str, why: StopWhy) -> None
         assert 1 == len(pools.ended[job.id])
 
 
+async def test_a_coroutine_stopped_before_its_first_step_ends() -> None:
+    """Given to a loop that is blocked and stopped before it is heard: it ends as cancelled, and never ran."""
+    bodies = Bodies()
+    async with rig(*bodies.all(), settings=LONG, threads=2) as pools:
+        first, job = claimed("blocks"), claimed("never_ends")
+        pools.start(first)
+        await pools.until(bodies.begun.is_set)
+        bodies.begun.clear()
+
+        pools.start(job)
+        pools.pools.stop(job.id, "cancel")
+        bodies.gate.set()
+
+        assert "flag" == (failed(await pools.end(job)).metrics or {})["stopped_by"]
+        assert not bodies.begun.is_set()
+
+
 async def test_an_unknown_job_is_stopped_without_harm() -> None:
     """A stop that comes after the end changes nothing."""
     bodies = Bodies()
