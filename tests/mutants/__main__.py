@@ -27,6 +27,7 @@ from tests.mutants import (
     reports,
     sessions,
     submits,
+    workers,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
@@ -47,6 +48,7 @@ ALL: tuple[Mutant, ...] = (
     *faults.MUTANTS,
     *keepers.MUTANTS,
     *outbox.MUTANTS,
+    *workers.MUTANTS,
 )
 
 

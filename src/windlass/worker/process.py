@@ -45,9 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _run(keeping, settings, given.app)
     except KeeperGone:
         pass
-    except Exception as error:
+    except Exception as error:  # its keeper sees that it died, gives its jobs back and starts another
         log.event("worker.failed", part="process", error=error)
-        keeping.failed(f"{type(error).__name__}: {error}")
     end(code)
 
 
