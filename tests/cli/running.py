@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from tests.proofs.processes import SERVES, environment
-from windlass.cli.pool import drain_with_parent
+from windlass.cli.pool import with_parent
 
 PATIENCE_S = 60.0
 """Nothing that is waited for takes nearly as long; past it something hangs."""
@@ -80,7 +80,7 @@ def running(folder: Path, *arguments: str, settings: Mapping[str, str] | None = 
             stderr=subprocess.STDOUT,
             env=environment(settings or {}),
             start_new_session=True,
-            preexec_fn=drain_with_parent,
+            preexec_fn=with_parent(signal.SIGTERM),
         )
     made = Running(process, said)
     try:

@@ -35,7 +35,7 @@ def hold(context: Context) -> str:
 def answer() -> int:
     return 42
 """
-SHORT = {"WINDLASS_WORKER_DRAIN_SECONDS": "0.5"}
+QUICK = {"WINDLASS_WORKER_HEARTBEAT_SECONDS": "0.5"}
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> Non
 def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
     """What runs is given back without an attempt used; the next `up` runs it, and all ends in order."""
     (tmp_path / "tasks.py").write_text(APP)
-    with up(tmp_path, "tasks:app", settings=SHORT) as (process, hands):
+    with up(tmp_path, "tasks:app", settings=QUICK | {"WINDLASS_WORKER_DRAIN_SECONDS": "3"}) as (process, hands):
         held = hands.submit("hold")
         begun(hands, held, process)
         process.send(signal.SIGINT)
@@ -131,7 +131,7 @@ def stored(folder: Path, statement: str) -> list[Any]:
 def test_a_second_interrupt_gives_back_at_once(tmp_path: Path) -> None:
     """Nobody waits for the drain; nothing is lost, and no attempt is used."""
     (tmp_path / "tasks.py").write_text(APP)
-    with up(tmp_path, "tasks:app", settings={"WINDLASS_WORKER_DRAIN_SECONDS": "3600"}) as (process, hands):
+    with up(tmp_path, "tasks:app", settings=QUICK | {"WINDLASS_WORKER_DRAIN_SECONDS": "3600"}) as (process, hands):
         begun(hands, hands.submit("hold"), process)
         process.send(signal.SIGINT)
         process.said("Ctrl-C again: now")

@@ -50,12 +50,20 @@ class Served:
         self._thread.join(PATIENCE_S)
         self._loop.close()
 
-    def run_next(self, app: App, **fields: Any) -> dict[str, Any]:
-        """Claim one job as a bare worker, run it with the application's task, report how it ended; return the job."""
+    def run_next(self, app: App, *lines: str) -> dict[str, Any]:
+        """Claim one job as a bare worker, run it with the application's task, report how it ended; return the job.
+
+        `lines` are what the attempt writes, each sent by itself.
+        """
         with httpx2.Client(base_url=f"{self.url}/api/v1", timeout=PATIENCE_S) as client:
-            claim = {"worker_id": "hand", "count": 1, "wait": 20, **fields}
+            claim = {"worker_id": "hand", "count": 1, "wait": 20}
             [job] = client.post("/jobs/claim", json=claim).raise_for_status().json()["jobs"]
             lease = {"worker_id": "hand", "fence": job["fence"], "session": job["session"]}
+            for seq, line in enumerate(lines):
+                written = [{"at": "2026-01-01T00:00:00Z", "text": line}]
+                logs = [{"job_id": job["id"], "fence": job["fence"], "seq": seq, "lines": written}]
+                said = {"worker_id": "hand", "session": job["session"], "reports": [], "logs": logs}
+                client.post("/jobs/report", json=said).raise_for_status()
             task = app.tasks[job["task"]]
             about = AboutJob(id=job["id"], task=task.name)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from windlass import App, Context, JobCancelled, JobFailed
 from windlass.client.task import Task
 from windlass.errors import Conflict, InvalidInput, JobExpired, JobFinished, NotFound
 from windlass.job import State
+from windlass.wire.trail import ShownLine
 
 
 @dataclass
@@ -177,3 +179,21 @@ async def test_a_job_past_its_start_deadline_has_expired(app: App, served: Serve
 
     with pytest.raises(JobExpired, match="deadline"):
         await voice(job, "result", 60)
+
+
+async def test_the_log_of_a_job_is_read_and_followed(app: App, served: Served) -> None:
+    """Lines come in order; who follows gets those still to come, until the job has ended."""
+    job = await tasks_of(app)["double"].aenqueue(1)
+    before = [line.text async for line in job.alogs()]
+
+    following = asyncio.ensure_future(asyncio.to_thread(lambda: [line.text for line in job.logs(follow=True)]))
+    also = asyncio.ensure_future(_texts(job.alogs(follow=True)))
+    await asyncio.to_thread(served.run_next, app, "one", "two", "three")
+
+    assert [] == before
+    assert ["one", "two", "three"] == await following == await also
+    assert ["one", "two", "three"] == await asyncio.to_thread(lambda: [line.text for line in job.logs()])
+
+
+async def _texts(lines: AsyncIterator[ShownLine]) -> list[str]:
+    return [line.text async for line in lines]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from tests import cluster
 from tests.mutants import (
+    bodies,
     claims,
     control,
     database,
@@ -20,6 +21,7 @@ from tests.mutants import (
     duties,
     engine,
     faults,
+    keepers,
     keys,
     lists,
     outbox,
@@ -27,6 +29,7 @@ from tests.mutants import (
     sessions,
     submits,
     trail,
+    workers,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
@@ -45,8 +48,11 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *keepers.MUTANTS,
+    *bodies.MUTANTS,
     *outbox.MUTANTS,
     *trail.MUTANTS,
+    *workers.MUTANTS,
 )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from tests.worker.running import quick, until
+from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
@@ -133,6 +135,21 @@ class Answers:
 NOTHING = wire.Claim(jobs=[], cancel=[])
 
 
+def claims_of(link: Any, outside: Outside, *, settings: Settings, resting: Callable[[], bool]) -> Claims:
+    """Return the loop of a worker with two slots and a session."""
+    holdings = Holdings(Still(), Capacity(2), monotonic=outside.monotonic)  # type: ignore[arg-type]
+    holdings.open(Opened("ann", uuid4(), 30.0, outside.monotonic()))
+    return Claims(
+        link,
+        holdings,
+        settings=settings,
+        tasks=["add"],
+        resting=resting,
+        take=lambda claim: None,
+        outside=outside,
+    )
+
+
 async def pauses_after(*answers: wire.Claim | WindlassError, **worker: Any) -> list[float]:
     """Return how long the loop pauses after each of these answers, by full chance."""
     pauses: list[float] = []
@@ -141,18 +158,9 @@ async def pauses_after(*answers: wire.Claim | WindlassError, **worker: Any) -> l
         pauses.append(span_s)
 
     outside = Outside(monotonic=lambda: 100.0, pause=pause, chance=lambda: 1.0)
-    holdings = Holdings(Still(), Capacity(2), monotonic=outside.monotonic)  # type: ignore[arg-type]
-    holdings.open(Opened("ann", uuid4(), 30.0, 100.0))
-    link: Any = Answers(*answers)
-    claims = Claims(
-        link,
-        holdings,
-        settings=quick(backoff_min_seconds=1.0, backoff_max_seconds=30.0, error_pause_seconds=5.0, **worker),
-        tasks=["add"],
-        resting=lambda: False,
-        take=lambda claim: None,
-        outside=outside,
-    )
+    settings = quick(backoff_min_seconds=1.0, backoff_max_seconds=30.0, error_pause_seconds=5.0, **worker)
+    link = Answers(*answers)
+    claims = claims_of(link, outside, settings=settings, resting=lambda: False)
     loop = asyncio.create_task(claims.run())
     await until(lambda: len(link.asked) > len(answers))
     loop.cancel()
@@ -192,3 +200,23 @@ async def test_retry_after_is_honoured() -> None:
     full.retry_after_s = 7.0
 
     assert [8.0] == await pauses_after(full)
+
+
+async def test_while_reports_bring_jobs_nothing_is_claimed_besides() -> None:
+    """The loop rests while a report carries a claim, and asks when it is told that there may be room."""
+    resting = True
+    link = Answers()
+    claims = claims_of(link, Outside(), settings=quick(), resting=lambda: resting)
+    loop = asyncio.create_task(claims.run())
+    claims.ring()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asked_while_resting = list(link.asked)
+
+    resting = False
+    claims.ring()
+
+    await until(lambda: bool(link.asked))
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    assert [] == asked_while_resting

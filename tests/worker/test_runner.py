@@ -150,6 +150,27 @@ async def test_rel_k18_a_dead_loop_begins_again(db: Database, part: str) -> None
         assert 3 == await work.result(await work.submit("add", {"x": 1, "y": 2}))
 
 
+async def test_rel_k18_a_report_survives_the_death_of_its_loop(db: Database) -> None:
+    """The loop dies while a report is under way: it is told by the next one."""
+    under_way = asyncio.Event()
+
+    async def breaks(name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        if name == "report" and not under_way.is_set():
+            under_way.set()
+            await asyncio.Event().wait()
+        return await call()
+
+    async with working(db, {"add": Plain(add)}) as work:
+        work.link.breaks = breaks
+        job = await work.submit("add", {"x": 1, "y": 1})
+        await under_way.wait()
+
+        [loop] = [task for task in asyncio.all_tasks() if task.get_name() == "reports"]
+        loop.cancel()
+
+        assert 2 == await work.result(job)
+
+
 async def test_a_worker_that_cannot_register_does_not_start(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while without an answer the error ends the worker (W3)."""
     monkeypatch.setattr("windlass.worker.keeping.REGISTER_S", 0.0)
@@ -192,3 +213,4 @@ async def test_under_load_reports_carry_the_claims(db: Database) -> None:
         carried = [report.claim.count for report in work.link.reports if report.claim is not None]
         assert 40 >= max(carried)
         assert 250 <= sum(len(report.reports) for report in work.link.reports if report.claim is not None)
+        assert len(carried) > len(work.link.claims)

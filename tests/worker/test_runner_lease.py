@@ -56,16 +56,20 @@ async def test_rel_b1_a_report_is_dropped_when_its_lease_is_gone(db: Database) -
     async with working(db, {"echo": Plain(echo)}, settings=quick(lease_seconds=1.0)) as work:
         await until(lambda: bool(work.link.claims))
         work.link.breaks = away("heartbeat", "report")
-        await work.submit("echo", 1)
+        under_way = await work.submit("echo", 1)
         await until(lambda: bool(work.link.reports))
+        waiting = await work.submit("echo", 2)
+        await until(lambda: work.worker._reports.pending)
         await until(lambda: work.worker._holdings.lapsed)
 
         work.link.breaks = None
         work.link.reports.clear()
         await until(lambda: work.worker._holdings.trusted)
 
-        assert 2 == await work.result(await work.submit("echo", 2))
-        assert 1 == len(reported(work))
+        after = await work.submit("echo", 3)
+        assert 3 == await work.result(after)
+        assert {after} == {entry.job_id for entry in reported(work)}
+        assert after not in (under_way, waiting)
 
 
 async def test_an_ended_session_is_replaced_by_another(db: Database, clock: TestClock) -> None:
@@ -89,32 +93,21 @@ async def test_an_ended_session_is_replaced_by_another(db: Database, clock: Test
         assert (Outcome.RELEASED, Outcome.SUCCEEDED) == (released.outcome, succeeded.outcome)
 
 
-async def test_a_job_claimed_again_waits_for_its_earlier_body(db: Database) -> None:
-    """The same job under a new fence begins only when the body that lost its lease has ended here."""
-    running: list[int] = []
-    most: list[int] = []
+async def test_bodies_of_an_ended_session_are_stopped_before_there_is_another(db: Database) -> None:
+    """A heartbeat says that the session has ended: its bodies are stopped at once, also while none can be opened."""
     gate = Gate()
-
-    def alone(payload: Any, context: Context) -> str:
-        running.append(context.fence)
-        most.append(len(running))
-        try:
-            return gate(payload, context)
-        finally:
-            running.remove(context.fence)
-
-    async with working(db, {"alone": Plain(alone)}) as work:
-        job = await work.submit("alone")
+    async with working(db, {"gate": Plain(gate)}) as work:
+        await work.submit("gate")
         await entered(gate)
         opened = work.worker._holdings.opened
         assert opened is not None
 
+        work.link.breaks = away("register", "claim")
         await work.engine.acts.close(opened.session, tenant="default", reason="removed")
-        await entered(gate)
-        gate.opened.set()
 
-        assert "through" == await work.result(job)
-        assert [1, 1] == most
+        await until(lambda: work.worker._pools.busy_count == 0)
+        assert not work.worker._holdings.lapsed
+        assert [] == reported(work)
 
 
 @pytest.mark.parametrize("carries", [True, False])

@@ -88,6 +88,8 @@ async def test_a_drain_gives_the_line_back_at_once(db: Database) -> None:
             return [await work.state(job) for job in jobs[1:]] == [State.QUEUED] * 2
 
         await until(are_back)
+        [attempt] = await work.attempts(jobs[1])
+        assert (Outcome.RELEASED, "drained") == (attempt.outcome, attempt.reason)
         assert not work.running.done()
 
 
@@ -190,6 +192,10 @@ async def test_a_job_handed_out_while_draining_goes_back(db: Database) -> None:
             arrived.set()
             with suppress(asyncio.CancelledError):  # it comes too late for an answer that is there
                 await asyncio.Event().wait()
+            # Long enough for a worker that would not wait for it to be gone.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await asyncio.Event().wait()
         return answer
 
     async with working(db, {"echo": Plain(echo)}) as work:

@@ -25,7 +25,7 @@ from windlass.cli.calls import Server
 from windlass.cli.demojobs import JOBS, Planned, kept_environment
 from windlass.cli.demoshow import progress_of, summary, wrong_ends
 from windlass.cli.jobreport import job_fields, story
-from windlass.cli.pool import drain_with_parent
+from windlass.cli.pool import with_parent
 from windlass.cli.shown import console
 from windlass.config import load
 from windlass.errors import SetupError, Unavailable, WindlassError
@@ -96,7 +96,7 @@ def _brought_up(folder: Path) -> Iterator[str]:
             stderr=subprocess.STDOUT,
             env=kept_environment(),
             start_new_session=True,
-            preexec_fn=drain_with_parent,
+            preexec_fn=with_parent(signal.SIGTERM),
         )
     try:
         yield _url(process, said)

@@ -1,7 +1,7 @@
 """The workers of `windlass up`: one child process, `windlass worker --scale`, started again when it dies.
 
 It has a session of its own for the terminal, so that Ctrl-C reaches only `up`, which then lets it drain; should `up`
-itself be killed, the kernel tells it to drain. What it prints passes through.
+itself be killed, the kernel kills it too: its server is gone. What it prints passes through.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Pool:
             stderr=STDOUT,
             limit=LONGEST_LINE,
             start_new_session=True,
-            preexec_fn=drain_with_parent,
+            preexec_fn=with_parent(signal.SIGKILL),
         )
         if self._is_stopping or self._is_wanted_anew:  # said while it was being started
             self._tell()
@@ -126,7 +126,11 @@ class Pool:
         return await process.wait(), is_ready
 
 
-def drain_with_parent() -> None:
-    """Have the kernel send SIGTERM to this process when its parent dies; for between fork and exec."""
-    if _LIBC is not None:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def with_parent(number: signal.Signals) -> Callable[[], None]:
+    """Return what has the kernel send this to a process when its parent dies; for between fork and exec."""
+
+    def ask() -> None:
+        if _LIBC is not None:
+            _LIBC.prctl(PR_SET_PDEATHSIG, number)
+
+    return ask

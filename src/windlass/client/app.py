@@ -162,6 +162,15 @@ class App:
         """Return the handle of a job that was submitted before; nothing is asked yet."""
         return Job(self._shell, job_id if isinstance(job_id, UUID) else UUID(job_id), decode=msgspec.json.decode)
 
+    @property
+    def where(self) -> str:
+        """Where its jobs go now: the address of a server, or a database."""
+        return self._shell.where
+
+    def use(self, settings: Settings) -> None:
+        """Go to the server of these settings, a worker's own, unless the application says where itself."""
+        self._shell.use(settings)
+
     def close(self) -> None:
         """Let go of connections and of what was opened here; it is opened again when it is used again."""
         self._shell.close()

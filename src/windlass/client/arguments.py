@@ -106,7 +106,7 @@ class Arguments:
     def read(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments that a payload holds; InvalidInput names the one that does not fit."""
         try:
-            return self._form.read(self._object(payload))
+            return self._form.read(payload if payload[:1] == b"{" else self._object(payload))
         except (msgspec.MsgspecError, UnicodeDecodeError, NotImplementedError, ValueError) as error:
             raise self._misfit(error) from error
 
@@ -166,6 +166,7 @@ class _Form:
         form = msgspec.defstruct("Payload", fields, rename=names, kw_only=True, forbid_unknown_fields=True)
         self._kind = form
         self._decode = values.decoder(form, "payload").decode
+        self._defaults = [parameter.default for parameter in self._named]
         self._simple = (
             self._rest is None
             and self._list is None
@@ -183,9 +184,7 @@ class _Form:
             known = {name: rest.pop(name) for name in names if name in rest}
             form, rest = values.convert(known, self._kind), values.convert(rest, self._rest_kind)
         found = msgspec.structs.astuple(form)
-        given = [
-            parameter.default if value is UNSET else value for parameter, value in zip(self._named, found, strict=False)
-        ]
+        given = [usual if value is UNSET else value for usual, value in zip(self._defaults, found, strict=False)]
         if self._simple:
             return given, rest
         by_name = {

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
 from windlass.client.answers import Answer
 from windlass.client.requests import Request
 from windlass.client.tries import NotHeard
+from windlass.config import Settings
+from windlass.config.redact import url as without_password
 from windlass.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class HttpDoor:
             self._headers["authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
-        self._in_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
+        self._in_loops: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
 
     def send(self, request: Request) -> Answer:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
@@ -78,10 +80,7 @@ class HttpDoor:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
         import httpx2
 
-        loop = asyncio.get_running_loop()
-        client = self._in_loops.get(loop)
-        if client is None:
-            client = self._in_loops[loop] = httpx2.AsyncClient(**self._how())
+        client = self._in_loops.get(asyncio.get_running_loop()) or self._new_in_loop()
         try:
             return _answer(await client.request(request.method, request.path, **_said(request)))
         except httpx2.HTTPError as error:
@@ -97,9 +96,19 @@ class HttpDoor:
     async def aclose(self) -> None:
         """Close the connections of blocking calls, and those of this event loop."""
         self.close()
-        client = self._in_loops.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            client = self._in_loops.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
+
+    def _new_in_loop(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        with self._lock:
+            # Connections belong to their loop, and what it left behind goes with it.
+            self._in_loops = {loop: client for loop, client in self._in_loops.items() if not loop.is_closed()}
+            client = self._in_loops[asyncio.get_running_loop()] = httpx2.AsyncClient(**self._how())
+        return client
 
     def _how(self) -> dict[str, Any]:
         import httpx2
@@ -128,32 +137,51 @@ class HttpDoor:
 
 
 class EmbeddedDoor:
-    """An engine inside this program."""
+    """An engine inside this program, opened when it is used."""
 
     is_found = True
 
-    def __init__(self, engine: Embedded) -> None:
-        self._engine = engine
-        self.where = engine.where
+    def __init__(self, settings: Settings) -> None:
+        self.where = without_password(settings.database.url)
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._engine: Embedded | None = None
 
     def send(self, request: Request) -> Answer:
         """Have a request answered by the engine's own thread."""
-        return Answer(*self._asked(request).result())
+        return Answer(*self._asked(self._opened(), request).result())
 
     async def asend(self, request: Request) -> Answer:
         """Have a request answered by the engine's own thread, without stopping this loop."""
-        return Answer(*await asyncio.wrap_future(self._asked(request)))
+        engine = self._engine
+        if engine is None:
+            engine = await asyncio.to_thread(self._opened)
+        return Answer(*await asyncio.wrap_future(self._asked(engine, request)))
 
     def close(self) -> None:
         """End the engine."""
-        self._engine.close()
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
 
     async def aclose(self) -> None:
         """End the engine."""
-        await asyncio.to_thread(self._engine.close)
+        await asyncio.to_thread(self.close)
 
-    def _asked(self, request: Request) -> Any:
-        return self._engine.ask(request.method, request.path, query=request.query, body=request.body)
+    def _opened(self) -> Embedded:
+        from windlass.embedded import Embedded
+
+        with self._lock:
+            if self._engine is None:
+                try:
+                    self._engine = Embedded(self._settings)
+                except Unavailable as error:
+                    raise NotHeard(str(error)) from error
+            return self._engine
+
+    def _asked(self, engine: Embedded, request: Request) -> Future[tuple[int, bytes, dict[str, str]]]:
+        return engine.ask(request.method, request.path, query=request.query, body=request.body)
 
 
 def _said(request: Request) -> dict[str, Any]:

@@ -35,6 +35,13 @@ class Finder:
         self._read = False
         self._file: Path | None = None
         """Of the SQLite database, wherever the program goes afterwards."""
+        self._seen: tuple[int, int] | None = None
+        """Which address file was there when it was last looked at."""
+
+    def use(self, settings: Settings) -> None:
+        """Go to the server of these settings, unless something else was said."""
+        if self._url is None and self._database is None and self._settings is None:
+            self._url, self._settings = settings.server.url, settings
 
     def find(self, before: Door | None, *, refused: bool = False) -> Door:
         """Return the door to use now, the one before if it leads the same way; `refused`: nobody was there."""
@@ -46,19 +53,27 @@ class Finder:
         if found is not None:
             same = before is not None and before.where == found
             return before if same and before else HttpDoor(found, key=settings.client.key, is_found=True)
-        if isinstance(before, EmbeddedDoor):
-            return before
-        from windlass.embedded import Embedded
-
-        return EmbeddedDoor(Embedded(settings))
+        return before if isinstance(before, EmbeddedDoor) else EmbeddedDoor(settings)
 
     def has_come(self, door: Door) -> bool:
         """Say whether a server may run by now where this program does its work itself. Cheap."""
         if not isinstance(door, EmbeddedDoor):
             return False
-        return self._file is not None and address_file(self._file).exists()
+        # What a killed server left behind was seen, and is not looked at again.
+        return self._mark() not in (None, self._seen)
+
+    def _mark(self) -> tuple[int, int] | None:
+        """Tell one address file from the next: each is a new file."""
+        if self._file is None:
+            return None
+        try:
+            found = address_file(self._file).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
 
     def _address(self, *, unless: str | None) -> str | None:
+        self._seen = self._mark()
         address = None if self._file is None else read_address(address_file(self._file))
         if self._file is None or address is None:
             return None

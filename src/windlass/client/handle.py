@@ -12,12 +12,12 @@ from uuid import UUID
 
 from windlass.client import requests, results
 from windlass.client.options import Span
-from windlass.client.shown import AttemptInfo, Attempts, JobInfo, LogPage
+from windlass.client.shown import AttemptInfo, Attempts, Ending, JobInfo
 from windlass.durations import parse_duration
 from windlass.job import FINAL_STATES, State
 from windlass.wire import jobs as wire
 from windlass.wire.base import MAX_WAIT_S
-from windlass.wire.trail import ShownLine
+from windlass.wire.trail import LogPage, ShownLine
 
 if TYPE_CHECKING:
     from windlass.client.shell import Shell
@@ -129,33 +129,33 @@ class Job(Generic[R]):
     def logs(self, *, follow: bool = False) -> Iterator[ShownLine]:
         """Yield the lines that its attempts wrote, oldest first; with `follow` as they come, until it has ended."""
         after: str | None = None
+        ended = not follow
         while True:
-            ended = not follow or self.status in FINAL_STATES
-            while True:
-                page: LogPage = self._shell.call(requests.logs(self.id, after=after))
-                yield from page.lines
-                after = page.next_cursor or after
-                if not page.lines or page.next_cursor is None:
-                    break
-            if ended:
-                return
-            self._shell.call(requests.wait(self.id, wait_s=results.FOLLOW_S))
+            page: LogPage = self._shell.call(requests.logs(self.id, after=after))
+            yield from page.lines
+            after = results.place_after(page, after)
+            if page.next_cursor is None:
+                if ended:
+                    return
+                # Before the lines: what an attempt wrote is kept before its end is.
+                job: Ending = self._shell.call(requests.wait(self.id, wait_s=results.FOLLOW_S))
+                ended = job.state in FINAL_STATES
 
     async def alogs(self, *, follow: bool = False) -> AsyncIterator[ShownLine]:
         """Yield the lines that its attempts wrote, oldest first; with `follow` as they come, until it has ended."""
         after: str | None = None
+        ended = not follow
         while True:
-            ended = not follow or await self.astatus() in FINAL_STATES
-            while True:
-                page: LogPage = await self._shell.acall(requests.logs(self.id, after=after))
-                for line in page.lines:
-                    yield line
-                after = page.next_cursor or after
-                if not page.lines or page.next_cursor is None:
-                    break
-            if ended:
-                return
-            await self._shell.acall(requests.wait(self.id, wait_s=results.FOLLOW_S))
+            page: LogPage = await self._shell.acall(requests.logs(self.id, after=after))
+            for line in page.lines:
+                yield line
+            after = results.place_after(page, after)
+            if page.next_cursor is None:
+                if ended:
+                    return
+                # Before the lines: what an attempt wrote is kept before its end is.
+                job: Ending = await self._shell.acall(requests.wait(self.id, wait_s=results.FOLLOW_S))
+                ended = job.state in FINAL_STATES
 
 
 def _cancel(job_id: UUID, reason: str | None, wait: Span | None) -> requests.Request:

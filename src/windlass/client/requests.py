@@ -12,9 +12,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw
 
-from windlass.client.shown import Attempts, Ending, JobInfo, LogPage
+from windlass.client.shown import Attempts, Ending, JobInfo
 from windlass.wire import jobs as wire
 from windlass.wire.base import MAX_CANCEL_WAIT_S, MAX_WAIT_S
+from windlass.wire.trail import MAX_LINES, LogPage
 
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 7 << 20
@@ -104,5 +105,5 @@ def attempts(job_id: UUID) -> Request:
 
 def logs(job_id: UUID, *, after: str | None = None) -> Request:
     """Ask for a page of a job's log."""
-    query = {} if after is None else {"after": after}
-    return Request(method="GET", path=f"/jobs/{job_id}/logs", query=query, answer=LogPage)
+    place = {} if after is None else {"after": after}
+    return Request(method="GET", path=f"/jobs/{job_id}/logs", query={"limit": MAX_LINES, **place}, answer=LogPage)

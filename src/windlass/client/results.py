@@ -11,6 +11,7 @@ import msgspec
 from windlass.client.shown import AttemptInfo, Ending
 from windlass.errors import InvalidInput, JobCancelled, JobExpired, JobFailed, NoResult
 from windlass.job import State
+from windlass.wire.trail import LogPage
 
 FOLLOW_S = 0.5
 """How long the end of a job is waited for between two looks at its log."""
@@ -47,6 +48,13 @@ def not_yet(job_id: UUID, job: Ending | None) -> TimeoutError:
     """Return the error for a job that has not ended in time."""
     how = "no server answers" if job is None else f"it is {job.state.value}"
     return TimeoutError(f"Job {job_id} has not ended in time: {how}. Ask again with its handle, or app.job(id).")
+
+
+def place_after(page: LogPage, before: str | None) -> str | None:
+    """Return where the page after this one begins, also when there are no more lines yet."""
+    if page.next_cursor is not None or not page.lines:
+        return page.next_cursor or before
+    return f"{page.lines[-1].fence}.{page.lines[-1].seq}"
 
 
 def _because(reason: str | None) -> str:

@@ -25,6 +25,7 @@ from windlass.errors import TooMany, Unavailable, WindlassError
 if TYPE_CHECKING:
     from windlass.client.doors import Door
     from windlass.client.find import Finder
+    from windlass.config import Settings
 
 
 class Shell:
@@ -40,6 +41,15 @@ class Shell:
         self._left: list[Door] = []
         """Doors that others of our threads may still be at."""
         self._process = os.getpid()
+
+    def use(self, settings: Settings) -> None:
+        """Go to the server of these settings, unless something else was said."""
+        self._finder.use(settings)
+
+    @property
+    def where(self) -> str:
+        """Where requests go now."""
+        return self._found().where
 
     def now(self) -> datetime:
         """Return the time of this machine."""
@@ -101,22 +111,20 @@ class Shell:
             return None
 
     def close(self) -> None:
-        """Close the doors; the next call finds one again."""
-        for door in self._taken():
+        """Close the doors; the next call opens one again."""
+        for door in self._all():
             door.close()
 
     async def aclose(self) -> None:
-        """Close the doors; the next call finds one again."""
-        for door in self._taken():
+        """Close the doors as far as this event loop goes; the next call opens one again."""
+        for door in self._all():
             await door.aclose()
 
-    def _taken(self) -> list[Door]:
+    def _all(self) -> list[Door]:
         if self._process != os.getpid():
             return []
         with self._lock:
-            doors = [*self._left, *filter(None, [self._door])]
-            self._door, self._refused, self._left = None, None, []
-        return doors
+            return [*self._left, *filter(None, [self._door])]
 
     def _after(self, door: Door, request: Request, error: WindlassError, *, tries: Tries) -> float:
         # A server that was found by its address file may have gone for good, or be back elsewhere.

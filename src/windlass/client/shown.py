@@ -14,7 +14,6 @@ from msgspec import Raw
 
 from windlass.job import State
 from windlass.wire import jobs as wire
-from windlass.wire.trail import ShownLine
 
 
 class JobInfo(wire.Job, frozen=True, kw_only=True):
@@ -53,10 +52,3 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
     failure_reason: str | None
     start_deadline: datetime | None
-
-
-class LogPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a job's log."""
-
-    lines: list[ShownLine]
-    next_cursor: str | None = None

@@ -59,7 +59,7 @@ async def take(transaction: Statements, ids: Sequence[UUID]) -> set[UUID]:
 
     Left out is what a rival has, and what became a job before: a row's id is the name of its work.
     """
-    rows = await transaction.fetch(SQL.take, ids=list(ids))
+    rows = await transaction.fetch(SQL.take_rows, ids=list(ids))
     return {row["id"] for row in rows if not row["known"]}
 
 
@@ -70,7 +70,7 @@ async def end_finished(db: Statements, rows: Sequence[Waiting]) -> tuple[list[Mo
     results = {row.id: row.payload for row in rows}
     fences = {row.id: row.fence or 0 for row in rows}
     async with db.transaction() as transaction:
-        taken = [row["id"] for row in await transaction.fetch(SQL.take, ids=sorted(results))]
+        taken = [row["id"] for row in await transaction.fetch(SQL.take_rows, ids=sorted(results))]
         leases = [(job_id, fences[job_id]) for job_id in sorted(taken)]
         opened = [row["id"] for row in await transaction.fetch(SQL.reopen, leases=leases)] if leases else []
         locked = await moves.lock(transaction, [LeaseName(job_id, fences[job_id]) for job_id in opened])

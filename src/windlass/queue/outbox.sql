@@ -6,7 +6,7 @@
 SELECT id, kind, tenant, task, payload, options, fence, created_at FROM outbox
  WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 
--- name: take
+-- name: take_rows
 -- Remove rows that no rival is doing; what follows in the transaction does them.
 -- plan: `|| ''` keeps out outbox_due, which would be read whole, dead entries too.
 -- locks: outbox rows, skipping locked ones; nobody else locks them.  returns: what was removed, and whether a job has that id already.

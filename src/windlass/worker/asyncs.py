@@ -76,7 +76,7 @@ class Loop:
         # Who stops it looks at the task after the ladder is set: one of the two sees the other.
         if attempt.ladder is None:
             CURRENT.set(attempt.trail)
-            attempt.ending = await arun(attempt.task, bytes(attempt.job.payload), attempt.context())
+            attempt.ending = await arun(attempt.task, attempt.job.payload, attempt.context)
         else:
             attempt.ending = Halted()
         attempt.shut(self._clock())

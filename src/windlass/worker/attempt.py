@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -19,6 +20,9 @@ from windlass.worker.endings import WHY, Ending, Returned, raised
 from windlass.worker.ladder import Kind, Ladder, Rung
 from windlass.worker.runnable import Runnable
 from windlass.worker.trail import Rules, Trail
+
+MakeContext = Callable[[], Context]
+"""Called where its errors are those of the attempt."""
 
 
 class Monotonic(Protocol):
@@ -42,7 +46,6 @@ class Attempt:
         "_clock",
         "_door",
         "_is_shut",
-        "announced",
         "began_at",
         "due_at",
         "ending",
@@ -71,7 +74,6 @@ class Attempt:
         self.task = task
         self.kind = kind
         self.trail = Trail(job.id, job.fence, rules=rules, fresh=fresh)
-        self.announced = False
         self.began_at: float | None = None
         self.due_at: float | None = None
         self.ladder: Ladder | None = None
@@ -166,18 +168,18 @@ _headers: msgspec.json.Decoder[dict[str, str] | None] = msgspec.json.Decoder(dic
 _tags: msgspec.json.Decoder[tuple[str, ...] | None] = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
-def run(task: Runnable, payload: bytes, context: Context) -> Ending:
+def run(task: Runnable, payload: Raw, context: MakeContext) -> Ending:
     """Run a body that is no coroutine, and return how it ended. Stopped comes out only if it arrives after that."""
     try:
-        return returned(task, task.run(payload, context))
+        return returned(task, task.run(bytes(payload), context()))
     except BaseException as error:
         return raised(error)
 
 
-async def arun(task: Runnable, payload: bytes, context: Context) -> Ending:
+async def arun(task: Runnable, payload: Raw, context: MakeContext) -> Ending:
     """Run a body that is a coroutine, and return how it ended."""
     try:
-        return returned(task, await task.run(payload, context))
+        return returned(task, await task.run(bytes(payload), context()))
     except BaseException as error:
         return raised(error)
 

@@ -35,10 +35,8 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record; never raise."""
-        root = logging.getLogger()
-        if len(root.handlers) == 1 and logging.lastResort is not None and record.levelno >= logging.lastResort.level:
-            # As it was before this handler came: without any other, warnings go to stderr.
-            logging.lastResort.handle(record)
+        if len(logging.getLogger().handlers) == 1:
+            self._last_resort(record)
         trail = self._find()
         if trail is None or (_below(record.name, _OWN) and not _below(record.name, _TASKS)):
             return
@@ -46,6 +44,15 @@ class _Handler(logging.Handler):
             trail.log(record.levelname, self._text.format(record))
         except Exception as error:  # arguments that do not fit the text
             trail.log(record.levelname, f"{str(record.msg)[:1000]} (cannot be formatted: {type(error).__name__})")
+
+    def _last_resort(self, record: logging.LogRecord) -> None:
+        """Do as `logging` does without any handler: warnings go to stderr, and not to the attempt a second time."""
+        if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
+            token = CURRENT.set(None)
+            try:
+                logging.lastResort.handle(record)
+            finally:
+                CURRENT.reset(token)
 
 
 class _AsBefore(logging.Filter):

@@ -233,7 +233,7 @@ class Cell:
         context = Context(job.about, attempt)
         if task.is_async:
             return asyncio.run(self._async_body(task, attempt, context))
-        return run(task, bytes(job.payload), context)
+        return run(task, job.payload, lambda: context)
 
     async def _async_body(self, task: Runnable, attempt: RemoteAttempt, context: Context) -> Ending:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
@@ -242,7 +242,7 @@ class Cell:
             attempt.cancel = lambda: _cancel(loop, this)
             if attempt.stopping is not None:
                 return Halted()
-        return await arun(task, bytes(attempt.job.payload), context)
+        return await arun(task, attempt.job.payload, lambda: context)
 
     def _restore(self) -> bool:
         """Put back what a body may have changed; True where that cannot be done."""

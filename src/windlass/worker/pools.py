@@ -32,9 +32,6 @@ from windlass.worker.runnable import Isolation, Runnable, Tasks
 from windlass.worker.threads import Threads
 from windlass.worker.trail import Rules, Trail
 
-ANNOUNCE_S = 0.005
-"""Jobs that are expected to begin within so long are announced together."""
-MOST_ANNOUNCED = 64
 CLOSE_S = 5.0
 
 
@@ -84,7 +81,6 @@ class Pools:
         self._woken = False
         self._due_at = math.inf
         self._told_due_at = math.inf
-        self._usual_run_s = 0.0
         self._zombie_count = 0
         self._isolated = Isolated(app_target, settings=settings)
         self._threads = Threads(
@@ -185,7 +181,6 @@ class Pools:
             metrics=attempt.metrics,
             checkpoint=attempt.trail.checkpoint,
         )
-        self._usual_run_s += (attempt.run_s - self._usual_run_s) * 0.05
         self._ended.append(Ended(job.id, job.fence, entry, attempt.run_s, attempt.zombie))
 
     # Called by threads for bodies and by the loop.
@@ -203,30 +198,16 @@ class Pools:
                 attempt = self._begin(now)
                 loop_batch += self._for_loop(now)
             has_more = self._has_work()
-            announced = [] if attempt is None else self._to_announce(attempt)
             awake = self._is_to_wake(news)
-        if announced:
-            self._on_start(announced)
+        if attempt is not None:
+            # Not several at once: a job that may run at most once is dead if it was named and then given back.
+            self._on_start((attempt.job.id,))
         self._to_loop(loop_batch)
         if has_more:
             self._threads.rouse()
         if awake:
             self._wake()
         return attempt
-
-    def _to_announce(self, attempt: Attempt) -> list[UUID]:
-        """Return the jobs to name before this body begins: its own, and those soon to follow where bodies are short."""
-        if attempt.announced:
-            return []
-        attempt.announced = True
-        names = [attempt.job.id]
-        count = min(MOST_ANNOUNCED, len(self._line), int(ANNOUNCE_S / max(self._usual_run_s, 1e-6)))
-        for number in range(count):
-            later = self._line[number]
-            if not later.announced and later.kind == "thread":
-                later.announced = True
-                names.append(later.job.id)
-        return names
 
     def _swap(self, ended: Sequence[Attempt]) -> Sequence[Attempt]:
         """Note the attempts that a loop has ended, and give it the next."""

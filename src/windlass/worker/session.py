@@ -116,13 +116,19 @@ class Session:
                 await self._again("Its report was not taken.", error, again)
         return False
 
-    async def close(self, *, lost: bool) -> None:
-        """End the session, if one is open; what cannot be said in time is found out when the lease is over."""
+    async def close(self, *, lost: bool, last_beat: wire.BeatRequest | None = None) -> None:
+        """End the session, if one is open; what cannot be said in time is found out when the lease is over.
+
+        The last heartbeat says first what had begun: a job that kills its process at once must count as lost.
+        """
         session, self.id = self.id, None
         began_at, again = self._outside.monotonic(), self._back_off()
         while session is not None and self._outside.monotonic() - began_at < CLOSE_S:
             try:
                 async with answered(self._settings.report_timeout_seconds):
+                    if last_beat is not None:
+                        await self._link.heartbeat(last_beat)
+                        last_beat = None
                     await self._link.close(self.worker_id, session=session, lost=lost)
                 return
             except (NotFound, Conflict):
@@ -138,13 +144,12 @@ class Session:
         return min(self._settings.heartbeat_seconds, self.lease_s / 2)
 
     def beat(
-        self, held: tuple[wire.HeldJob, ...] | None, *, busy_count: int, completed_count: int, failed_count: int
+        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int
     ) -> wire.BeatRequest:
-        """Return a heartbeat that names what is held."""
+        """Return a heartbeat that names what is held: how busy it is can be seen from that."""
         return wire.BeatRequest(
             worker_id=self.worker_id,
             session=self.id,
-            busy_threads=busy_count,
             held=held,
             completed=completed_count,
             failed=failed_count,

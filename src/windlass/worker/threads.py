@@ -14,7 +14,7 @@ from contextvars import Context as Variables
 from windlass.client.context import Stopped
 from windlass.worker.attempt import Attempt, Monotonic, run
 from windlass.worker.capture import CURRENT
-from windlass.worker.endings import Ending, Halted
+from windlass.worker.endings import Ending, Halted, raised
 from windlass.worker.ladder import Rung
 
 Next = Callable[[Attempt | None], Attempt | None]
@@ -57,10 +57,10 @@ class Hand(threading.Thread):
             # Who stops it looks at the place after the ladder is set: one of the two sees the other.
             attempt.ending = Halted() if attempt.ladder is not None else Variables().run(self._body, attempt)
             self._shut(attempt)
-        except Stopped:
-            # The one exception of this attempt, come after the body's end.
+        except BaseException as error:
+            # The one Stopped of this attempt, come after the body's end; else a fault of ours, which costs no thread.
             if attempt.ending is None:
-                attempt.ending = Halted()
+                attempt.ending = raised(error)
             self._shut(attempt)
 
     def _body(self, attempt: Attempt) -> Ending:
@@ -108,7 +108,7 @@ class Threads:
         """Run the body of an attempt, here or in a process, and return how it ended."""
         if attempt.kind == "process":
             return self._isolated(attempt)
-        return run(attempt.task, bytes(attempt.job.payload), attempt.context())
+        return run(attempt.task, attempt.job.payload, attempt.context)
 
     def rouse(self) -> None:
         """Let one more thread look for work: an idle one, else a new one."""
