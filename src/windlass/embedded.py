@@ -11,6 +11,7 @@ import asyncio
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Mapping, MutableMapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, suppress
@@ -23,7 +24,7 @@ from windlass.db import Database, open_database
 from windlass.db import migrate as migrations
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.errors import Unavailable
+from windlass.errors import SetupError, Unavailable
 from windlass.ids import Ids
 from windlass.server.app import Door, create_app
 from windlass.server.auth import Gate
@@ -44,6 +45,7 @@ class Embedded:
         self._stack = AsyncExitStack()
         self._door: Door
         self._closed = False
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._live, name="windlass-embedded", daemon=True)
         self._thread.start()
         try:
@@ -51,8 +53,9 @@ class Embedded:
         except BaseException:
             self.close()
             raise
-        # Before the threads of executors are ended, which atexit comes after.
-        getattr(threading, "_register_atexit")(self.close)  # noqa: B009
+        # Before the threads of executors are ended, which atexit comes after; and without keeping a closed one alive.
+        end = weakref.WeakMethod(self.close)
+        getattr(threading, "_register_atexit")(lambda: (close := end()) and close())  # noqa: B009
 
     def ask(self, method: str, path: str, *, query: Mapping[str, Any], body: bytes | None) -> Future[Asked]:
         """Have a request answered; the future has status, body and headers, and cancels the request with itself."""
@@ -63,7 +66,8 @@ class Embedded:
 
     def close(self) -> None:
         """End the engine, the thread, and let go of the database."""
-        if self._closed:
+        # A forked child has neither the thread nor the right to close what its parent uses.
+        if self._closed or self._process != os.getpid():
             return
         self._closed = True
         with suppress(Exception):
@@ -92,7 +96,10 @@ async def open_here(settings: Settings, *, claims: bool = False) -> Database:
     file = sqlite_file(settings.database.url)
     if file is not None and not claims:
         # A client makes no file by a mistyped name; here nobody else may be there to make it.
-        file.touch()
+        try:
+            file.touch()
+        except OSError as error:
+            raise SetupError(f"Cannot open {file}: {error.strerror}. Check the path and its permissions.") from error
     db = await open_database(
         settings.database.url,
         role="server" if claims else "client",

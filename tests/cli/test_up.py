@@ -104,7 +104,7 @@ def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> Non
 def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
     """What runs is given back without an attempt used; the next `up` runs it, and all ends in order."""
     (tmp_path / "tasks.py").write_text(APP)
-    with up(tmp_path, "tasks:app", settings=QUICK | {"WINDLASS_WORKER_DRAIN_SECONDS": "0.5"}) as (process, hands):
+    with up(tmp_path, "tasks:app", settings=QUICK | {"WINDLASS_WORKER_DRAIN_SECONDS": "3"}) as (process, hands):
         held = hands.submit("hold")
         begun(hands, held, process)
         process.send(signal.SIGINT)

@@ -11,6 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import msgspec
@@ -22,12 +23,13 @@ from windlass import App
 from windlass.client.answers import Answer
 from windlass.client.doors import HttpDoor
 from windlass.client.requests import Request
+from windlass.client.tries import NotHeard
 from windlass.config import Settings
 from windlass.config.address import Address, address_file, read_address, write_address
 from windlass.config.settings import Database
 from windlass.config.settings import Server as ServerSettings
 from windlass.embedded import Embedded
-from windlass.errors import DatabaseLocked, Unavailable
+from windlass.errors import DatabaseLocked, SetupError, Unavailable
 from windlass.job import State
 
 OURS = str(Path(__file__).parents[2] / "src")
@@ -111,7 +113,7 @@ async def test_a_server_that_has_the_file_and_does_not_answer_is_waited_for(url:
     write_address(address_file(file), Address(url=address, pid=os.getpid(), version="0"))
 
     with (
-        App(database=url, patience="200ms") as app,
+        App(database=url, patience="3s") as app,
         pytest.raises(Unavailable, match=f"No server answers at {address}"),
     ):
         await submitted(app)
@@ -233,6 +235,7 @@ def test_a_forked_child_finds_its_own_way(server: Served, way: str) -> None:
     child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(int(PATIENCE_S))  # a child that waits for its parent's thread is ended, and seen
         try:
             code = 0 if app.enqueue("child").status is State.QUEUED else 2
         finally:
@@ -314,8 +317,16 @@ def test_nothing_is_opened_before_it_is_used(url: str, file: Path) -> None:
 
 
 def test_a_program_that_closes_nothing_ends_well(url: str) -> None:
-    """The embedded engine ends with the program: exit 0, nothing said, the job is there."""
-    code = "import sys; from windlass import App; app = App(database=sys.argv[1]); print(app.enqueue('t').status)"
+    """The embedded engine ends with the program, in a forked child too: exit 0, nothing said, the job is there."""
+    code = """if True:
+        import os, sys
+        from windlass import App
+        app = App(database=sys.argv[1])
+        app.enqueue('t')
+        if os.fork():
+            assert os.wait()[1] == 0
+            print(app.enqueue('t').status)
+    """
 
     done = subprocess.run(
         [sys.executable, "-W", "always", "-c", code, url],
@@ -329,6 +340,20 @@ def test_a_program_that_closes_nothing_ends_well(url: str) -> None:
     assert (0, "queued\n", "") == (done.returncode, done.stdout, done.stderr)
     with App(database=url) as app:
         assert State.QUEUED is app.enqueue("t").status
+
+
+def test_a_file_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    """The path and the reason, not a traceback of the operating system's."""
+    with App(database=f"sqlite:///{tmp_path}/nowhere/windlass.db") as app, pytest.raises(SetupError, match="nowhere"):
+        app.enqueue("t")
+
+
+def test_a_database_that_does_not_answer_is_waited_for() -> None:
+    """Nothing was heard there, so whatever it is may be said again; when patience ends the error says why."""
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
+
+    with App(database=url, patience="300ms") as app, pytest.raises(NotHeard):
+        app.job(UUID(int=1)).retry()
 
 
 def test_the_address_of_nobody_is_none(file: Path) -> None:

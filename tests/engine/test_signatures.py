@@ -146,6 +146,21 @@ async def test_a_signature_counts_for_a_day(db: Database) -> None:
     await known.check([job({})])
 
 
+async def test_a_worker_that_is_heard_keeps_its_signatures_alive(db: Database) -> None:
+    """A worker registers once and runs for weeks: its heartbeats renew what it has published."""
+    elapsed, session = Elapsed(), uuid4()
+    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    await known.publish("default", {"add": ADD}, session=session)
+
+    elapsed.now += tasks.VALID_MS / 1000 - 1
+    await known.heard(session)
+    await known.heard(uuid4())
+    elapsed.now += 2
+
+    with pytest.raises(InvalidInput, match="x"):
+        await known.check([job({})])
+
+
 async def test_the_newest_signatures_of_a_task_are_remembered(db: Database) -> None:
     """However many builds were published, so many are kept in memory."""
     known = Signatures(db, outside=Outside())

@@ -28,6 +28,8 @@ from tests.mutants import (
     reports,
     sessions,
     submits,
+    trail,
+    workers,
 )
 from tests.mutants.mutant import Mutant
 from tests.mutants.replay import Outcome, replay, unmutated
@@ -49,6 +51,8 @@ ALL: tuple[Mutant, ...] = (
     *keepers.MUTANTS,
     *bodies.MUTANTS,
     *outbox.MUTANTS,
+    *trail.MUTANTS,
+    *workers.MUTANTS,
 )
 
 

@@ -74,6 +74,10 @@ class ToldRunner:
         """Return what it was told of this kind."""
         return [frame for frame in self.sent if isinstance(frame, kind)]
 
+    def forget(self, kind: type[frames.FromKeeper]) -> None:
+        """Forget what it was told of this kind."""
+        self.sent = [frame for frame in self.sent if not isinstance(frame, kind)]
+
     def has_ended(self) -> bool:
         """Whether it is gone."""
         return self._code.done()
@@ -179,17 +183,20 @@ class Kept:
         return self.runner
 
     async def opened(self) -> UUID:
-        """Let the runner be ready; return its session."""
+        """Let the runner be ready, and its first heartbeat be answered; return its session."""
         self.runner.say(READY)
         await settle()
         [opened] = self.runner.heard(frames.Opened)
         assert isinstance(opened, frames.Opened)
+        [_] = self.server.beats
+        self.server.beats.clear()
+        self.runner.forget(frames.Renewed)
         return opened.session
 
     async def pass_ticking(self, seconds: int) -> None:
         """Let time pass while the runner's claim loop advances."""
         for _ in range(seconds):
-            self.runner.say(frames.Tick(busy=1, jobs_done=0, memory_mb=10))
+            self.runner.say(frames.Tick(jobs_done=0))
             await self.time.pass_by(1.0)
 
     async def ended(self) -> Ending:

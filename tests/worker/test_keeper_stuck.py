@@ -13,7 +13,7 @@ from windlass.wire import work as wire
 from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
 
 JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()
-TICK = Tick(busy=1, jobs_done=0, memory_mb=10)
+TICK = Tick(jobs_done=0)
 
 
 @pytest.fixture

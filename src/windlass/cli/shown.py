@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +25,10 @@ Column = tuple[str, Callable[[Row], "str | Text"]]
 WIDE = 200
 """Characters of a line where no terminal tells a width: in files and pipes."""
 MAX_CELL = 60
+GAP = 2
+"""Spaces between two columns."""
+LEAST = 12
+"""Characters that the last column of a table keeps."""
 
 STATE_STYLES = {
     "running": "cyan",
@@ -54,16 +58,20 @@ def output_option(*forms: Output) -> Callable[[Command], Command]:
     )
 
 
-def console(*, err: bool = False) -> Console:
-    """Return where to print: in colour on a terminal, plain and wide elsewhere."""
+def console(*, err: bool = False, at_least: int = 0) -> Console:
+    """Return where to print: in colour on a terminal, plain and wide elsewhere; lines may have so many characters."""
     stream = sys.stderr if err else sys.stdout
-    return Console(width=None if stream.isatty() else WIDE, stderr=err, highlight=False, markup=False, emoji=False)
+    made = Console(width=None if stream.isatty() else WIDE, stderr=err, highlight=False, markup=False, emoji=False)
+    if made.width < at_least:
+        made.width = at_least
+    return made
 
 
 def show_rows(rows: Iterable[Row], output: Output, columns: Sequence[Column], *, name: str = "id") -> None:
     """Print rows in the form that was asked for; `name` is the field by which programs know one."""
     if output == "table":
-        console().print(table_of(rows, columns))
+        table = table_of(rows, columns, room=console().width)
+        console(at_least=table.width or 0).print(table)
         return
     if output == "json":
         echo_json(list(rows))
@@ -85,16 +93,22 @@ def echo_json(value: Any) -> None:
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
-def table_of(rows: Iterable[Row], columns: Sequence[Column], *, title: str | None = None) -> Table:
-    """Return a plain table of the rows; columns whose title ends in `#` are numbers, to the right."""
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left", title_style="bold")
-    for heading, _ in columns:
-        is_number = heading.endswith("#")
-        table.add_column(
-            heading.rstrip("#").upper(), justify="right" if is_number else "left", no_wrap=True, header_style="dim"
-        )
-    for row in rows:
-        table.add_row(*(cell(value(row)) for _, value in columns))
+def table_of(rows: Iterable[Row], columns: Sequence[Column], *, room: int = WIDE) -> Table:
+    """Return a plain table of the rows; columns whose title ends in `#` are numbers, to the right.
+
+    Where there is less room only the last column is cut: half an id is of no use.
+    """
+    lines = [[cell(value(row)) for _, value in columns] for row in rows]
+    titles = [heading.rstrip("#").upper() for heading, _ in columns]
+    widths = [max(len(title), *(line[index].cell_len for line in lines), 0) for index, title in enumerate(titles)]
+    others = sum(widths[:-1]) + GAP * (len(widths) - 1)
+    widths[-1] = min(widths[-1], max(room - others, LEAST))
+    table = Table(box=None, pad_edge=False, width=others + widths[-1])
+    for (heading, _), title, width in zip(columns, titles, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if heading.endswith("#") else "left"
+        table.add_column(title, justify=justify, no_wrap=True, header_style="dim", width=width)
+    for line in lines:
+        table.add_row(*line)
     return table
 
 
@@ -109,7 +123,7 @@ def fields_of(fields: Mapping[str, str | Text]) -> Table:
     return table
 
 
-def cell(value: str | Text) -> RenderableType:
+def cell(value: str | Text) -> Text:
     """Return a value as it stands in a table: one line, and not too long."""
     text = plain(value)
     text.truncate(MAX_CELL, overflow="ellipsis")

@@ -56,7 +56,7 @@ class _Stopping(Stopping):
         self._count += 1
         if self.pool is not None:
             self.pool.stop()
-        if self.pool is None or self._count > 2:
+        if self.pool is None or self.pool.is_over or self._count > 2:
             super().hear(number)
         elif self._count == 1:
             click.echo("Stopping: what runs is finished within seconds, or given back. Ctrl-C again: now.", err=True)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import click
+import msgspec
 
 from windlass import log
 from windlass.cli.config import config_option, load_settings
+from windlass.config import Loaded, Settings
+from windlass.config.address import address_file, read_address, sqlite_file
 from windlass.worker.run import run_fleet
 
 
 @click.command()
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @config_option
-@click.option("--url", metavar="URL", help="Where the servers are.  [default: http://localhost:8000]")
+@click.option("--url", metavar="URL", help="Where the servers are.  [default: that of the SQLite file here]")
 @click.option("--queue", "queues", metavar="NAME", multiple=True, help="A queue to serve; may be said again.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Jobs of one process at a time.  [default: 20]")
 @click.option("--processes", type=click.IntRange(1, 1000), help="How many processes.  [default: 1]")
@@ -55,8 +58,21 @@ def worker(
             "log.format": log_format,
         }
     )
-    settings = loaded.settings
+    settings = _found(loaded)
     log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
     for warning in loaded.warnings:
         log.event("config.weak", detail=warning)
     ctx.exit(asyncio.run(run_fleet(settings, app, is_scaled=scale, said=lambda text: click.echo(text, err=True))))
+
+
+def _found(loaded: Loaded) -> Settings:
+    """Return the settings; where nobody said where the servers are, with the one that has the SQLite file open."""
+    settings = loaded.settings
+    file = sqlite_file(settings.database.url)
+    if loaded.sources["server.url"] != "default" or file is None:
+        return settings
+    address = read_address(address_file(file))
+    if address is None:
+        return settings
+    server = msgspec.structs.replace(settings.server, url=address.url)
+    return msgspec.structs.replace(settings, server=server)

@@ -174,7 +174,10 @@ class EmbeddedDoor:
 
         with self._lock:
             if self._engine is None:
-                self._engine = Embedded(self._settings)
+                try:
+                    self._engine = Embedded(self._settings)
+                except Unavailable as error:
+                    raise NotHeard(str(error)) from error
             return self._engine
 
     def _asked(self, engine: Embedded, request: Request) -> Future[tuple[int, bytes, dict[str, str]]]:

@@ -36,7 +36,7 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
     """Open a session, or say the same again; Conflict if it has ended or is another worker's."""
     session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
     await engine.register(session)
-    await engine.signatures.publish(tenant, asked.signatures)
+    await engine.signatures.publish(tenant, asked.signatures, session=session.id)
     return registered(session)
 
 
@@ -52,6 +52,7 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
         answer = await engine.heartbeat(beat, worker=asked.worker_id)
         if not answer.alive:
             raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
+    await engine.signatures.heard(session)
     return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
 
 

@@ -96,10 +96,14 @@ class Sessions:
         counts.failed += isinstance(report, Fail)
 
     def with_counts(self, beat: Beat) -> Beat:
-        """Return the beat with what its worker has completed and failed since the last."""
+        """Return the beat with what its worker has completed and failed since the last: as it says, or as seen here.
+
+        One that counts itself does so whichever server it speaks to; what was seen here would count it twice.
+        """
         known = self._known.get(beat.session)
         counts = None if known is None else self._counts.pop((beat.tenant, known[1].worker), None)
-        return beat if counts is None else _counted(beat, counts)
+        tells = beat.completed is not None or beat.failed is not None
+        return beat if counts is None or tells else _counted(beat, counts)
 
     async def seen(self, tenant: str, worker: str) -> bool:
         """Take a call of a bare caller as its sign of life; return whether it is told to drain.

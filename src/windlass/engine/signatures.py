@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -24,6 +26,9 @@ from windlass.wire.tasks import Parameter, Signature
 LOOK_S = 5.0
 OVERLAP_S = 120.0
 """Each look begins so long before the last one: a transaction may commit late, and clocks differ."""
+RENEW_S = 3600.0
+"""How often a worker that is heard makes its signatures count for another day."""
+MOST_SESSIONS = 20_000
 MOST_EACH = 20
 """Signatures of one task that are remembered, the newest."""
 
@@ -35,6 +40,12 @@ class _Known(msgspec.Struct):
     told_at: float
 
 
+class _Told(msgspec.Struct):
+    tenant: str
+    signatures: Mapping[str, Signature]
+    told_at: float
+
+
 class Signatures:
     """What tasks take, as this server knows it."""
 
@@ -42,15 +53,29 @@ class Signatures:
         self._db = db
         self._outside = outside
         self._known: dict[tuple[str, str], dict[str, _Known]] = {}
+        self._sessions: dict[UUID, _Told] = {}
         self._looked_at: float | None = None
         self._looking: asyncio.Task[None] | None = None
 
-    async def publish(self, tenant: str, signatures: Mapping[str, Signature]) -> None:
-        """Keep what a worker tells of its tasks, and check against it from now on."""
+    async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
+        """Keep what a worker tells of its tasks, and check against it from now on, and as long as it is heard."""
+        if session is not None and signatures:
+            while len(self._sessions) >= MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+            self._sessions[session] = _Told(tenant, signatures, self._outside.monotonic())
         texts = {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
         await tasks.publish(self._db, tenant, texts)
         for name, signature in signatures.items():
             self._note(tenant, name, tasks.fingerprint(texts[name]), signature, 0.0)
+
+    async def heard(self, session: UUID) -> None:
+        """Take the heartbeat of a session as its word that what it has published still holds, once in a while."""
+        told = self._sessions.get(session)
+        if told is None or self._outside.monotonic() - told.told_at < RENEW_S:
+            return
+        told.told_at = self._outside.monotonic()
+        with suppress(WindlassError):  # there is another heartbeat, and a day's time
+            await self.publish(told.tenant, told.signatures)
 
     async def check(self, jobs: Sequence[NewJob]) -> None:
         """Return if the payloads of the jobs can be taken; InvalidInput names the argument, and the job of a list."""

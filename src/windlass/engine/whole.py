@@ -40,11 +40,20 @@ def whole_duties(settings: Settings, monotonic: Callable[[], float]) -> list[Dut
 
 
 async def recommendation(db: Statements, settings: Settings) -> Recommendation:
-    """Return what the duty `scale` found last; before its first run, what it would find now."""
+    """Return what the duty `scale` would find now: more at once, fewer by the cool-down that it counts."""
+    now_s, state = await _left_off(db)
+    return await _recommend(db, settings, now_s=now_s, state=state)
+
+
+async def _left_off(db: Statements) -> tuple[float, ScalingState]:
+    """Return the time, and the state that the duty left at its last run; a fresh one before the first."""
     for duty in await duties.list_duties(db):
-        if duty.name == SCALE and (kept := _kept(duty.metadata.note)) is not None:
-            return kept
-    return await _recommend(db, settings, now_s=0.0, state=ScalingState())
+        if duty.name == SCALE:
+            # The database's time: the state may be another server's, whose own clock tells us nothing.
+            now_s = duty.heartbeat_at.timestamp() + duty.heartbeat_age_s
+            kept = _kept(duty.metadata.note)
+            return now_s, ScalingState() if kept is None else kept.state
+    return 0.0, ScalingState()
 
 
 def _rolling(settings: Settings, monotonic: Callable[[], float]) -> Run:
@@ -83,14 +92,7 @@ async def _tell_health(db: Database, settings: Settings) -> None:
 
 def _scaling(settings: Settings) -> Run:
     async def run(db: Database, most: int) -> Ran:
-        before, now_s = ScalingState(), 0.0
-        for duty in await duties.list_duties(db):
-            if duty.name == SCALE:
-                # The database's time: the state may be another server's, whose own clock tells us nothing.
-                now_s = duty.heartbeat_at.timestamp() + duty.heartbeat_age_s
-                kept = _kept(duty.metadata.note)
-                before = ScalingState() if kept is None else kept.state
-        found = await _recommend(db, settings, now_s=now_s, state=before)
+        found = await recommendation(db, settings)
         return Ran(0, note=msgspec.json.encode(found).decode())
 
     return run

@@ -124,9 +124,9 @@ class Beat(msgspec.Struct, frozen=True):
     skew_ms: int | None = None
     tenant: str = "default"
     whole: bool = True
-    completed: int = 0
-    """Jobs completed since the beat before; added to the session's count."""
-    failed: int = 0
+    completed: int | None = None
+    """Jobs completed since the beat before; added to the session's count. None: it does not say."""
+    failed: int | None = None
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -304,7 +304,7 @@ def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
     counts = dict.fromkeys(last, (0, 0))
     for beat in beats:
         completed, failed = counts[beat.session, beat.tenant]
-        counts[beat.session, beat.tenant] = (completed + beat.completed, failed + beat.failed)
+        counts[beat.session, beat.tenant] = (completed + (beat.completed or 0), failed + (beat.failed or 0))
     return [(*name, last[name].busy, last[name].skew_ms, *counts[name]) for name in sorted(last)]
 
 

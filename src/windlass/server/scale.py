@@ -21,7 +21,7 @@ async def whole(call: Call) -> Scale:
 
 
 async def _recommended(call: Call) -> Scale:
-    """Answer what the duty `scale` found, which has a cool-down of its own: every server says the same."""
+    """Answer what the duty `scale` would find now: its cool-down is counted once, for all servers."""
     found = await recommendation(call.engine.db, call.settings)
     return Scale(
         desired_workers=found.desired,

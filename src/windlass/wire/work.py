@@ -264,6 +264,10 @@ class NextClaim(Body, frozen=True, kw_only=True):
 class ReportRequest(Body, frozen=True, kw_only=True):
     """How attempts ended, one entry each; what running ones have to say; and what the worker wants next."""
 
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {"required": ["claim"], "properties": {"claim": {"type": "object"}, "session": {"type": "null"}}}
+    }
+
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     reports: Annotated[tuple[Entry, ...], Meta(max_length=1000)] = ()
     session: UUID | None = None
@@ -348,9 +352,9 @@ class BeatRequest(Body, frozen=True, kw_only=True):
     busy_threads: Count | None = None
     held: Annotated[tuple[HeldJob, ...], Meta(max_length=10_000)] | None = None
     """Null: it does not say; nothing is given back. Without session, 100 at most."""
-    completed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    """Attempts since the last heartbeat."""
-    failed: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    completed: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    """Attempts since the last heartbeat. Null: it does not count, the server does."""
+    failed: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     current_page_id: UUID | None = None
     timestamp: Instant | None = None
     """Its clock, for the skew that is shown."""

@@ -49,10 +49,7 @@ class Drop(_Frame, frozen=True, tag="drop"):
 class Tick(_Frame, frozen=True, tag="tick"):
     """Runner, every second: its claim loop advances."""
 
-    busy: int
     jobs_done: int
-    memory_mb: int
-    zombies: int = 0
     jobs_failed: int = 0
     """Of those done."""
 

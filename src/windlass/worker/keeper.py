@@ -83,7 +83,7 @@ class Keeper:
         self._replace = False
         self._drain_by: float | None = None
         self._stuck_at: float | None = None
-        self._tick = frames.Tick(busy=0, jobs_done=0, memory_mb=0)
+        self._tick = frames.Tick(jobs_done=0)
         self._completed_told = self._failed_told = 0
         self._reports: set[asyncio.Task[None]] = set()
 
@@ -183,27 +183,23 @@ class Keeper:
 
     async def _renew(self, child: Child) -> None:
         """Send heartbeats until the session has ended."""
-        while True:
+        # The first at once: a worker that was never heard is shown as starting.
+        while renewal := await self._session.renew(self._beat):
+            self._pass_on(child, renewal)
             pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
             await self._outside.pause(max(0.0, pause_s))
-            renewal = await self._session.renew(self._beat)
-            if renewal is None:
-                return
-            self._pass_on(child, renewal)
 
     def _beat(self) -> wire.BeatRequest:
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
-        return self._session.beat(
-            self.held.named(), busy_count=tick.busy, completed_count=max(0, completed), failed_count=max(0, failed)
-        )
+        return self._session.beat(self.held.named(), completed_count=max(0, completed), failed_count=max(0, failed))
 
     def _pass_on(self, child: Child, renewal: Renewal) -> None:
         """Tell the runner what the server said."""
         answer = renewal.answer
-        self._completed_told += renewal.request.completed
-        self._failed_told += renewal.request.failed
+        self._completed_told += renewal.request.completed or 0
+        self._failed_told += renewal.request.failed or 0
         child.send(frames.Renewed(renewed_at=renewal.sent_at))
         if lost := self.held.drop_lost(answer.lost, renewal.request.held or ()) + self.held.drop(answer.released):
             child.send(frames.Lost(jobs=lost))

@@ -74,7 +74,6 @@ class OwnKeeping:
         self._opened: Opened | None = None
         self._tasks: tuple[str, ...] = ()
         self._signatures: dict[str, Signature] = {}
-        self._busy_count = 0
         self._draining = False
         self._beating: asyncio.Task[None] | None = None
 
@@ -117,8 +116,7 @@ class OwnKeeping:
             self._held.pop(job_id, None)
 
     def tick(self, tick: Tick) -> None:
-        """Keep what the next heartbeat shows."""
-        self._busy_count = tick.busy
+        """Say nothing: claims that do not advance are in the process that would tell."""
 
     async def leave(self, leaving: Leaving) -> None:
         """Close the session; if that fails it lapses."""
@@ -178,7 +176,6 @@ class OwnKeeping:
                 wire.BeatRequest(
                     worker_id=self._worker_id,
                     session=self._opened.session,
-                    busy_threads=self._busy_count,
                     held=held,
                     timestamp=datetime.now(UTC),
                 )

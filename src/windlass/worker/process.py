@@ -45,9 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _run(keeping, settings, given.app)
     except KeeperGone:
         pass
-    except Exception as error:
+    except Exception as error:  # its keeper sees that it died, gives its jobs back and starts another
         log.event("worker.failed", part="process", error=error)
-        keeping.failed(f"{type(error).__name__}: {error}")
     end(code)
 
 
@@ -60,6 +59,9 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
         signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
     except WindlassError as error:
         keeping.failed(str(error))
+        return 1
+    except Exception as error:  # a signature that cannot be told is the module's, too
+        keeping.failed(f"The tasks of {target} cannot be told: {type(error).__name__}: {error}. Mend them.")
         return 1
     runnables: dict[str, Runnable] = {**app_tasks}
     tasks = with_kinds(runnables, settings.work_kinds)

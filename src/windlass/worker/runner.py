@@ -322,8 +322,7 @@ class Worker:
         worker = self._settings.worker
         used_mb = memory_mb()
         if self._claims_advance(now):
-            zombies = self._pools.zombie_count
-            self._keeping.tick(Tick(self._pools.busy_count, self._jobs_done, used_mb, zombies, self._jobs_failed))
+            self._keeping.tick(Tick(self._jobs_done, self._jobs_failed))
         self._reports.send_trail()
         if self._pools.line_count and now - self._moved_at >= BEGIN_S:
             self._holdings.capacity.stalled()

@@ -144,13 +144,12 @@ class Session:
         return min(self._settings.heartbeat_seconds, self.lease_s / 2)
 
     def beat(
-        self, held: tuple[wire.HeldJob, ...] | None, *, busy_count: int, completed_count: int, failed_count: int
+        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int
     ) -> wire.BeatRequest:
-        """Return a heartbeat that names what is held."""
+        """Return a heartbeat that names what is held: how busy it is can be seen from that."""
         return wire.BeatRequest(
             worker_id=self.worker_id,
             session=self.id,
-            busy_threads=busy_count,
             held=held,
             completed=completed_count,
             failed=failed_count,

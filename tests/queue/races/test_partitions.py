@@ -55,7 +55,7 @@ async def test_rel_x23_partitions_made_beside_reports(postgres_stage: Stage, sai
 
     async def judge(scene: Scene, answer: Answer | WindlassError, made: list[str] | WindlassError) -> None:
         assert good(answer).status is Status.APPLIED
-        assert len(good(made)) == 3
+        assert len(good(made)) == len(PARTITIONED)
 
     # Up to date before, so that each order finds exactly one day to make.
     await make_partitions(stage.db, days_ahead=7)
@@ -73,7 +73,7 @@ async def test_rel_x23_partitions_made_by_two(postgres_stage: Stage) -> None:
         return await make_partitions(db, days_ahead=7)
 
     async def judge(_: None, left: list[str] | WindlassError, right: list[str] | WindlassError) -> None:
-        assert len(good(left)) + len(good(right)) == len(set(good(left) + good(right))) == 3
+        assert len(good(left)) + len(good(right)) == len(set(good(left) + good(right))) == len(PARTITIONED)
 
     await make_partitions(stage.db, days_ahead=7)
     await Race(prepare, make, make, judge).in_every_order(stage)
@@ -130,7 +130,7 @@ async def test_rel_x23_opened_while_a_lock_is_held(
         db = await open_database(postgres_url, clock=clock)
 
     try:
-        assert days * 3 == len(await make_partitions(db))
+        assert days * len(PARTITIONED) == len(await make_partitions(db))
     finally:
         await db.close()
 

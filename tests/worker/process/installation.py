@@ -63,14 +63,14 @@ class Installation:
         """Of the gate."""
         self.url = ""
         self.server: ServerProcess
-        self._folder = folder
+        self.database_url = f"sqlite:///{folder}/jobs.db"
         self._stack = stack
         self._gate = gate
 
     async def start_server(self, **settings: str) -> None:
         """Start the server, at the port it had before."""
         port = urlsplit(self.url).port or 0
-        arguments = server_arguments(f"sqlite:///{self._folder}/jobs.db", port=port)
+        arguments = server_arguments(self.database_url, port=port)
         self.server = await self._start(*arguments, **settings)
         self.url = await self.server.serving()
 
@@ -82,7 +82,8 @@ class Installation:
 
     async def launch_workers(self, *arguments: str, app: str = SAMPLE, **settings: str) -> ServerProcess:
         """Start a fleet."""
-        return await self._start("worker", app, "--url", self.url, "--log-format", "text", *arguments, **settings)
+        where = ["--url", self.url] if self.url else []
+        return await self._start("worker", app, *where, "--log-format", "text", *arguments, **settings)
 
     async def submit(self, task: str, **payload: Any) -> str:
         """Submit a job; return its id."""

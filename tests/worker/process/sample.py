@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import socket
 
 from windlass import App, Context
@@ -28,6 +29,12 @@ def _tell(port: int, context: Context) -> socket.socket:
 def double(x: int) -> int:
     """Return twice as much."""
     return 2 * x
+
+
+@app.task
+def crash() -> None:
+    """Kill the process that runs it."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.task

@@ -51,6 +51,18 @@ async def test_a_killed_runner_gives_its_jobs_back_at_once(installation: Install
     await finished(installation, first.job_id, outcomes=["lost", "succeeded"])
 
 
+async def test_a_job_that_kills_its_process_is_dead_after_a_few(bare: Installation) -> None:
+    """It kills before any heartbeat says that it has begun, and counts as lost nevertheless."""
+    await bare.start_server(jobs_max_lost="2")
+    await bare.start_workers(worker_lease_seconds=LONG_LEASE)
+
+    job_id = await bare.submit("crash")
+
+    assert "dead" == (await bare.ended(job_id))["status"]
+    assert ["lost", "lost"] == [attempt["outcome"] for attempt in await bare.attempts(job_id)]
+    assert 6 == (await bare.ended(await bare.submit("double", x=3)))["result"]
+
+
 async def test_rel_a9_runners_die_with_their_fleet(installation: Installation) -> None:
     """No runner works on without its keeper; another fleet runs the job when the lease is over."""
     fleet = await installation.start_workers("--processes", "2")

@@ -96,6 +96,15 @@ async def test_a_worker_that_reaches_no_server_does_not_start(bare: Installation
     assert GONE in fleet.text
 
 
+async def test_a_worker_finds_the_server_of_the_file(installation: Installation) -> None:
+    """Where nobody says its address, as on a laptop where `windlass up` or a server runs."""
+    address, installation.url = installation.url, ""
+
+    fleet = await installation.start_workers(database_url=installation.database_url)
+
+    assert f"at {address}." in fleet.text
+
+
 async def test_a_module_that_cannot_be_imported_is_told_once(installation: Installation) -> None:
     """Exit code 1 and the reason; nobody registers and nothing is tried again."""
     fleet = await installation.launch_workers(app="tests.worker.process.no_such_module:app")

@@ -1,0 +1,96 @@
+"""Guards of a worker: leases that are gone, jobs given back, reports that are told once and not lost."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+LEASE = "tests/worker/test_runner_lease.py::test_"
+LEAVING = "tests/worker/test_runner_leaving.py::test_"
+HELD = "tests/worker/test_claims_holdings.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "worker-runs-on-without-a-lease",
+        (
+            Edit(
+                "worker/runner.py",
+                '        for job_id in holdings.lapse():\n            self._pools.stop(job_id, "lost")\n',
+                "        holdings.lapse()\n",
+            ),
+        ),
+        (f"{LEASE}rel_b1_a_lease_not_renewed_stops_its_bodies[sqlite]",),
+        "B1, L14: a body stops when its lease is gone",
+    ),
+    Mutant(
+        "worker-reports-without-a-lease",
+        (Edit("worker/reports.py", "while self._holdings.era == era", "while True"),),
+        (f"{LEASE}rel_b1_a_report_is_dropped_when_its_lease_is_gone[sqlite]",),
+        "B1: nothing is reported for a lease that is gone",
+    ),
+    Mutant(
+        "worker-keeps-reports-of-a-lapsed-lease",
+        (
+            Edit(
+                "worker/runner.py",
+                "        self._reports.forget()\n        self._claims.recall()\n        return now",
+                "        self._claims.recall()\n        return now",
+            ),
+        ),
+        (f"{LEASE}rel_b1_a_report_is_dropped_when_its_lease_is_gone[sqlite]",),
+        "B1: what waited to be told is forgotten too",
+    ),
+    Mutant(
+        "worker-runs-a-job-beside-its-earlier-body",
+        (
+            Edit(
+                "worker/holdings.py",
+                "        return [job for job in jobs if job.id not in self._lingering]",
+                "        return list(jobs)",
+            ),
+        ),
+        (f"{HELD}a_job_claimed_again_waits_for_its_earlier_body",),
+        "a job does not run twice at once in one worker",
+    ),
+    Mutant(
+        "worker-loses-the-report-of-a-dead-loop",
+        (Edit("worker/reports.py", "self._wrapper.put_back(parts)", "pass"),),
+        ("tests/worker/test_runner.py::test_rel_k18_a_report_survives_the_death_of_its_loop[sqlite]",),
+        "K18: what a loop was telling is told by the next",
+    ),
+    Mutant(
+        "worker-leaves-before-its-claim-is-answered",
+        (Edit("worker/runner.py", "        if self._claims.waiting:  # its", "        if False:  # its"),),
+        (f"{LEAVING}a_job_handed_out_while_draining_goes_back[sqlite]",),
+        "W10: a job handed out at the last moment is given back",
+    ),
+    Mutant(
+        "worker-drains-later-when-told-again",
+        (Edit("worker/departure.py", "self.by = min(self.by, by)", "self.by = by"),),
+        (f"{LEAVING}a_second_word_hastens_the_drain[sqlite]",),
+        "W10: the sooner end counts",
+    ),
+    Mutant(
+        "worker-keeps-what-it-claimed-ahead",
+        (
+            Edit(
+                "worker/runner.py",
+                '            self._give_back(self._pools.take_line(), "claimed ahead")\n',
+                "            pass\n",
+            ),
+        ),
+        (f"{LEASE}jobs_claimed_ahead_go_back_when_no_slot_frees[sqlite]",),
+        "L5: what cannot begin here goes where it can",
+    ),
+    Mutant(
+        "worker-sends-poison-results",
+        (
+            Edit(
+                "worker/parcel.py",
+                '        return failed(entry, problem, error_type="result_too_large")',
+                "        return entry",
+            ),
+        ),
+        (f"{LEASE}a_poison_result_fails_only_its_own_job[sqlite]",),
+        "S9: too long a result fails its own job, by name",
+    ),
+)
