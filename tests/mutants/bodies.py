@@ -35,22 +35,10 @@ MUTANTS = (
         "B1: nothing is said of a lease that is another's",
     ),
     Mutant(
-        "unbegun-coroutine-is-cancelled",
-        (Edit("worker/asyncs.py", "!= inspect.CORO_CREATED", "is not None"),),
-        (f"{LADDER}a_coroutine_stopped_before_its_first_step_ends",),
-        "W9: every attempt ends, also one that never began",
-    ),
-    Mutant(
         "group-lives-on",
         (Edit("worker/cellprocess.py", "os.killpg(self.pid, number)", "os.kill(self.pid, number)"),),
         (f"{CELLS}a_killed_body_takes_what_it_started_with_it",),
         "W9: what a body started dies with it",
-    ),
-    Mutant(
-        "cell-shares-the-group",
-        (Edit("worker/cellprocess.py", "start_new_session=True", "start_new_session=False"),),
-        (f"{CELLS}a_body_runs_in_a_process_that_is_kept",),
-        "A15: a body that kills its group kills nobody else",
     ),
     Mutant(
         "cell-has-keys",

@@ -261,7 +261,9 @@ class CellProcess:
         """End it, and what it started."""
         with self._lock:
             self._signal(signal.SIGKILL)
-            self._process.wait()
+        # One that the kernel cannot end yet must not hold up the others.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
         # A thread that still reads sees the end of the process; the socket is its own to close.
         if self.attempt is None:
             self._sock.close()
