@@ -1,4 +1,4 @@
-"""`windlass bench`: measure on your own machine, the store by itself or a server over HTTP."""
+"""`windlass bench`: measure on your own machine, the store by itself, a server over HTTP, or all of it with workers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ import uvloop
 from rich.console import Console
 
 from windlass.bench import http as over_http
-from windlass.bench import httpshow
+from windlass.bench import httpshow, wholeshow
+from windlass.bench import whole as the_whole
 from windlass.bench.growth import growth_cells
 from windlass.bench.measure import Cell, Figure
 from windlass.bench.scratch import is_postgres, undurable
 from windlass.bench.show import Display, table, write_json
 from windlass.bench.store import PARTS, store_cells
+from windlass.bench.wholesleep import Crowd
 
 POSTGRES_VARIABLE = "WINDLASS_TEST_POSTGRES_URL"
+CROWDS = tuple(Crowd(jobs=jobs, processes=processes) for jobs in (1_000, 10_000) for processes in (1, 4))
+QUICK_CROWDS = (Crowd(jobs=20, processes=2),)
 
 
 database_option = click.option(
@@ -113,6 +117,52 @@ def http(
         console.print(f"Written to {file}.", highlight=False)
 
 
+@bench.command()
+@click.option("--database", "url", metavar="URL", help=f"The PostgreSQL to measure on.  [default: {POSTGRES_VARIABLE}]")
+@json_option
+@click.option("--peers", is_flag=True, help="Also PGQueuer, Procrastinate, Celery and Huey, installed into a cache.")
+@click.option("--jobs", default=50_000, show_default=True, type=click.IntRange(min=1), help="To drain, of each side.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of drains.")
+@click.option("--parts", default=",".join(the_whole.PARTS), show_default=True, help="What to measure.")
+@click.option("--quick", is_flag=True, help="One small round of everything, to see that it runs.")
+def whole(url: str | None, file: Path | None, peers: bool, jobs: int, rounds: int, parts: str, quick: bool) -> None:
+    """Measure from submit to result with real workers, over HTTP, in-process and on SQLite; beside peers if asked.
+
+    How fast jobs drain, how soon one is picked up, what ten thousand sleeping ones cost. Everything is done in scratch
+    databases. Peers are installed into environments of their own, kept in the user's cache.
+
+    Example: windlass bench whole --database postgresql://localhost/jobs --peers
+    """
+    chosen = _chosen(parts, the_whole.PARTS)
+    console = _console(200)
+    postgres = url or os.environ.get(POSTGRES_VARIABLE)
+    if postgres is None:
+        console.print(f"PostgreSQL is not measured: give --database, or set {POSTGRES_VARIABLE}.", highlight=False)
+    elif not is_postgres(postgres):
+        raise click.BadParameter(f"{postgres} is no PostgreSQL; SQLite is measured anyway.", param_hint="--database")
+    with (
+        tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder,
+        Display(console) as display,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        plan = the_whole.Plan(
+            postgres=postgres,
+            sqlite=f"sqlite:///{folder}/bench.db",
+            parts=chosen,
+            peers=peers,
+            jobs=200 if quick else jobs,
+            rounds=1 if quick else rounds,
+            pickups=5 if quick else the_whole.PICKUPS,
+            crowds=QUICK_CROWDS if quick else CROWDS,
+            nap_s=3.0 if quick else the_whole.NAP_S,
+        )
+        readings = runner.run(_measure_whole(plan, console, display))
+    console.print(wholeshow.table(readings))
+    if file is not None:
+        wholeshow.write_json(file, readings)
+        console.print(f"Written to {file}.", highlight=False)
+
+
 def _chosen(parts: str, known: tuple[str, ...]) -> tuple[str, ...]:
     chosen = tuple(part for part in parts.split(",") if part)
     unknown = sorted(set(chosen) - set(known))
@@ -187,6 +237,19 @@ async def _measure_http(
                 readings += await cell.run()
                 display.advance()
     return readings
+
+
+async def _measure_whole(plan: the_whole.Plan, console: Console, display: Display) -> list[the_whole.Reading]:
+    _say_machine(console)
+    if plan.postgres is not None:
+        await _warn_if_undurable(console, plan.postgres)
+    display.expect(plan.step_count)
+
+    def note(text: str) -> None:
+        display.note(text)
+        display.advance()
+
+    return await the_whole.measure(plan, note)
 
 
 def _say_machine(console: Console) -> None:

@@ -6,7 +6,8 @@ duties) is read when it is asked for (server/metrics.py). Labels are bounded: be
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
@@ -42,6 +43,16 @@ class Names:
         return name
 
 
+class _Histogram(Histogram):
+    """A histogram that takes the values of a whole batch at once: one by one costs five times as much."""
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        """Count every value."""
+        self._sum.inc(sum(values))
+        for index, count in Counter(bisect_left(self._upper_bounds, value) for value in values).items():
+            self._buckets[index].inc(count)
+
+
 class _OfQueue:
     """The counters and histograms of one queue, found once: finding them for each job costs more than counting."""
 
@@ -67,8 +78,8 @@ class Meters:
         def counter(name: str, text: str, *labels: str) -> Total:
             return Total(prefix + name, text, labels, registry=self.registry)
 
-        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            return Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> _Histogram:
+            return _Histogram(prefix + name, text, labels, buckets=buckets, registry=self.registry)
 
         self.submitted = counter("jobs_submitted_total", "Jobs accepted.", "queue")
         self.claimed = counter("jobs_claimed_total", "Jobs handed to workers.", "queue")
@@ -111,15 +122,20 @@ class Meters:
         """Count jobs that were just handed out."""
         self.claim_slots.observe(slots)
         counts: Counter[str] = Counter()
+        late: list[float] = []
+        waits: defaultdict[str, list[float]] = defaultdict(list)
         for handed in jobs:
             job, queue = handed.job, handed.lane.queue
             counts[queue] += 1
             if job.attempt == 1:
                 late_s = max((job.claimed_at - job.scheduled_at).total_seconds(), 0.0)
-                self.lateness.observe(late_s)
+                late.append(late_s)
                 if job.created_at > job.scheduled_at:
                     late_s = max((job.claimed_at - job.created_at).total_seconds(), 0.0)
-                self._queue(queue).wait.observe(late_s)
+                waits[queue].append(late_s)
+        self.lateness.observe_all(late)
+        for queue, waited in waits.items():
+            self._queue(queue).wait.observe_all(waited)
         for queue, count in counts.items():
             self._queue(queue).claimed.inc(count)
 

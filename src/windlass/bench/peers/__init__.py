@@ -1,0 +1,1 @@
+"""Peers: other job queues, run for comparison in environments of their own."""
