@@ -85,7 +85,7 @@ def test_what_it_says_to_try_works(tmp_path: Path) -> None:
         process.send(signal.SIGINT)
 
         assert [0, 0, 0] == [result.returncode for result in results], results
-        assert "3.0\n" == results[0].stdout
+        assert "3\n" == results[0].stdout
         assert "succeeded" in results[1].stdout
         assert "up-" in results[2].stdout
         assert 0 == process.ended()

@@ -15,7 +15,7 @@ app = App(name="sample")
 
 
 @app.task
-def add(x: float, y: float) -> float:
+def add(x: int, y: int) -> int:
     """Return the sum: arguments and results are plain JSON."""
     return x + y
 
