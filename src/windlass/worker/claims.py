@@ -94,6 +94,8 @@ class Claims:
                 raise
             return 0.0
         except (TooMany, Unavailable) as error:
+            if self._errors.tries == 0:  # of a row of failures the others only say the same
+                log.event("worker.unheard", detail="Its claim was not answered.", reason=str(error))
             return self._errors.next_s(error)
         except WindlassError as error:
             log.event("worker.failed", part="claims", error=error)
