@@ -28,9 +28,14 @@ def test_a_key_ends_the_live_view(url: str, hands: Hands, tmp_path: Path, *, key
         preexec_fn=_take_terminal,
     ) as process:  # fmt: skip
         os.close(theirs)
-        seen = _read_until(ours, b"Windlass at", count=2)
-        os.write(ours, key)
-        code = process.wait(PATIENCE_S)
+        try:
+            seen = _read_until(ours, b"Windlass at", count=2)
+            os.write(ours, key)
+            # A terminal that nobody reads is full after a while, and who writes to it waits.
+            _read_to_the_end(ours)
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
     os.close(ours)
 
     assert 0 == code
@@ -51,3 +56,15 @@ def _read_until(fd: int, text: bytes, *, count: int) -> bytes:
         assert ready, f"waited in vain for {text!r} in {seen!r}"
         seen += os.read(fd, 65_536)
     return seen
+
+
+def _read_to_the_end(fd: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
+        assert ready, "the view goes on"
+        try:
+            if not os.read(fd, 65_536):
+                return
+        except OSError:  # the other end is closed
+            return

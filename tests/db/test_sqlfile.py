@@ -17,7 +17,8 @@ from windlass.db.sqlfile import JOB_COLUMNS, TABLES, Query, SqlFileError, load, 
 from windlass.queue import history
 
 ROOT = Path(windlass.__file__).parent
-SQL_FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name != "migrations")
+# Those of client/ are run on databases of applications, whatever they are.
+SQL_FILES = sorted(path for path in ROOT.rglob("*.sql") if path.parent.name not in ("migrations", "client"))
 
 
 def one(text: str) -> Query:
