@@ -22,6 +22,8 @@ CURRENT: ContextVar[Trail | None] = ContextVar("windlass_attempt", default=None)
 """The trail of the attempt whose code runs here."""
 
 _OWN, _TASKS = "windlass", "windlass.task"
+_CLIENTS = ("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2")
+"""Loggers of what the worker sends its requests with."""
 Find = Callable[[], Trail | None]
 
 
@@ -32,6 +34,17 @@ class _Handler(logging.Handler):
         super().__init__()
         self._find = find
         self._text = logging.Formatter()
+
+    def createLock(self) -> None:  # noqa: N802 - a name of logging's
+        """Have no lock: a body that is stopped here would leave it taken for all others. Trails have their own."""
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Keep the record, without a lock."""
+        passed = bool(self.filter(record))
+        if passed:
+            self.emit(record)
+        return passed
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record; never raise."""
@@ -69,6 +82,18 @@ class _AsBefore(logging.Filter):
         return record.levelno >= self._level or _below(record.name, _OWN)
 
 
+class _OfBodies(logging.Filter):
+    """Lets only lines of bodies by, and warnings: the worker's own requests take no lock that a body may hold."""
+
+    def __init__(self, find: Find) -> None:
+        super().__init__()
+        self._find = find
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether the record goes on."""
+        return record.levelno >= logging.WARNING or self._find() is not None
+
+
 def _below(name: str, logger: str) -> bool:
     return name == logger or name.startswith(f"{logger}.")
 
@@ -84,7 +109,9 @@ class _StandIn:
     def write(self, text: str) -> int:
         """Write where it went before, and keep it for the attempt."""
         if self.target is not None:
-            self.target.write(text)
+            # Who closed the worker's own output has not asked for its jobs to fail.
+            with contextlib.suppress(OSError, ValueError):
+                self.target.write(text)
         trail = self._find()
         if trail is not None:
             trail.write(self._stream, text)
@@ -98,7 +125,8 @@ class _StandIn:
     def flush(self) -> None:
         """Flush where it went before."""
         if self.target is not None:
-            self.target.flush()
+            with contextlib.suppress(OSError, ValueError):
+                self.target.flush()
 
     def close(self) -> None:
         """Stay open: a body that closes its stdout does not close that of others."""
@@ -154,6 +182,10 @@ class Capture:
         for other in others:
             other.addFilter(as_before)
             self._undo.callback(other.removeFilter, as_before)
+        of_bodies = _OfBodies(find)
+        for name in _CLIENTS:
+            logging.getLogger(name).addFilter(of_bodies)
+            self._undo.callback(logging.getLogger(name).removeFilter, of_bodies)
         handler = _Handler(find)
         self._undo.callback(root.setLevel, root.level)
         self._undo.callback(tasks.setLevel, tasks.level)
