@@ -78,7 +78,7 @@ async def test_a_heartbeat_stops_a_body_that_is_to_stop() -> None:
         job = claimed("beats")
         pools.start(job)
         await pools.until(begun.is_set)
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
 
         assert "cancelled" == failed(await pools.end(job)).outcome
         assert ["The job was cancelled."] == reasons

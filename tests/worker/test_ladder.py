@@ -176,7 +176,7 @@ async def stopped(pools: Rig, bodies: Bodies, task: str, why: StopWhy) -> tuple[
     pools.start(job)
     await pools.until(bodies.begun.is_set)
     if why != "timeout":
-        pools.pools.stop(job.id, why)
+        pools.pools.stop((job.id, job.fence), why)
     return job, await pools.end(job)
 
 
@@ -288,14 +288,14 @@ async def test_a_job_in_line_is_stopped_at_once(task: str, why: StopWhy) -> None
         pools.start(first, job)
         await pools.until(bodies.begun.is_set)
 
-        pools.pools.stop(job.id, why)
+        pools.pools.stop((job.id, job.fence), why)
         pools.look()
         entry = pools.ended[job.id][0].entry
 
         expected = {"cancel": wire.FailEntry, "release": wire.ReleaseEntry, "lost": type(None)}[why]
         assert expected is type(entry)
-        assert job.id not in pools.started
-        pools.pools.stop(first.id, "cancel")
+        assert (job.id, job.fence) not in pools.started
+        pools.pools.stop((first.id, first.fence), "cancel")
         await pools.end(first)
         assert 1 == len(pools.ended[job.id])
 
@@ -310,7 +310,7 @@ async def test_a_coroutine_stopped_before_its_first_step_ends() -> None:
         bodies.begun.clear()
 
         pools.start(job)
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
         bodies.gate.set()
 
         assert "flag" == (failed(await pools.end(job)).metrics or {})["stopped_by"]
@@ -324,7 +324,7 @@ async def test_an_unknown_job_is_stopped_without_harm() -> None:
         job = claimed("quick")
         await pools.run(job)
 
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
         pools.look()
 
         assert 1 == len(pools.ended[job.id])
@@ -344,7 +344,7 @@ async def test_no_exception_reaches_another_body() -> None:
         pools.start(*jobs)
         marked = set()
         for job in jobs[::3]:
-            pools.pools.stop(job.id, "cancel")
+            pools.pools.stop((job.id, job.fence), "cancel")
             marked.add(job.id)
             pools.look()
         await pools.until(lambda: 600 == len(pools.ended))
