@@ -236,7 +236,17 @@ async def test_the_late_end_of_a_body_that_was_given_up_is_ignored() -> None:
         completed(await pools.run(claimed("quick")))
 
 
-@pytest.mark.parametrize("why", ["cancel", "timeout", "release"])
+async def test_a_body_that_returns_after_its_time_has_timed_out() -> None:
+    """What it returns comes too late, however it ended (W8)."""
+    bodies = Bodies()
+    async with rig(*bodies.all(), settings=LONG, threads=1) as pools:
+        _, ended = await stopped(pools, bodies, "finishes", "timeout")
+
+        assert ("timed_out", {"stopped_by": "flag"}) == (failed(ended).outcome, failed(ended).metrics)
+        assert "returned only after that" in failed(ended).error_message
+
+
+@pytest.mark.parametrize("why", ["cancel", "release"])
 async def test_a_body_that_returns_after_the_flag_has_done_its_work(why: StopWhy) -> None:
     """It finished although asked to stop: that is a result, and the server decides what it is worth."""
     bodies = Bodies()

@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from windlass.errors import InvalidInput
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
+from windlass.worker.endings import MAX_MESSAGE, plain
 from windlass.worker.frames import Lease
 
 MOST_ENTRIES = 1000
@@ -134,6 +135,7 @@ def failed(entry: wire.CompleteEntry, problem: str, *, error_type: str) -> wire.
     return wire.FailEntry(
         job_id=entry.job_id,
         fence=entry.fence,
+        session=entry.session,
         error_message=problem,
         error_type=error_type,
         retryable=False,
@@ -147,7 +149,8 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
     The poison is what the error names; else it is found by parts, so that nothing else is lost with it.
     """
-    index = error.index if isinstance(error, InvalidInput) else None
+    named = isinstance(error, InvalidInput) and error.batch in ("reports", "jobs")  # and not lines or notes
+    index = error.index if isinstance(error, InvalidInput) and named else None
     if index is not None and index < len(parcel.entries):
         mended = _mended(parcel.entries[index], error)
         entries = (*parcel.entries[:index], *mended, *parcel.entries[index + 1 :])
@@ -167,11 +170,29 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
 
 def _mended(entry: wire.Entry, error: Exception) -> tuple[wire.Entry, ...]:
-    """Return what to tell in place of an entry that was refused: that its result could not be kept; else nothing."""
-    if isinstance(entry, wire.CompleteEntry) and (_length(entry.result) or entry.metrics):
-        plain = msgspec.structs.replace(entry, metrics=None)
-        return (failed(plain, f"The server did not take the result: {error}", error_type="result_refused"),)
-    return ()
+    """Return what to tell in place of an entry that was refused: a failure, which says why; nothing if that was it."""
+    problem = plain(f"The server did not take {_WHAT[type(entry)]}: {error}", MAX_MESSAGE)
+    if isinstance(entry, wire.CompleteEntry):
+        return (failed(msgspec.structs.replace(entry, metrics=None), problem, error_type="result_refused"),)
+    if isinstance(entry, wire.FailEntry) and entry.error_type in ("result_refused", "report_refused"):
+        return ()
+    refused = wire.FailEntry(
+        job_id=entry.job_id,
+        fence=entry.fence,
+        session=entry.session,
+        error_message=problem,
+        error_type="report_refused",
+        retryable=False,
+    )
+    return (refused,)
+
+
+_WHAT: dict[type[wire.Entry], str] = {
+    wire.CompleteEntry: "the result",
+    wire.FailEntry: "how the task failed",
+    wire.ReleaseEntry: "that the job was given back",
+    wire.SnoozeEntry: "that the job was put off",
+}
 
 
 def _length(raw: msgspec.Raw | UnsetType | None) -> int:
