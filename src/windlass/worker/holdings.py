@@ -32,6 +32,8 @@ class Holdings:
         self.jobs_left: int | None = None
         """How many more it may run before it is replaced; None: any number."""
         self.lapsed = False
+        self.session_over = False
+        """A server has said that the session has ended; nothing is claimed with it."""
         self._renewed_at = float("-inf")
         self._held: dict[Lease, None] = {}
         self._ended: set[Lease] = set()
@@ -41,11 +43,12 @@ class Holdings:
     def open(self, opened: Opened) -> None:
         """Begin under a session."""
         self.opened = opened
-        self.lapsed = False
+        self.lapsed = self.session_over = False
         self._renewed_at = opened.renewed_at
 
     def renew(self, renewed_at: float) -> None:
         """Trust the lease from this instant on."""
+        self.session_over = self.session_over and renewed_at <= self._renewed_at
         self._renewed_at = max(self._renewed_at, renewed_at)
         self.lapsed = self.lapsed and not self.trusted
 
@@ -94,7 +97,7 @@ class Holdings:
 
     def room(self, leaving_count: int = 0) -> int:
         """Return how many jobs to ask for; `leaving_count` of those held are being reported with the question."""
-        if self.claims_closed or not self.trusted:
+        if self.claims_closed or self.session_over or not self.trusted:
             return 0
         held_count = len(self._held) - leaving_count
         room = self.capacity.room(held_count + len(self._lingering))

@@ -23,6 +23,7 @@ import uvloop
 from windlass import log
 from windlass.config import Settings
 from windlass.errors import WindlassError
+from windlass.worker.claims import check_tasks
 from windlass.worker.httplink import HttpLink
 from windlass.worker.kinds import with_kinds
 from windlass.worker.load import load_app
@@ -56,6 +57,8 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
         if app is not None:
             app.use(settings)
         app_tasks = {} if app is None else app.tasks
+        tasks = with_kinds({**app_tasks}, settings.work_kinds)
+        check_tasks(tasks)
         signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
     except WindlassError as error:
         keeping.failed(str(error))
@@ -63,8 +66,6 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
     except Exception as error:  # a signature that cannot be told is the module's, too
         keeping.failed(f"The tasks of {target} cannot be told: {type(error).__name__}: {error}. Mend them.")
         return 1
-    runnables: dict[str, Runnable] = {**app_tasks}
-    tasks = with_kinds(runnables, settings.work_kinds)
     uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
     return 0
 

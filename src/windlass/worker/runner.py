@@ -20,7 +20,7 @@ from windlass.config.redact import Redactor
 from windlass.engine.outside import Outside
 from windlass.wire import work as wire
 from windlass.worker.capacity import Capacity
-from windlass.worker.claims import Claims
+from windlass.worker.claims import Claims, check_tasks
 from windlass.worker.departure import Departure
 from windlass.worker.frames import Cancel, Drain, FromKeeper, Lease, Leaving, Lost, Opened, Renewed, Tick
 from windlass.worker.holdings import Holdings
@@ -55,6 +55,7 @@ class Worker:
         carries: bool = True,
         outside: Outside | None = None,
     ) -> None:
+        check_tasks(tasks)
         self._tasks = tasks
         self._link = link
         self._keeping = keeping
@@ -339,8 +340,9 @@ class Worker:
     def _claims_advance(self, now: float) -> bool:
         """Say whether the claim loop goes round, or rests because it has nothing to ask for."""
         worker = self._settings.worker
-        longest_s = worker.wait_seconds + worker.claim_timeout_seconds + worker.backoff_max_seconds
-        return not self._claims.waiting or now - self._claims.advanced_at <= longest_s + worker.error_pause_seconds
+        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
+        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
+        return self._claims.has_no_need or now - self._claims.advanced_at <= asking_s + pausing_s
 
     def _watch_lease(self, now: float) -> float:
         """Stop everything when the lease was not renewed in time; return when to look again."""
