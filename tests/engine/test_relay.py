@@ -12,9 +12,9 @@ from tests.databases import opened as database
 from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
 from tests.queue import said
 from windlass.config import Settings
-from windlass.engine import dispatch, relay
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
+from windlass.engine.wake import CHANNEL
 from windlass.errors import NotFound
 from windlass.ids import Ids
 from windlass.job import State
@@ -29,27 +29,14 @@ async def test_a_waiting_worker_gets_what_an_application_commits(timely: Engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
 
 
-async def test_a_commit_alone_wakes_the_relay(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S11: where there is NOTIFY nobody has to look: row after row comes, although the look is far away."""
-    monkeypatch.setattr(relay, "LOOK_S", 1000.0)
-    async with AsyncExitStack() as stack:
-        db = await stack.enter_async_context(database(postgres_url))
-        made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
-        engine = await stack.enter_async_context(made.running())
-        monkeypatch.setattr(dispatch, "LOOK_S", 1000.0)
+async def test_nobody_is_notified_by_an_application(postgres_url: str) -> None:
+    """A NOTIFY would let the commits of the whole cluster wait for each other: the functions send none."""
+    async with database(postgres_url) as db, db.listen(CHANNEL) as heard:
+        async with db.transaction() as transaction:
+            await said.enqueue(transaction, "task")
+        await db.notify(CHANNEL, "the next word")
 
-        # Until the engine listens, what is said is not heard.
-        heard = asyncio.Event()
-        engine.wake.on_outbox.append(heard.set)
-        async with asyncio.timeout(PATIENCE_S):
-            while not heard.is_set():
-                await said.enqueue(db, "task", queue="other")
-                await asyncio.wait([asyncio.create_task(heard.wait())], timeout=0.1)
-        for _ in range(3):
-            task = asyncio.create_task(engine.claim(asking(wait_s=PATIENCE_S)))
-            job_id = await said.enqueue(db, "task")
-
-            assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+        assert "the next word" == await asyncio.wait_for(anext(heard), PATIENCE_S)
 
 
 async def test_who_waits_for_a_job_hears_of_its_finish(timely: Engine) -> None:
