@@ -28,7 +28,7 @@ from windlass.client.connections import bind
 from windlass.client.context import AboutJob, Context
 from windlass.client.outbox import OUTBOX_DDL, enqueue_in, finish_in
 from windlass.db import Database
-from windlass.errors import InvalidInput, StaleFence
+from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.job import State
 
 app = App("http://127.0.0.1:9")  # nobody listens there, and nothing is asked
@@ -280,6 +280,21 @@ def test_a_table_is_a_plain_name(own: sqlite3.Connection, table: str) -> None:
     """It stands in the statement as it is, so it may be nothing else."""
     with pytest.raises(InvalidInput, match="table"):
         enqueue_in(own, "mail", table=table or "-")
+
+
+@pytest.mark.parametrize(
+    ("task", "payload", "kind"),
+    [("mail", "x" * 262_143, PayloadTooLarge), ("", None, InvalidInput), ("x" * 201, None, InvalidInput)],
+    ids=["payload", "no task", "long task"],
+)
+def test_what_no_server_would_take_is_refused_before_the_commit(
+    own: sqlite3.Connection, task: str, payload: Any, kind: type[InvalidInput]
+) -> None:
+    """While the application is there to hear of it; the largest payload is taken."""
+    enqueue_in(own, "mail", "x" * 262_142)
+
+    with pytest.raises(kind):
+        enqueue_in(own, task, payload)
 
 
 def test_a_call_has_its_payload_already(own: sqlite3.Connection) -> None:
