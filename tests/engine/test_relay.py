@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import AsyncExitStack
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -12,10 +13,11 @@ from tests.databases import opened as database
 from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
 from tests.queue import said
 from windlass.config import Settings
+from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.wake import CHANNEL
-from windlass.errors import NotFound
+from windlass.errors import NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.job import State
 
@@ -83,3 +85,37 @@ async def test_nothing_is_known_of_a_job_before_the_commit(postgres_url: str) ->
                     await engine.wait_ended(job_id, tenant="default", wait_s=0)
 
             assert [job_id] == ids_of(await engine.claim(asking(wait_s=PATIENCE_S)))
+
+
+async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine) -> None:
+    """S11: the id that the application has is good from its commit on, also for those who do not wait for its end."""
+    job_id = await said.enqueue(timely.db, "task")
+
+    job = await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=0.0), PATIENCE_S)
+
+    assert (job_id, State.QUEUED) == (job.id, job.state)
+
+
+@pytest.mark.parametrize("tenant", ["default", "acme"])
+async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(db: Database, tenant: str) -> None:
+    """Without a relay it is not known how long it takes: whoever asks is to ask again; to others it never was."""
+    job_id = uuid4()
+    await said.put(db, job_id, options=f'{{"tenant": "{tenant}"}}')
+    seconds = itertools.count()
+    outside = Outside(monotonic=lambda: float(next(seconds)))
+    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=outside)
+
+    with pytest.raises(Unavailable, match="outbox"):
+        await engine.wait_ended(job_id, tenant=tenant, wait_s=0.0)
+    with pytest.raises(NotFound):
+        await engine.wait_ended(job_id, tenant="somebody", wait_s=0.0)
+
+
+@pytest.mark.breaks_rows
+async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -> None:
+    """It never comes: the refusal is told instead of a wait."""
+    job_id = uuid4()
+    await said.put(timely.db, job_id, options='{"colour": 1}')
+
+    with pytest.raises(NotFound, match="colour"):
+        await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S), PATIENCE_S)

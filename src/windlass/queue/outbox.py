@@ -9,12 +9,13 @@ Rows that are being done by a rival are skipped. Who reads them, and when: engin
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
 from windlass.db import Row, Statements, load
+from windlass.errors import NotFound
 from windlass.job import Outcome
 from windlass.queue import moves
 from windlass.queue.moves import LeaseName, Move, Moved, Record
@@ -66,12 +67,35 @@ async def waiting(db: Statements, *, limit: int = RELAY_BATCH) -> tuple[list[Wai
 
 
 def _read(row: Row) -> Waiting:
-    fields = {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
+    fields = {name: _text(value) for name, value in row.items()}
     try:
         row_id = UUID(fields["name"])
     except ValueError:
         raise ValueError(f"its id {fields['name'][:100]!r} is no UUID") from None
     return msgspec.convert({**fields, "id": row_id}, Waiting)
+
+
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def is_waiting(db: Statements, job_id: UUID, *, tenant: str) -> bool:
+    """Say whether a committed row asks for this job and nobody has stored it yet; NotFound if the row is set aside."""
+    for row in await db.fetch(SQL.find_row, id=job_id):
+        try:
+            named = msgspec.json.decode(row["options"], type=_Named).tenant
+            mine = (named or _text(row["tenant"])) == tenant
+        except (ValueError, msgspec.MsgspecError):  # the relay sets it aside
+            continue
+        if mine and row["error"] is not None:
+            raise NotFound(f"There is no job {job_id}: what asked for it in a transaction was refused. {row['error']}")
+        if mine:
+            return True
+    return False
+
+
+class _Named(msgspec.Struct, frozen=True):
+    tenant: str | None = None
 
 
 def taking(rows: Sequence[Waiting]) -> Take:

@@ -11,6 +11,13 @@ SELECT id AS name, CAST(kind AS BLOB) AS kind, CAST(tenant AS BLOB) AS tenant, C
        CAST(payload AS BLOB) AS payload, CAST(options AS BLOB) AS options, fence
   FROM outbox WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 
+-- name: find_row
+-- The row that asks for the job of an id. On SQLite an id in another spelling is not found.
+-- postgres
+SELECT tenant, options, error FROM outbox WHERE id = :id AND kind = 'enqueue'
+-- sqlite
+SELECT CAST(tenant AS BLOB) AS tenant, CAST(options AS BLOB) AS options, error FROM outbox WHERE id = :id AND kind = 'enqueue'
+
 -- name: take_rows
 -- Remove rows that no rival is doing, by their ids as they are written; what follows in the transaction does them.
 -- plan: `|| ''` keeps out outbox_due, which would be read whole, dead entries too.
