@@ -18,6 +18,8 @@ from psycopg.rows import dict_row
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+import windlass
+from tests.client.serving import Served
 from tests.clock import TestClock
 from tests.databases import connected
 from tests.queue import said
@@ -27,6 +29,7 @@ from windlass.client.app import App
 from windlass.client.connections import bind
 from windlass.client.context import AboutJob, Context
 from windlass.client.outbox import OUTBOX_DDL, enqueue_in, finish_in
+from windlass.client.relay import Relay
 from windlass.db import Database
 from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.job import State
@@ -197,6 +200,30 @@ def test_a_shared_sqlite_file_has_the_same_table(sqlite_url: str) -> None:
     found = connection.execute("SELECT id, kind, task, payload, due_at FROM outbox").fetchall()
     assert [(str(job_id), "enqueue", mail.name, '{"to":"ann"}', 0)] == found
     connection.close()
+
+
+@pytest.mark.parametrize("way", ["http", "sqlite"])
+def test_a_job_is_known_from_the_commit_on(served: Served, way: str) -> None:
+    """Whoever has the id may ask for the job at once: the answer comes when the server has stored it."""
+    connection = sqlite3.connect(served.settings.database.url.removeprefix("sqlite:///").split("?")[0])
+    job_id = enqueue_in(connection, mail, {"to": "ann"}, table="outbox")
+    connection.commit()
+    connection.close()
+
+    with App(served.url) if way == "http" else App(database=served.settings.database.url) as asking:
+        state = asking.job(job_id).status
+
+    assert State.QUEUED is state
+
+
+def test_what_the_document_names_is_at_the_door() -> None:
+    """Programs import these from `windlass` itself."""
+    assert (OUTBOX_DDL, enqueue_in, outbox.enqueue_on_commit) == (
+        windlass.OUTBOX_DDL,
+        windlass.enqueue_in,
+        windlass.enqueue_on_commit,
+    )
+    assert (finish_in, Relay) == (windlass.finish_in, windlass.Relay)
 
 
 @pytest.fixture
