@@ -152,7 +152,6 @@ class Engine:
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        self.wake.on_outbox.append(relay.notice)
         duties = queue_duties(
             self.wake,
             outside.chance,

@@ -172,7 +172,8 @@ async def resubmit(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def relay(stage: Stage, db: Database, scene: Scene) -> object:
     """Relay, and set a row aside that cannot be done."""
-    await outbox.keep(db, [outbox.Kept(stage.ids.new(), error="no such row")])
+    await outbox.is_waiting(db, scene.id, tenant="default")
+    await outbox.keep(db, [outbox.Kept(str(stage.ids.new()), error="no such row")])
     with suppress(JobFinished):
         await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, priority=0)
     return await said.relay(db)
