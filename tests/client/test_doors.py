@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tests.client.serving import PATIENCE_S, Served
+from tests.client.serving import PATIENCE_S, Served, until
 from tests.proofs.processes import server_arguments, started
 from windlass import App
 from windlass.client.answers import Answer
@@ -29,7 +30,7 @@ from windlass.config.address import Address, address_file, read_address, write_a
 from windlass.config.settings import Database
 from windlass.config.settings import Server as ServerSettings
 from windlass.embedded import Embedded
-from windlass.errors import DatabaseLocked, SetupError, Unavailable
+from windlass.errors import DatabaseLocked, JobCancelled, SetupError, Unavailable
 from windlass.job import State
 
 OURS = str(Path(__file__).parents[2] / "src")
@@ -367,3 +368,48 @@ def test_the_address_of_nobody_is_none(file: Path) -> None:
     write_address(path, Address(url="http://127.0.0.1:1", pid=ended.pid, version="0"))
 
     assert [None] * 3 == [missing, damaged, read_address(path)]
+
+
+def engines() -> int:
+    """Return how many embedded engines live in this process."""
+    return sum(thread.name == "windlass-embedded" for thread in threading.enumerate())
+
+
+async def test_servers_that_come_and_go_leave_nothing_open(url: str, file: Path) -> None:
+    """The engine inside the program ends when a server has come, and one that was left is not kept."""
+    before = engines()
+    with App(database=url, patience=PATIENCE_S) as app:
+        await submitted(app)
+        for _ in range(3):
+            server = await asyncio.to_thread(Served, url)
+            write_address(address_file(file), Address(url=server.url, pid=os.getpid(), version="0"))
+            during = (await submitted(app), app.where)
+            address_file(file).unlink()
+            await asyncio.to_thread(server.close)
+            after = (await submitted(app), app.where)
+
+            assert ((State.QUEUED, server.url), (State.QUEUED, url)) == (during, after)
+        await until(lambda: engines() <= before + 1)
+
+
+async def test_a_call_that_still_waits_keeps_its_door_open(url: str, file: Path) -> None:
+    """A wait that began without a server is not cut off when one comes."""
+    before = engines()
+    with App(database=url, patience=PATIENCE_S) as app:
+        job = await app.aenqueue("t")
+        waiting = asyncio.create_task(job.aresult(PATIENCE_S))
+        await until(lambda: app._shell._calls.total() > 0)
+        server = await asyncio.to_thread(Served, url)
+        write_address(address_file(file), Address(url=server.url, pid=os.getpid(), version="0"))
+        await submitted(app)
+
+        kept = engines()
+        await job.acancel()
+
+        assert before + 1 == kept
+        with pytest.raises(JobCancelled):
+            await waiting
+        await until(lambda: engines() <= before)
+        address_file(file).unlink()
+        await app.aclose()
+        await asyncio.to_thread(server.close)
