@@ -46,8 +46,18 @@ class Shell:
         self._process = os.getpid()
 
     def use(self, settings: Settings) -> None:
-        """Go to the server of these settings, unless something else was said."""
-        self._finder.use(settings)
+        """Go to the server of these settings from now on, whatever was said before."""
+        with self._lock, self._counting:
+            self._finder.use(settings)
+            before, self._door, self._refused = self._door, None, None
+            alone = before is not None and not self._calls[before]
+        if before is not None and alone:
+            self._close(before)
+
+    @property
+    def database(self) -> str | None:
+        """The database that was named; None: the settings name it."""
+        return self._finder.database
 
     @property
     def where(self) -> str:
