@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections import deque
@@ -10,15 +11,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.worker.poolsrig import FunctionTask, Rig, claimed, failed
-from tests.worker.test_isolation import begun, cells, result
+from tests.rules.source import REPOSITORY
+from tests.worker.poolsrig import PATIENCE_S, FunctionTask, Rig, claimed, failed
+from tests.worker.test_isolation import TARGET, begun, cells, result
 from windlass.client.context import Context
+from windlass.config import Settings
 from windlass.config.redact import Redactor
 from windlass.config.settings import Worker
 from windlass.wire import work as wire
 from windlass.worker import cellprocess
 from windlass.worker.attempt import Attempt
 from windlass.worker.cellprocess import CellProcess
+from windlass.worker.child import start_runner
+from windlass.worker.frames import Ready
 from windlass.worker.trail import Rules, Trail
 
 
@@ -132,6 +137,35 @@ def test_the_start_of_a_process_is_no_part_of_the_time_of_its_body() -> None:
 
 def slow(context: Context) -> None:
     """Have a name."""
+
+
+@pytest.fixture
+def hiding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with files that are called like modules of the library."""
+    for name in ("queue.py", "calendar.py"):
+        (tmp_path / name).write_text("raise RuntimeError('not the library')")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("hiding")
+async def test_a_file_where_one_works_does_not_hide_the_library_from_a_process() -> None:
+    """An isolated process finds Python's own queue."""
+    async with cells(threads=1) as rig:
+        assert 1 == result(await rig.run(claimed("about", payload=b'{"x":1}')))["x"]
+
+
+@pytest.mark.usefixtures("hiding")
+async def test_a_file_where_one_works_does_not_hide_the_library_from_a_runner() -> None:
+    """It comes up."""
+    child = await start_runner(Settings(), TARGET)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            assert isinstance(await anext(aiter(child.frames())), Ready)
+    finally:
+        child.kill()
+        await child.ended()
+        child.let_go()
 
 
 @pytest.mark.parametrize("what", ["thread", "child"])
