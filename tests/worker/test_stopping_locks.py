@@ -7,7 +7,6 @@ import io
 import logging
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -42,13 +41,13 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
     """An exception raised between taking that lock and the code that lets it go would leave it taken for ever."""
     lock = handler.lock
     assert lock is not None
-    entered = threading.Event()
+    entered, nothing = threading.Event(), threading.Event()
 
     def chatty(context: Context) -> None:
         entered.set()
         WRITER.warning("one line")
         while True:
-            time.sleep(0.001)
+            nothing.wait(0.001)
 
     async with rig(chatty, settings=SHORT, abandon_s=PATIENCE_S) as pools:
         job = claimed("chatty")
