@@ -111,6 +111,19 @@ async def test_a_job_claimed_anew_is_not_lost_by_an_answer_about_its_last_lease(
     assert 1 == len(held)
 
 
+async def test_what_went_back_because_it_was_not_named_leaves_the_named_lease(kept: Kept) -> None:
+    """Two leases of one job, of which a heartbeat named one: the other is that which went back."""
+    held = kept.keeper.held
+    held.hold([(JOB, 1)])
+    named = held.named() or ()
+    held.hold([(JOB, 2)])
+
+    returned = held.drop_returned([JOB], named)
+
+    assert [(JOB, 2)] == returned
+    assert [(JOB, 1)] == [(job.job_id, job.fence) for job in held.named() or ()]
+
+
 @pytest.mark.parametrize("error", [NotFound("no such session"), Conflict("it has ended")])
 async def test_after_the_end_of_its_session_a_runner_gets_another(kept: Kept, error: NotFound | Conflict) -> None:
     """Everything held is lost with the session; the runner goes on with a fresh one."""
