@@ -24,19 +24,35 @@ if TYPE_CHECKING:
     from windlass.client.handle import Job
     from windlass.client.outbox import enqueue_in, finish_in
     from windlass.client.task import Call, Task
-    from windlass.errors import JobCancelled, JobExpired, JobFailed, NoResult, WindlassError
+    from windlass.errors import (
+        Conflict,
+        InvalidInput,
+        JobCancelled,
+        JobExpired,
+        JobFailed,
+        NoResult,
+        NotFound,
+        TooMany,
+        Unavailable,
+        WindlassError,
+    )
 
 _FROM = {
     "App": "windlass.client.app",
     "Call": "windlass.client.task",
+    "Conflict": "windlass.errors",
     "Context": "windlass.client.context",
+    "InvalidInput": "windlass.errors",
     "Job": "windlass.client.handle",
     "JobCancelled": "windlass.errors",
     "JobExpired": "windlass.errors",
     "JobFailed": "windlass.errors",
     "NoResult": "windlass.errors",
+    "NotFound": "windlass.errors",
     "Stopped": "windlass.client.context",
     "Task": "windlass.client.task",
+    "TooMany": "windlass.errors",
+    "Unavailable": "windlass.errors",
     "WindlassError": "windlass.errors",
     "enqueue_in": "windlass.client.outbox",
     "finish_in": "windlass.client.outbox",
@@ -45,14 +61,19 @@ _FROM = {
 __all__ = [
     "App",
     "Call",
+    "Conflict",
     "Context",
+    "InvalidInput",
     "Job",
     "JobCancelled",
     "JobExpired",
     "JobFailed",
     "NoResult",
+    "NotFound",
     "Stopped",
     "Task",
+    "TooMany",
+    "Unavailable",
     "WindlassError",
     "__version__",
     "enqueue_in",

@@ -20,7 +20,7 @@ from windlass import App, Context
 from windlass.client.context import AboutJob
 from windlass.client.published import json_types
 from windlass.engine.signatures import refusal
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, Unavailable
 from windlass.wire.tasks import Parameter, Signature
 
 
@@ -208,6 +208,14 @@ def test_a_server_refuses_what_the_worker_would(fn: Any, payload: Any) -> None:
 def test_in_doubt_a_parameter_takes_anything(kind: Any, types: Any) -> None:
     """What JSON says nothing about is not refused by a server."""
     assert types == json_types(kind)
+
+
+def test_what_is_exported_is_there() -> None:
+    """Every name of the package's door leads somewhere, the errors that docs/python.md tells to catch among them."""
+    found = {name: getattr(windlass, name) for name in windlass.__all__}
+
+    assert {"Conflict", "InvalidInput", "NotFound", "TooMany", "Unavailable"} <= found.keys()
+    assert found["Unavailable"] is Unavailable
 
 
 def test_importing_windlass_is_light() -> None:

@@ -37,6 +37,8 @@ class Door(Protocol):
     """For messages: an address, or a database."""
     is_found: bool
     """Whether it was found beside a database, and may be found elsewhere next time."""
+    is_server: bool
+    """Whether a server is behind it, which hands jobs to workers."""
 
     def send(self, request: Request) -> Answer:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
@@ -56,6 +58,8 @@ class Door(Protocol):
 
 class HttpDoor:
     """A server by its address."""
+
+    is_server = True
 
     def __init__(self, url: str, *, key: str | None, is_found: bool = False) -> None:
         self.where = url.rstrip("/")
@@ -166,6 +170,7 @@ class EmbeddedDoor:
     """An engine inside this program, opened when it is used."""
 
     is_found = True
+    is_server = False
 
     def __init__(self, settings: Settings) -> None:
         self.where = without_password(settings.database.url)
