@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from windlass.client.app import App
     from windlass.client.context import Context, Stopped
     from windlass.client.handle import Job
-    from windlass.client.outbox import enqueue_in, finish_in
+    from windlass.client.outbox import OUTBOX_DDL, enqueue_in, enqueue_on_commit, finish_in
+    from windlass.client.relay import Relay
     from windlass.client.task import Call, Task
     from windlass.errors import (
         Conflict,
@@ -49,16 +50,20 @@ _FROM = {
     "JobFailed": "windlass.errors",
     "NoResult": "windlass.errors",
     "NotFound": "windlass.errors",
+    "OUTBOX_DDL": "windlass.client.outbox",
+    "Relay": "windlass.client.relay",
     "Stopped": "windlass.client.context",
     "Task": "windlass.client.task",
     "TooMany": "windlass.errors",
     "Unavailable": "windlass.errors",
     "WindlassError": "windlass.errors",
     "enqueue_in": "windlass.client.outbox",
+    "enqueue_on_commit": "windlass.client.outbox",
     "finish_in": "windlass.client.outbox",
 }
 
 __all__ = [
+    "OUTBOX_DDL",
     "App",
     "Call",
     "Conflict",
@@ -70,6 +75,7 @@ __all__ = [
     "JobFailed",
     "NoResult",
     "NotFound",
+    "Relay",
     "Stopped",
     "Task",
     "TooMany",
@@ -77,6 +83,7 @@ __all__ = [
     "WindlassError",
     "__version__",
     "enqueue_in",
+    "enqueue_on_commit",
     "finish_in",
 ]
 

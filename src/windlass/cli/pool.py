@@ -86,9 +86,11 @@ class Pool:
 
     def stop(self) -> None:
         """Let it drain; said again, give everything back now; a third time, kill."""
+        # Two of the same signal may be heard as one.
+        number = signal.SIGINT if self._is_stopping else signal.SIGTERM
         self._is_stopping = True
         self._changed.set()
-        self._tell()
+        self._tell(number)
 
     def renew(self) -> None:
         """Let it drain and start another, which imports the code as it is now."""
@@ -99,10 +101,10 @@ class Pool:
     def _is_told_to_stop(self) -> bool:
         return self._is_stopping
 
-    def _tell(self) -> None:
+    def _tell(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGTERM)
+                self._process.send_signal(number)
 
     async def _live(self) -> tuple[int, bool]:
         self._process = process = await asyncio.create_subprocess_exec(

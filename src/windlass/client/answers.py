@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.client.requests import Request
 from windlass.errors import (
+    BodyTooLarge,
     Conflict,
     Forbidden,
     InvalidInput,
@@ -33,6 +34,7 @@ _BY_STATUS: dict[int, type[WindlassError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    413: BodyTooLarge,
     429: TooMany,
     502: Unavailable,
     503: Unavailable,

@@ -47,6 +47,12 @@ class Stop(_Line, frozen=True, tag="stop"):
     reason: str
 
 
+class Press(_Line, frozen=True, tag="press"):
+    """Worker: the body did not stop; SIGTERM comes now. One that comes from elsewhere means nothing."""
+
+    job_id: UUID
+
+
 class Up(_Line, frozen=True, tag="up"):
     """Process: everything is imported."""
 
@@ -80,7 +86,7 @@ class Done(_Line, frozen=True, tag="done"):
     worn: bool
 
 
-FromWorker = Setup | Run | Stop
+FromWorker = Setup | Run | Stop | Press
 FromCell = Up | Broken | Wrote | Noted | Done
 
 _encode = msgspec.json.Encoder().encode

@@ -319,7 +319,8 @@ class Pools:
             return math.inf
         if attempt.ladder is None:
             if attempt.due_at is None or now < attempt.due_at:
-                return math.inf if attempt.due_at is None else attempt.due_at
+                look_at = attempt.look_at(now)
+                return math.inf if look_at is None else look_at
             self._ask(attempt, "timeout", now)
         elif moved := ladder.step(attempt.ladder, now, graces=self._graces):
             attempt.ladder = moved
