@@ -158,7 +158,7 @@ class HttpDoor:
                 f"No server answers at {self.where}: {why}. Start one with `windlass server`, or set WINDLASS_URL."
             )
         silence = f"No answer came from {self.where}: {why}."
-        if request.repeatable:
+        if request.method == "GET" or request.key is not None:  # what to do about a key is told after the last try
             return Unavailable(silence)
         return Unavailable(
             f"{silence} Whether the request was heard is not known: look before you repeat it, or submit with an "
