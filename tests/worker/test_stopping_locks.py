@@ -97,13 +97,11 @@ def test_the_capture_of_lines_has_no_lock_and_hears_nothing_of_the_workers_own_r
     CAPTURE.install()
     try:
         [own] = [found for found in logging.getLogger().handlers if found not in before]
-        requests = logging.getLogger("httpx2").makeRecord("httpx2", logging.INFO, "", 0, "GET", (), None)
 
         assert own.lock is None
-        assert not logging.getLogger("httpx2").filter(requests)
+        assert not logging.getLogger("httpx2").isEnabledFor(logging.INFO)
     finally:
         CAPTURE.remove()
-    assert logging.getLogger("httpx2").filter(requests)
 
 
 async def test_a_closed_stdout_of_the_worker_fails_no_job() -> None:

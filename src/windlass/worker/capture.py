@@ -22,8 +22,8 @@ CURRENT: ContextVar[Trail | None] = ContextVar("windlass_attempt", default=None)
 """The trail of the attempt whose code runs here."""
 
 _OWN, _TASKS = "windlass", "windlass.task"
-_CLIENTS = ("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2")
-"""Loggers of what the worker sends its requests with."""
+_CARRIERS = ("httpx2", "httpcore2")
+"""Loggers of what carries our own requests: these are no lines of a job, and wait for no lock that a body may hold."""
 Find = Callable[[], Trail | None]
 
 
@@ -80,18 +80,6 @@ class _AsBefore(logging.Filter):
         if _below(record.name, _TASKS):
             return record.levelno >= logging.getLogger(_OWN).getEffectiveLevel()
         return record.levelno >= self._level or _below(record.name, _OWN)
-
-
-class _OfBodies(logging.Filter):
-    """Lets only lines of bodies by, and warnings: the worker's own requests take no lock that a body may hold."""
-
-    def __init__(self, find: Find) -> None:
-        super().__init__()
-        self._find = find
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Say whether the record goes on."""
-        return record.levelno >= logging.WARNING or self._find() is not None
 
 
 def _below(name: str, logger: str) -> bool:
@@ -182,10 +170,10 @@ class Capture:
         for other in others:
             other.addFilter(as_before)
             self._undo.callback(other.removeFilter, as_before)
-        of_bodies = _OfBodies(find)
-        for name in _CLIENTS:
-            logging.getLogger(name).addFilter(of_bodies)
-            self._undo.callback(logging.getLogger(name).removeFilter, of_bodies)
+        for carrier in map(logging.getLogger, _CARRIERS):
+            if carrier.level == logging.NOTSET:  # who has set a level wants to see them
+                self._undo.callback(carrier.setLevel, logging.NOTSET)
+                carrier.setLevel(logging.WARNING)
         handler = _Handler(find)
         self._undo.callback(root.setLevel, root.level)
         self._undo.callback(tasks.setLevel, tasks.level)
