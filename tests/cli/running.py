@@ -127,6 +127,10 @@ class Hands:
         """Return a job."""
         return self._client.get(f"/jobs/{job_id}").raise_for_status().json()
 
+    def workers(self) -> Any:
+        """Return the workers that there are."""
+        return self._client.get("/workers").raise_for_status().json()["workers"]
+
     def claim(self, task: str, *, queue: str) -> Any:
         """Wait for a job of the task and claim it."""
         asked = {"worker_id": "hands", "tasks": [task], "queues": [queue], "count": 1, "wait": 20}

@@ -34,6 +34,10 @@ def hold(context: Context) -> str:
 @app.task
 def answer() -> int:
     return 42
+
+@app.task(queue="mail")
+def post() -> str:
+    return "sent"
 """
 QUICK = {"WINDLASS_WORKER_HEARTBEAT_SECONDS": "0.5"}
 
@@ -99,6 +103,19 @@ def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> Non
     for part in ("http://127.0.0.1:", "sqlite:///windlass.db", "windlass.sample:app", "2 to 8 processes"):
         assert part in text
     assert "\x1b" not in text
+
+
+def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
+    """Nobody has to say them again; the workers show them. Where somebody says queues, only these are served."""
+    (tmp_path / "tasks.py").write_text(APP)
+    with up(tmp_path, "tasks:app") as (process, hands):
+        job = ended(hands, hands.submit("post", queue="mail"), process)
+        queues = {tuple(worker["queues"]) for worker in hands.workers()}
+    only = {"WINDLASS_WORKER_QUEUES": "default", "WINDLASS_DATABASE_URL": "sqlite:///other.db"}
+    with up(tmp_path, "tasks:app", settings=only) as (process, hands):
+        told = {tuple(worker["queues"]) for worker in hands.workers()}
+
+    assert ("sent", {("default", "mail")}, {("default",)}) == (job["result"], queues, told)
 
 
 def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
