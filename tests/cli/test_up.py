@@ -221,7 +221,18 @@ def test_an_application_that_cannot_be_imported_is_told(tmp_path: Path, target: 
 
     assert 1 == code
     assert text in process.text
+    assert "Windlass is up" not in process.text
     assert READY not in process.text
+
+
+def test_workers_without_the_key_that_they_need_are_not_started(tmp_path: Path) -> None:
+    """Where callers need a key, nothing is started before the workers have one; nobody is told that none is needed."""
+    with running(tmp_path, "up", "--port", "0", settings={"WINDLASS_SECURITY_KEYS_REQUIRED": "true"}) as process:
+        code = process.ended()
+
+    assert 1 == code
+    assert "its workers have none" in process.text
+    assert "Windlass is up" not in process.text
 
 
 def test_more_workers_than_usual_need_no_second_flag(tmp_path: Path) -> None:
