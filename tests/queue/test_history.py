@@ -86,7 +86,8 @@ async def test_the_state_of_a_row_in_queue(
 ) -> None:
     """The table of states of the design: by place, cancel flag, told start and open parents; pause is no state."""
     job_id = await steps.submit_one()
-    values = f"place = {place:d}, flags = {flags:d}, pending = {pending}"
+    session = "id" if place is Place.LEASED else "NULL"
+    values = f"place = {place:d}, flags = {flags:d}, pending = {pending}, session = {session}"
     await damage(steps, f"UPDATE queue SET {values}")
     if started:
         await damage(steps, "UPDATE queue SET started_at = (SELECT created_at FROM job)")

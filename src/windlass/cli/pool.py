@@ -69,7 +69,7 @@ class Pool:
             self._changed.clear()
             began_at = loop.time()
             code, is_ready = await self._live()
-            if self._is_told_to_stop() and code == -signal.SIGTERM:
+            if self._is_told_to_stop() and code in (-signal.SIGTERM, -signal.SIGINT):
                 # It came before the child could hear it: there was nothing to lose yet.
                 return INTERRUPTED if self._is_to_be_killed() else 0
             if self._is_told_to_stop() or not (self.was_ready or self._is_reloading):
@@ -90,9 +90,11 @@ class Pool:
 
     def stop(self) -> None:
         """Let it drain; said again, give everything back now; a third time, kill."""
+        # Two of the same signal may be heard as one.
+        number = signal.SIGINT if self._is_told_to_stop() else signal.SIGTERM
         self._stop_count += 1
         self._changed.set()
-        self._tell()
+        self._tell(number)
 
     def renew(self) -> None:
         """Let it drain and start another, which imports the code as it is now."""
@@ -106,10 +108,10 @@ class Pool:
     def _is_to_be_killed(self) -> bool:
         return self._stop_count > 2
 
-    def _tell(self) -> None:
+    def _tell(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGTERM)
+                self._process.send_signal(number)
 
     async def _live(self) -> tuple[int, bool]:
         self._process = process = await asyncio.create_subprocess_exec(

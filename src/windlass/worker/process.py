@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--app")
     parser.add_argument("--tasks-queues", action="store_true", help="Serve also the queues that its tasks name.")
     given = parser.parse_args(arguments)
+    # Its keeper decides; until there is work to leave, nothing else does.
+    signal.signal(signal.SIGINT, lambda *_: None)
     keeping = PipeKeeping(socket.socket(fileno=given.fd))
     code = 1
     try:
@@ -97,10 +99,19 @@ async def _work(
     target: str | None,
 ) -> None:
     link = HttpLink(settings)
-    worker = Worker(tasks, link, keeping=keeping, settings=settings, signatures=signatures, app_target=target)
+    worker = Worker(
+        tasks,
+        link,
+        keeping=keeping,
+        settings=settings,
+        signatures=signatures,
+        app_target=target,
+        server_url=settings.server.url,
+    )
     loop = asyncio.get_running_loop()
     # A platform may tell every process of a group to stop; Ctrl-C is the fleet's to hear.
-    loop.add_signal_handler(signal.SIGTERM, worker.leave_soon)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, worker.leave_soon)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     await worker.run()
 

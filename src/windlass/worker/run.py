@@ -1,7 +1,7 @@
 """Run a fleet in this process: its keepers, its scaler, its probe, spot notices and signals, until all have left.
 
-SIGTERM and SIGINT drain (W10); a notice of the cloud drains within what it leaves (W11). server/run.py is the like for
-a server.
+SIGTERM, SIGINT and SIGHUP drain (W10); a notice of the cloud drains within what it leaves (W11). server/run.py is the
+like for a server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from uuid import uuid4
 from windlass import log
 from windlass.config import Settings
 from windlass.engine.outside import Outside
+from windlass.job import SPOT_REASON
 from windlass.worker.child import Child, start_runner
 from windlass.worker.fleet import Fleet, pool_settings
 from windlass.worker.frames import Ready
@@ -24,8 +25,6 @@ from windlass.worker.health import answering
 from windlass.worker.httplink import HttpLink
 from windlass.worker.scaler import follow
 from windlass.worker.spot import wait_for_notice
-
-SPOT_REASON = "Spot termination"
 
 
 async def run_fleet(
@@ -113,7 +112,7 @@ async def _probed(fleet: Fleet, settings: Settings) -> AsyncIterator[None]:
 @contextmanager
 def _on_signals(hear: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, hear)
     try:

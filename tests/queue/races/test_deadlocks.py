@@ -205,9 +205,6 @@ async def test_rel_x22_overlapping_completions(unanalysed: Stage, fresh_postgres
 LOCKERS: dict[str, Callable[[Stage, Database, Scene], Awaitable[object]]] = {
     "complete": lambda _, db, scene: report(db, said(scene, Complete), chance=no_jitter),
     "release": lambda _, db, scene: report(db, said(scene, Release), chance=no_jitter),
-    "start": lambda _, db, scene: workers.heartbeat(
-        db, [Beat(scene.session, [Held(lease.id, lease.fence, started=True) for lease in scene.leases[::-1]])]
-    ),
     "cancel": lambda _, db, scene: control.cancel(db, scene.ids[::-1], tenant="default", actor=Actor()),
     "close": lambda _, db, scene: workers.close(db, scene.session, tenant="default", reason="drain"),
 }

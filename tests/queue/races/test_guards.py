@@ -95,8 +95,11 @@ async def test_report_of_a_lease_that_is_held(stage: Stage) -> None:
     await stage.db.fetch(HOLD, id=scene.id)
     before = await stage.bytes_of(scene.id)
 
-    for said in (scene.complete(), scene.fail(), scene.release(), scene.snooze()):
-        assert (await say_it(stage.db, said)).status is Status.STALE
+    said = (scene.complete(), scene.fail(), scene.release(), scene.snooze())
+    answers = [(await say_it(stage.db, report)).status for report in said]
+
+    # Its end was told in a transaction of the application's: said once more, it is known.
+    assert [Status.ALREADY, Status.STALE, Status.STALE, Status.STALE] == answers
     assert before == await stage.bytes_of(scene.id)
 
 
