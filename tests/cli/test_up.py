@@ -225,6 +225,23 @@ def test_an_application_that_cannot_be_imported_is_told(tmp_path: Path, target: 
     assert READY not in process.text
 
 
+def test_the_database_that_the_application_names_is_taken(tmp_path: Path) -> None:
+    """Unless somebody names another; the commands to try say the address, since nobody else knows the file."""
+    named = 'class Named(App):\n    database = "sqlite:///shop.db"\napp = Named()'
+    (tmp_path / "tasks.py").write_text(APP.replace("app = App()", named))
+
+    with running(tmp_path, "up", "tasks:app", "--port", "0") as process:
+        url = process.said(UP)[1]
+        process.said("Ctrl-C stops everything")
+        text = process.text
+    with running(tmp_path, "up", "tasks:app", "--port", "0", "--database", "sqlite:///other.db") as process:
+        process.said("Ctrl-C stops everything")
+
+    assert "sqlite:///shop.db" in text
+    assert f"jobs list --url {url}" in text
+    assert "sqlite:///other.db" in process.text
+
+
 def test_workers_without_the_key_that_they_need_are_not_started(tmp_path: Path) -> None:
     """Where callers need a key, nothing is started before the workers have one; nobody is told that none is needed."""
     with running(tmp_path, "up", "--port", "0", settings={"WINDLASS_SECURITY_KEYS_REQUIRED": "true"}) as process:
