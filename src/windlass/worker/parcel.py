@@ -148,10 +148,15 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
 
 def _mended(entry: wire.Entry, error: Exception) -> tuple[wire.Entry, ...]:
-    """Return what to tell in place of an entry that was refused: that its result could not be kept; else nothing."""
+    """Return what to tell in place of an entry that was refused: that its result could not be kept; else nothing.
+
+    One that is given back goes without its checkpoint.
+    """
     if isinstance(entry, wire.CompleteEntry) and (_length(entry.result) or entry.metrics):
         plain = msgspec.structs.replace(entry, metrics=None)
         return (failed(plain, f"The server did not take the result: {error}", error_type="result_refused"),)
+    if isinstance(entry, wire.ReleaseEntry | wire.SnoozeEntry) and _length(entry.checkpoint):
+        return (msgspec.structs.replace(entry, checkpoint=msgspec.UNSET),)
     return ()
 
 
