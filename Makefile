@@ -52,8 +52,10 @@ soak-store: $(STAMP) ## the long profile of the store's model tests
 fuzz: $(STAMP) ## ten thousand generated requests against the server's own document
 	$(BIN)/python -m tests.fuzz --requests 10000 $(ARGS)
 
-proofs: $(STAMP) ## kill, stop and restart servers and databases under load: half an hour
+proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under load: half an hour
 	$(BIN)/python -m tests.proofs failover $(ARGS)
 	$(BIN)/python -m tests.proofs stops $(ARGS)
 	$(BIN)/python -m tests.proofs restarts $(ARGS)
 	$(BIN)/python -m tests.proofs memory $(ARGS)
+	$(BIN)/python -m tests.proofs deaths $(ARGS)
+	$(BIN)/python -m tests.proofs scale $(ARGS)

@@ -23,6 +23,7 @@ from windlass.queue import submit as submitting
 from windlass.queue.check import check
 from windlass.queue.lanes import Lanes
 from windlass.queue.report import Status
+from windlass.queue.workers import Beat, Held, heartbeat
 
 
 class Changed(Exception):
@@ -346,6 +347,22 @@ async def test_a_finish_that_waits_is_still_running(db: Database, steps: Steps) 
 
     assert [State.RUNNING, State.ASSIGNED] == states
     assert [] == await check(db)
+
+
+async def test_the_body_of_a_finished_job_may_go_on(db: Database, steps: Steps) -> None:
+    """Its lease is not lost to anybody, before the relay and after it: heartbeats that name it do not stop the body."""
+    worker = await steps.worker()
+    lease, other = await steps.running(worker), await steps.running(worker)
+    await said.finish(db, lease.id, lease.fence)
+    held = [Held(lease.id, lease.fence, True), Held(other.id, other.fence, True)]
+
+    [waiting] = await heartbeat(db, [Beat(lease.session, held)])
+    await relay(db)
+    [ended] = await heartbeat(db, [Beat(lease.session, held)])
+    [stale] = await heartbeat(db, [Beat(lease.session, [Held(lease.id, 9)], whole=False)])
+    [foreign] = await heartbeat(db, [Beat((await steps.worker("bob")).session, held[:1])])
+
+    assert ([], [], [lease.id], [lease.id]) == (waiting.lost, ended.lost, stale.lost, foreign.lost)
 
 
 async def test_rel_r13_rescue_leaves_a_finished_job_alone(db: Database, steps: Steps) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from windlass.client.app import App
@@ -30,6 +31,12 @@ def about(context: Context, x: int = 0) -> dict[str, Any]:
     """Say where it runs and what it knows."""
     secrets = [name for name in os.environ if name.startswith("WINDLASS_")]
     return {"pid": os.getpid(), "leads": os.getsid(0) == os.getpid(), "x": x, "env": secrets, "id": str(context.id)}
+
+
+@app.task(isolation="process")
+def where_jobs_go() -> str:
+    """Say where it would submit jobs."""
+    return app.where
 
 
 @app.task(isolation="process")
@@ -136,6 +143,34 @@ def starts_another(context: Context) -> None:
     other = subprocess.Popen(["sleep", "600"])
     print(other.pid)
     wait()
+
+
+@app.task(isolation="process")
+def waits_for(context: Context, path: str) -> int:
+    """Tell its number, and return it when there is such a file."""
+    print(os.getpid())
+    while not Path(path).exists():
+        threading.Event().wait(0.01)
+    return os.getpid()
+
+
+@app.task(isolation="process")
+def leaves(context: Context, what: str) -> int:
+    """Leave something behind that goes on."""
+    if what == "thread":
+        threading.Thread(target=wait, daemon=True).start()
+    else:
+        subprocess.Popen(["sleep", "600"])
+    return os.getpid()
+
+
+@app.task(isolation="process")
+def sets_alarm(context: Context) -> list[Any]:
+    """Set a timer and its handler, and say how they were found."""
+    before = [os.getpid(), signal.getitimer(signal.ITIMER_REAL)[0], str(signal.getsignal(signal.SIGALRM))]
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 600.0)
+    return before
 
 
 @app.task(isolation="process")

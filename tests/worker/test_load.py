@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,21 @@ def test_an_application_is_found(folder: Path, target: str) -> None:
     write(folder, "shop/tasks.py", ONE)
 
     assert ["add"] == list(load_app(target).tasks)
+
+
+@pytest.mark.parametrize("target", ["shop", "shop.py"])
+def test_a_file_beside_the_application_does_not_hide_the_library(folder: Path, target: str) -> None:
+    """A queue.py there is found by nobody who asks for Python's; what is installed stands behind the folder."""
+    write(folder, "shop.py", ONE)
+    write(folder, "calendar.py", "")
+    write(folder, "msgspec.py", "")
+
+    load_app(target)
+
+    found = {name: PathFinder.find_spec(name) for name in ("calendar", "msgspec")}
+    origins = {name: spec.origin for name, spec in found.items() if spec is not None and spec.origin is not None}
+    assert str(folder / "calendar.py") != origins["calendar"]
+    assert str(folder / "msgspec.py") == origins["msgspec"]
 
 
 def test_a_file_may_be_named_like_a_module_of_python(folder: Path) -> None:

@@ -167,7 +167,7 @@ def _pool(upping: Upping, url: str) -> Pool:
         log_format = "text" if sys.stderr.isatty() else "json"
     # Short enough for tables; the host is told beside it.
     name = [] if upping.loaded.settings.worker.id else ["--name", f"up-{os.getpid()}"]
-    command = [sys.executable, "-m", "windlass", "worker", upping.app, "--scale", "--url", url]
+    command = [sys.executable, "-P", "-m", "windlass", "worker", upping.app, "--scale", "--url", url]
     return Pool(
         [*command, "--threads", str(threads), "--log-format", log_format, *name],
         worker_environment(upping, os.environ),

@@ -331,6 +331,7 @@ class Engine:
         answers = await report(self.db, reports, chance=self.outside.chance)
         with self._after_commit("report"):
             journal.reported(reports, answers)
+            self.meters.reported(reports, answers, self.lanes)
             for item, answer in zip(reports, answers, strict=True):
                 self._reported(item, answer)
         given = iter(answers)
@@ -345,7 +346,6 @@ class Engine:
 
     def _reported(self, item: Report, answer: Answer) -> None:
         lane = None if answer.lane is None else self.lanes.get(answer.lane)
-        self.meters.reported(item, answer, lane)
         if answer.status is Status.APPLIED:
             self._sessions.count(item, answer)
             if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):

@@ -15,7 +15,7 @@ from prometheus_client import Counter as Total
 
 from windlass.engine.line import Handed
 from windlass.job import Outcome, State
-from windlass.queue.lanes import Lane
+from windlass.queue.lanes import Lane, Lanes
 from windlass.queue.moves import Move
 from windlass.queue.report import Answer, Complete, Fail, Report, Status
 
@@ -139,21 +139,27 @@ class Meters:
         for queue, count in counts.items():
             self._queue(queue).claimed.inc(count)
 
-    def reported(self, report: Report, answer: Answer, lane: Lane | None) -> None:
-        """Count one report and what became of it."""
-        if answer.status is Status.STALE:
-            self.stale_reports.inc()
-        if answer.status is not Status.APPLIED:
-            return
-        of_queue = self._of_lane(lane)
-        if answer.run_ms is not None:
-            of_queue.duration.observe(answer.run_ms / 1000)
-        if isinstance(report, Complete):
-            of_queue.completed.inc()
-        elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
-            of_queue.failed.inc()
-        if answer.state is State.DEAD:
-            of_queue.dead.inc()
+    def reported(self, reports: Sequence[Report], answers: Sequence[Answer], lanes: Lanes) -> None:
+        """Count the reports of one flush and what became of them."""
+        completed: Counter[int | None] = Counter()
+        runs: defaultdict[int | None, list[float]] = defaultdict(list)
+        for report, answer in zip(reports, answers, strict=True):
+            if answer.status is Status.STALE:
+                self.stale_reports.inc()
+            if answer.status is not Status.APPLIED:
+                continue
+            if answer.run_ms is not None:
+                runs[answer.lane].append(answer.run_ms / 1000)
+            if isinstance(report, Complete):
+                completed[answer.lane] += 1
+            elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
+                self._of_number(answer.lane, lanes).failed.inc()
+            if answer.state is State.DEAD:
+                self._of_number(answer.lane, lanes).dead.inc()
+        for number, count in completed.items():
+            self._of_number(number, lanes).completed.inc(count)
+        for number, ran_s in runs.items():
+            self._of_number(number, lanes).duration.observe_all(ran_s)
 
     def moved(self, move: Move, lane: Lane | None) -> None:
         """Count a lease that a duty has ended."""
@@ -166,6 +172,9 @@ class Meters:
             of_queue.failed.inc()
         if move.to == "dead":
             of_queue.dead.inc()
+
+    def _of_number(self, number: int | None, lanes: Lanes) -> _OfQueue:
+        return self._of_lane(None if number is None else lanes.get(number))
 
     def _of_lane(self, lane: Lane | None) -> _OfQueue:
         return self._queue(OTHER if lane is None else lane.name.queue)

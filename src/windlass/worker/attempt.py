@@ -87,15 +87,24 @@ class Attempt:
         self._is_shut = False
 
     def begin(self, now: float) -> float | None:
-        """Note that the body begins; return when its time is over."""
+        """Note that the body begins; return when to look whether its time is over."""
         self.began_at = now
+        # The time of a body with a process of its own runs from when that process is up.
+        self.due_at = None if self.kind == "process" else self._over_at(now)
+        return self.look_at(now)
+
+    def look_at(self, now: float) -> float | None:
+        """Return before when its time cannot be over; None: there is no limit."""
+        return self._over_at(now) if self.due_at is None else self.due_at
+
+    def _over_at(self, now: float) -> float | None:
         limit_s = self.job.max_execution_time
-        self.due_at = None if limit_s is None else now + limit_s
-        return self.due_at
+        return None if limit_s is None else now + limit_s
 
     def restart(self) -> None:
         """Note that the body begins only now: its process had to be started first."""
-        self.begin(self._clock())
+        self.began_at = self._clock()
+        self.due_at = self._over_at(self.began_at)
 
     def shut(self, now: float, *, zombie: bool = False) -> bool:
         """End it; False if it was ended before: then nothing more is to be said of it."""

@@ -1,8 +1,9 @@
 """The isolated process: runs one body at a time, for a worker that can kill it.
 
 `python -m windlass.worker.cell FD PARENT`, started by cellprocess.py with one end of a pair of sockets. The body runs
-in the main thread. Stop sets its flag, SIGTERM raises Stopped in it; what holds the interpreter hears neither and is
-killed. It dies with its worker. It has no key and no session.
+in the main thread. Stop sets its flag, Press raises Stopped in it; what holds the interpreter hears neither and is
+killed. A SIGTERM that the worker did not announce is ignored: a platform may tell every process of a unit to stop, and
+the worker then decides what becomes of the body. It dies with its worker. It has no key and no session.
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from windlass.client.context import Context, Stopped
+from windlass.config import Settings
 from windlass.config.redact import Redactor
+from windlass.config.settings import Server
 from windlass.errors import SetupError
 from windlass.wire.trail import Stream
 from windlass.worker import celllines
 from windlass.worker.attempt import arun, run
 from windlass.worker.capture import CAPTURE
-from windlass.worker.celllines import Broken, Done, Lines, Noted, Run, Setup, Stop, Up, Wrote
+from windlass.worker.celllines import Broken, Done, Lines, Noted, Press, Run, Setup, Stop, Up, Wrote
+from windlass.worker.celltraces import HELD_BACK, Traces
 from windlass.worker.endings import Ending, Halted, Raised, Returned
 from windlass.worker.load import load_app
 from windlass.worker.runnable import Runnable, Tasks
@@ -118,6 +122,7 @@ class RemoteAttempt:
     def __init__(self, job: Run, wire: Wire) -> None:
         self.job = job
         self.stopping: str | None = None
+        self.is_pressed = False
         self.cancel: Callable[[], None] | None = None
         self._wire = wire
         self._due_at = None if job.remaining_s is None else time.monotonic() + job.remaining_s
@@ -151,6 +156,7 @@ class Cell:
         self._is_in_body = False
         self._directory = os.getcwd()  # noqa: PTH109
         self._environment = dict(os.environ)
+        self._traces = Traces()
 
     def listen(self) -> None:
         """Take what the worker says; its end is that of this process."""
@@ -158,6 +164,8 @@ class Cell:
             for said in self._wire.lines():
                 if isinstance(said, Stop):
                     self._stop(said)
+                elif isinstance(said, Press):
+                    self._press(said)
                 elif isinstance(said, Run):
                     self._attempt = RemoteAttempt(said, self._wire)
                     self._given.put(self._attempt)
@@ -176,8 +184,20 @@ class Cell:
                 if attempt.cancel is not None:
                     attempt.cancel()
 
+    def _press(self, press: Press) -> None:
+        with self._lock:
+            attempt = self._attempt
+            if attempt is None or attempt.job.about.id != press.job_id:
+                return
+            attempt.is_pressed = True
+        # The worker's own SIGTERM may have come before its word.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
     def on_sigterm(self, signum: int, frame: object) -> None:
-        """Raise Stopped in the body, once; without a body there is nothing to stop."""
+        """Raise Stopped in the body, once, if the worker wants that; without a body there is nothing to stop."""
+        attempt = self._attempt
+        if attempt is None or not attempt.is_pressed:
+            return
         if self._is_in_body and not self._wire.defers_stop():
             self._is_in_body = False
             raise Stopped
@@ -188,18 +208,20 @@ class Cell:
         if not isinstance(setup, Setup):
             return
         try:
-            tasks = load_app(setup.app_target).tasks
+            app = load_app(setup.app_target)
         except SetupError as error:
             self._wire.say(Broken(str(error)))
             return
+        if setup.server_url is not None:
+            app.use(Settings(server=Server(url=setup.server_url)))
         # A line goes to the worker once; there is no other place for it here.
         logging.lastResort = None
-        signal.signal(signal.SIGTERM, self.on_sigterm)
         CAPTURE.install(find=lambda: self._trail, through=False)
         rules = Rules(cap_bytes=setup.log_bytes, redactor=Redactor(()))
+        self._traces.note()
         self._wire.say(Up())
         while isinstance(attempt := self._given.get(), RemoteAttempt):
-            self._one(tasks, attempt, rules=rules)
+            self._one(app.tasks, attempt, rules=rules)
 
     def _one(self, tasks: Tasks, attempt: RemoteAttempt, *, rules: Rules) -> None:
         trail = self._trail = SentTrail(attempt.job, self._wire, rules=rules)
@@ -246,8 +268,9 @@ class Cell:
 
     def _restore(self) -> bool:
         """Put back what a body may have changed; True where that cannot be done."""
+        if self._traces.restore():
+            return True
         try:
-            signal.signal(signal.SIGTERM, self.on_sigterm)
             os.chdir(self._directory)
             if dict(os.environ) != self._environment:
                 os.environ.clear()
@@ -288,7 +311,11 @@ def main(argv: list[str]) -> None:
     die_with(parent)
     os.set_inheritable(fd, False)
     cell = Cell(Wire(socket.socket(fileno=fd)))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, cell.on_sigterm)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    # Blocked by who started this process, so that none could end it before.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
     threading.Thread(target=cell.listen, name="windlass-listen", daemon=True).start()
     cell.serve()
 

@@ -28,6 +28,8 @@ class Setup(_Line, frozen=True, tag="setup"):
 
     app_target: str
     log_bytes: int
+    server_url: str | None = None
+    """Where jobs go that its bodies submit; the worker's key does not come with it."""
 
 
 class Run(_Line, frozen=True, tag="run"):
@@ -43,6 +45,12 @@ class Stop(_Line, frozen=True, tag="stop"):
 
     job_id: UUID
     reason: str
+
+
+class Press(_Line, frozen=True, tag="press"):
+    """Worker: the body did not stop; SIGTERM comes now. One that comes from elsewhere means nothing."""
+
+    job_id: UUID
 
 
 class Up(_Line, frozen=True, tag="up"):
@@ -78,7 +86,7 @@ class Done(_Line, frozen=True, tag="done"):
     worn: bool
 
 
-FromWorker = Setup | Run | Stop
+FromWorker = Setup | Run | Stop | Press
 FromCell = Up | Broken | Wrote | Noted | Done
 
 _encode = msgspec.json.Encoder().encode

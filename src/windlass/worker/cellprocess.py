@@ -15,7 +15,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Literal
 
@@ -24,7 +25,8 @@ from msgspec import UNSET, ValidationError
 from windlass.worker import celllines
 from windlass.worker.attempt import Attempt
 from windlass.worker.capture import CURRENT
-from windlass.worker.celllines import Broken, Done, FromCell, Lines, Noted, Run, Setup, Stop, Wrote
+from windlass.worker.celllines import Broken, Done, FromCell, Lines, Noted, Press, Run, Setup, Stop, Wrote
+from windlass.worker.celltraces import HELD_BACK
 from windlass.worker.endings import Ending, Halted, Raised, died
 from windlass.worker.ladder import Rung
 
@@ -32,6 +34,8 @@ LOOK_MS = 500
 """How often it is asked whether the process lives: a body may have handed the socket to a process of its own."""
 END_S = 2.0
 """How long a process has to end by itself when it is no longer needed, or has closed its socket."""
+START_S = 30.0
+"""How long a process may take to import the module; and how long it may take to read what it was told."""
 MOST_LEFT_BYTES = 1_048_576
 """Of what was printed before the end and is still in a pipe."""
 
@@ -67,17 +71,21 @@ class Pipe:
 class CellProcess:
     """One isolated process; used by one thread at a time, pressed from another."""
 
-    def __init__(self, app_target: str, *, directory: Path, environment: Mapping[str, str], log_bytes: int) -> None:
+    def __init__(self, setup: Setup, *, directory: Path, environment: Mapping[str, str]) -> None:
         self.attempt: Attempt | None = None
         self.job_count = 0
         self._lock = threading.Lock()
+        self._unsent = bytearray()
+        self._read_at = time.monotonic()
+        """When it last took something, or nothing was left to take."""
         self._is_up = False
         self._is_spoilt = False
         self._lines = Lines()
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, _held_back():
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "windlass.worker.cell", str(theirs.fileno()), str(os.getpid())],
+                # Without the working folder on its path: a file there may be called like a module of the library.
+                [sys.executable, "-P", "-m", "windlass.worker.cell", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -91,7 +99,9 @@ class CellProcess:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pipes = (Pipe("stdout", self._process.stdout), Pipe("stderr", self._process.stderr))
-        self._say(Setup(app_target, log_bytes))
+        self._started_at = time.monotonic()
+        with self._lock:
+            self._say(setup)
 
     @property
     def is_alive(self) -> bool:
@@ -113,9 +123,19 @@ class CellProcess:
         return self._process.poll()
 
     def _say(self, said: celllines.FromWorker) -> None:
+        """Say something, with the lock; what it does not take now is sent by who follows it."""
+        if not self._unsent:
+            self._read_at = time.monotonic()
+        self._unsent += celllines.line(said)
+        self._send()
+
+    def _send(self) -> None:
+        """Send what it takes, with the lock, and wait for nothing: the worker's own loop may be here."""
         # One that is gone is noticed by who reads.
         with contextlib.suppress(OSError):
-            self._sock.sendall(celllines.line(said))
+            while self._unsent and (count := self._sock.send(self._unsent[:1_048_576], socket.MSG_DONTWAIT)):
+                del self._unsent[:count]
+                self._read_at = time.monotonic()
 
     def run(self, attempt: Attempt) -> Ending:
         """Run the body, and return how it ended."""
@@ -146,6 +166,9 @@ class CellProcess:
         for fd in by_fd:
             poll.register(fd, select.POLLIN)
         while True:
+            with self._lock:
+                self._send()
+                poll.modify(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
             ready = poll.poll(LOOK_MS)
             if not ready and self._exit_code() is not None:
                 return self._died()
@@ -155,14 +178,39 @@ class CellProcess:
                     if not by_fd[fd].is_open:
                         poll.unregister(fd)
                         del by_fd[fd]
-            if any(fd == self._sock.fileno() for fd, _ in ready):
-                data = self._received()
-                if not data:
-                    return self._died()
-                for text in self._lines.feed(data):
-                    ending = self._heard(attempt, celllines.from_cell(text))
-                    if ending is not None:
-                        return ending
+            if any(fd == self._sock.fileno() and event != select.POLLOUT for fd, event in ready):
+                ending = self._listen(attempt)
+            else:
+                ending = self._late(time.monotonic())
+            if ending is not None:
+                return ending
+
+    def _listen(self, attempt: Attempt) -> Ending | None:
+        """Read what came; the ending if it has one."""
+        data = self._received()
+        if not data:
+            return self._died()
+        for text in self._lines.feed(data):
+            ending = self._heard(attempt, celllines.from_cell(text))
+            if ending is not None:
+                return ending
+        return None
+
+    def _late(self, now: float) -> Ending | None:
+        """Return how the body ended whose process is not of use; None while it is."""
+        if not self._is_up and now - self._started_at >= START_S:
+            self._is_spoilt = True
+            return Raised(
+                "ProcessNotStarted",
+                f"The process for the task was not ready after {START_S:.0f} s and was killed. "
+                "Look at what its module does when it is imported.",
+            )
+        if self._unsent and now - self._read_at >= START_S:
+            self._is_spoilt = True
+            return Raised(
+                "ProcessDied", f"Its process read nothing of the worker's for {START_S:.0f} s and was killed."
+            )
+        return None
 
     def _received(self) -> bytes:
         try:
@@ -234,7 +282,11 @@ class CellProcess:
                 self._say(Stop(attempt.job.id, attempt.stopping or "The attempt is to stop."))
             elif rung in ("sigterm", "sigkill"):
                 self._is_spoilt = True
-                self._signal(signal.SIGTERM if rung == "sigterm" else signal.SIGKILL)
+                # One that still imports has no body that could clean up.
+                is_asked = rung == "sigterm" and self._is_up
+                if is_asked:
+                    self._say(Press(attempt.job.id))
+                self._signal(signal.SIGTERM if is_asked else signal.SIGKILL)
 
     def let_go(self) -> bool:
         """Note that the body has ended; False: let no other run here."""
@@ -269,6 +321,16 @@ class CellProcess:
             self._sock.close()
             for pipe in self._pipes:
                 pipe.close()
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Start a process whose signals wait until it has handlers for them: the mask goes over to it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _show(stream: Literal["stdout", "stderr"], text: str) -> None:

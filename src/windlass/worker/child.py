@@ -102,6 +102,8 @@ async def start_runner(settings: Settings, app_target: str | None) -> RunnerProc
         app = [] if app_target is None else ["--app", app_target]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
+            # Without the working folder on its path: a file there may be called like a module of the library.
+            "-P",
             "-m",
             "windlass.worker.runner",
             "--fd",

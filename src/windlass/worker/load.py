@@ -24,9 +24,7 @@ def load_app(target: str) -> App:
     """Return the application that `target` names, its modules imported; SetupError if there is none."""
     from windlass.client.app import App
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    _look_in(Path.cwd())
     where, name = _parted(target)
     module = _from_file(where) if where.endswith(".py") else _from_name(where)
     apps = {key: value for key, value in vars(module).items() if isinstance(value, App)}
@@ -39,6 +37,13 @@ def load_app(target: str) -> App:
         names = ", ".join(sorted(different.values()))
         raise SetupError(f"There are several Apps in {where}: {names}. Name one, as in {where}:{min(apps)}.")
     return next(iter(apps.values()))
+
+
+def _look_in(folder: Path) -> None:
+    """Let modules of the folder be found: before what is installed, and after the library: no queue.py hides that."""
+    if str(folder) not in sys.path:
+        installed = (index for index, entry in enumerate(sys.path) if entry.endswith(("-packages", "-packages/")))
+        sys.path.insert(next(installed, len(sys.path)), str(folder))
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -80,8 +85,7 @@ def _from_file(text: str) -> ModuleType:
     path = Path(text).resolve()
     if not path.is_file():
         raise SetupError(f"There is no file {path}. Name one that exists, or a module as package.module:app.")
-    if (folder := str(path.parent)) not in sys.path:
-        sys.path.insert(0, folder)
+    _look_in(path.parent)
     # Its own name, unless another module has it: a file called queue.py must not stand for the library's.
     present = sys.modules.get(path.stem)
     if present is not None and getattr(present, "__file__", None) == str(path):

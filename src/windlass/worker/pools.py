@@ -61,6 +61,7 @@ class Pools:
         redactor: Redactor,
         on_start: Callable[[Sequence[UUID]], None],
         wake: Callable[[], None],
+        server_url: str | None = None,
         abandon_s: float = 2.0,
         clock: Monotonic = time.monotonic,
     ) -> None:
@@ -82,7 +83,7 @@ class Pools:
         self._due_at = math.inf
         self._told_due_at = math.inf
         self._zombie_count = 0
-        self._isolated = Isolated(app_target, settings=settings)
+        self._isolated = Isolated(app_target, settings=settings, server_url=server_url)
         self._threads = Threads(
             self._next, most=threads, has_work=self._has_work, clock=clock, isolated=self._isolated.run
         )
@@ -318,7 +319,8 @@ class Pools:
             return math.inf
         if attempt.ladder is None:
             if attempt.due_at is None or now < attempt.due_at:
-                return math.inf if attempt.due_at is None else attempt.due_at
+                look_at = attempt.look_at(now)
+                return math.inf if look_at is None else look_at
             self._ask(attempt, "timeout", now)
         elif moved := ladder.step(attempt.ladder, now, graces=self._graces):
             attempt.ladder = moved

@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--app")
     given = parser.parse_args(arguments)
+    # Its keeper decides; until there is work to leave, nothing else does.
+    signal.signal(signal.SIGINT, lambda *_: None)
     keeping = PipeKeeping(socket.socket(fileno=given.fd))
     code = 1
     try:
@@ -78,10 +80,19 @@ async def _work(
     target: str | None,
 ) -> None:
     link = HttpLink(settings)
-    worker = Worker(tasks, link, keeping=keeping, settings=settings, signatures=signatures, app_target=target)
+    worker = Worker(
+        tasks,
+        link,
+        keeping=keeping,
+        settings=settings,
+        signatures=signatures,
+        app_target=target,
+        server_url=settings.server.url,
+    )
     loop = asyncio.get_running_loop()
     # A platform may tell every process of a group to stop; Ctrl-C is the fleet's to hear.
-    loop.add_signal_handler(signal.SIGTERM, worker.leave_soon)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, worker.leave_soon)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
     await worker.run()
 

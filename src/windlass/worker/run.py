@@ -1,7 +1,7 @@
 """Run a fleet in this process: its keepers, its scaler, its probe, spot notices and signals, until all have left.
 
-SIGTERM and SIGINT drain (W10); a notice of the cloud drains within what it leaves (W11). server/run.py is the like for
-a server.
+SIGTERM, SIGINT and SIGHUP drain (W10); a notice of the cloud drains within what it leaves (W11). server/run.py is the
+like for a server.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ async def _probed(fleet: Fleet, settings: Settings) -> AsyncIterator[None]:
 @contextmanager
 def _on_signals(hear: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, hear)
     try:

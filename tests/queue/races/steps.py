@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from tests.queue import said
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
@@ -222,7 +222,7 @@ async def leave_words(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def beat(_: Stage, db: Database, scene: Scene) -> object:
     """Tell that the job has begun."""
-    begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True)]
+    begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True), workers.Held(UUID(int=1), 1)]
     return await workers.heartbeat(db, [workers.Beat(scene.session, begun, busy=1, skew_ms=5)])
 
 
