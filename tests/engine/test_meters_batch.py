@@ -10,7 +10,7 @@ from prometheus_client import Histogram
 from windlass.engine.meters import WAIT_BUCKETS_S, Meters
 from windlass.job import Outcome, State
 from windlass.queue.lanes import Lanes
-from windlass.queue.report import Answer, Complete, Fail, Report, Status
+from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
 
 
 def samples(histogram: Histogram) -> list[tuple[str, dict[str, str], float]]:
@@ -53,6 +53,8 @@ def test_the_reports_of_a_flush_are_counted_by_what_became_of_them() -> None:
         (done, Answer(Status.ALREADY, State.SUCCEEDED)),
         (failed, Answer(Status.APPLIED, State.DEAD, lane=1, run_ms=1000)),
         (Fail(**lease, outcome=Outcome.CANCELLED), Answer(Status.APPLIED, State.CANCELLED, lane=1)),
+        (Release(**lease, reason="Spot termination"), Answer(Status.APPLIED, State.QUEUED, lane=1)),
+        (Release(**lease, reason="drained"), Answer(Status.APPLIED, State.QUEUED, lane=1)),
         (done, Answer(Status.STALE)),
     ]
 
@@ -64,3 +66,4 @@ def test_the_reports_of_a_flush_are_counted_by_what_became_of_them() -> None:
     assert (2, 1, 1) == (value("jobs_completed_total"), value("jobs_failed_total"), value("jobs_dead_total"))
     assert (3, 7) == (value("job_duration_seconds_count"), value("job_duration_seconds_sum"))
     assert 1 == meters.registry.get_sample_value("windlass_stale_reports_total")
+    assert 1 == meters.registry.get_sample_value("windlass_spot_saved_total")

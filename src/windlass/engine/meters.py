@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as Total
 
 from windlass.engine.line import Handed
-from windlass.job import Outcome, State
+from windlass.job import SPOT_REASON, Outcome, State
 from windlass.queue.lanes import Lane, Lanes
 from windlass.queue.moves import Move
-from windlass.queue.report import Answer, Complete, Fail, Report, Status
+from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
 
 MOST_NAMES = 200
 OTHER = "other"
@@ -88,6 +88,7 @@ class Meters:
         self.dead = counter("jobs_dead_total", "Jobs gone dead.", "queue")
         self.leases_lost = counter("leases_lost_total", "Leases of workers that fell silent.", "queue")
         self.stale_reports = counter("stale_reports_total", "Reports refused because the lease was another's.")
+        self.spot_saved = counter("spot_saved_total", "Jobs given back because their machine was withdrawn.")
         self.unfenced_reports = counter("unfenced_reports_total", "Reports taken without a fence.")
         self.released_unheard = counter("claims_unheard_total", "Jobs given back because their claimer had gone.")
         self.duration = histogram(
@@ -154,6 +155,8 @@ class Meters:
                 completed[answer.lane] += 1
             elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
                 self._of_number(answer.lane, lanes).failed.inc()
+            elif isinstance(report, Release) and report.reason == SPOT_REASON:
+                self.spot_saved.inc()
             if answer.state is State.DEAD:
                 self._of_number(answer.lane, lanes).dead.inc()
         for number, count in completed.items():

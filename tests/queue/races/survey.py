@@ -47,6 +47,7 @@ async def survey_whole(stage: Stage, db: Database, scene: Scene) -> object:
     for tenant in (None, "default"):
         await stats.overview(db, tenant)
     await stats.series(db, tenant="default", since=now - timedelta(hours=1), until=now)
+    await stats.mean_run_s(db)
     await stats.storage(db)
     return await stats.longest_waits(db)
 
