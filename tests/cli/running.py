@@ -127,17 +127,31 @@ class Hands:
         """Return a job."""
         return self._client.get(f"/jobs/{job_id}").raise_for_status().json()
 
+    def workers(self) -> Any:
+        """Return the workers that there are."""
+        return self._client.get("/workers").raise_for_status().json()["workers"]
+
     def claim(self, task: str, *, queue: str) -> Any:
         """Wait for a job of the task and claim it."""
         asked = {"worker_id": "hands", "tasks": [task], "queues": [queue], "count": 1, "wait": 20}
         [job] = self._post("/jobs/claim", asked)["jobs"]
         return job
 
+    def write(self, job: Any, chunks: list[list[Any]], *, dropped: int) -> None:
+        """Tell lines of a job that was claimed, and how many were dropped after each chunk."""
+        named = {"job_id": job["id"], "fence": job["fence"], "dropped": dropped}
+        logs = [{**named, "seq": number, "lines": lines} for number, lines in enumerate(chunks)]
+        self._post("/jobs/report", {"worker_id": "hands", "session": job["session"], "logs": logs})
+
+    def end(self, job: Any, result: Any = None) -> None:
+        """Let a job that was claimed succeed."""
+        lease = {"worker_id": "hands", "session": job["session"], "fence": job["fence"]}
+        self._post(f"/jobs/{job['id']}/complete", {**lease, "result": result})
+
     def complete(self, task: str, *, queue: str, result: Any = None) -> str:
         """Claim a job, let it succeed, and return its id."""
         job = self.claim(task, queue=queue)
-        lease = {"worker_id": "hands", "session": job["session"], "fence": job["fence"]}
-        self._post(f"/jobs/{job['id']}/complete", {**lease, "result": result})
+        self.end(job, result)
         return str(job["id"])
 
     def kill(self, task: str, *, queue: str) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Windlass
 from tests.cli.running import Hands
+from windlass.cli import waiting
+from windlass.cli.calls import Server
+from windlass.errors import Unavailable
 
 ABSENT = "01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90"
 
@@ -117,6 +121,41 @@ def test_one_bad_id_does_not_keep_the_others(windlass: Windlass, hands: Hands, q
     result = windlass("jobs", "cancel", ABSENT, job_id)
 
     assert (3, "cancelled") == (result.exit_code, hands.job(job_id)["state"])
+
+
+def test_lines_that_were_dropped_are_told(windlass: Windlass, hands: Hands, queue: str) -> None:
+    """The last line says how many are missing, and they are counted once, also by who follows."""
+    job_id = hands.submit("add", queue=queue)
+    job = hands.claim("add", queue=queue)
+    line = {"at": "2026-01-31T12:00:00Z", "text": "hello"}
+    hands.write(job, [[line], []], dropped=7)
+    hands.end(job)
+
+    once = windlass("jobs", "logs", job_id)
+    followed = windlass("jobs", "logs", "-f", job_id)
+
+    assert ["12:00:00Z #1 hello", "… 14 lines were dropped: too many."] == once.stdout.splitlines()
+    assert once.stdout == followed.stdout
+
+
+def test_following_survives_a_server_that_restarts(
+    windlass: Windlass, hands: Hands, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that does not answer for a moment is asked again, as by those who wait for a result."""
+    job_id = hands.submit("add", queue=queue)
+    hands.complete("add", queue=queue)
+    asked, get = [], Server.get
+
+    def flaky(server: Server, path: str, **query: Any) -> Any:
+        asked.append(path)
+        if len(asked) % 2:
+            raise Unavailable("No server answers.")
+        return get(server, path, **query)
+
+    monkeypatch.setattr(Server, "get", flaky)
+    monkeypatch.setattr(waiting, "PAUSE_S", 0.0)
+
+    assert 0 == windlass("jobs", "logs", "-f", job_id).exit_code
 
 
 def test_an_interrupt_is_exit_code_130(windlass: Windlass, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,13 +95,20 @@ def test_commands_to_try_name_this_program(tmp_path: Path) -> None:
     assert [sys.executable, "-m", "windlass"] == program_words("/src/windlass/__main__.py", tmp_path)
 
 
-def test_commands_to_try_have_the_address_where_they_would_not_find_it(tmp_path: Path) -> None:
-    """A file named by a flag is known to nobody else; the usual one is found."""
+def test_commands_to_try_have_the_address_where_they_would_not_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file named by a flag is known to nobody else, and WINDLASS_URL leads away; the usual file is found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WINDLASS_URL", raising=False)
+    url = "http://127.0.0.1:9000"
     usual = load({}, {}, tmp_path)
     by_port = load({"server.port": 9000}, {}, tmp_path)
     by_flag = load({"database.url": "sqlite:///other.db"}, {}, tmp_path)
 
-    assert [False, False, True] == [needs_url(loaded) for loaded in (usual, by_port, by_flag)]
+    assert [False, False, True] == [needs_url(loaded, url) for loaded in (usual, by_port, by_flag)]
+    monkeypatch.setenv("WINDLASS_URL", "http://elsewhere:8000")
+    assert needs_url(usual, url)
 
 
 def test_the_demonstration_sees_a_wrong_end() -> None:

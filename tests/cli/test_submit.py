@@ -119,6 +119,14 @@ def test_a_file_of_jobs_is_submitted_in_batches(windlass: Windlass, hands: Hands
     assert (queue, 1204) == (hands.job(ids[-1])["queue"], hands.job(ids[-1])["payload"])
 
 
+def test_a_file_that_is_not_there_is_wrong_usage(windlass: Windlass) -> None:
+    """It is a sentence and exit code 2, and no traceback."""
+    result = windlass("submit", "--file", "missing.jsonl")
+
+    assert 2 == result.exit_code
+    assert "Cannot read missing.jsonl: No such file or directory." in result.stderr
+
+
 def test_a_bad_line_is_named(windlass: Windlass, queue: str) -> None:
     """A line that is no job stops the command; so does a job that the server refuses, with its line."""
     Path("broken.jsonl").write_text('{"task": "add"}\n{task}\n')

@@ -34,6 +34,10 @@ def hold(context: Context) -> str:
 @app.task
 def answer() -> int:
     return 42
+
+@app.task(queue="mail")
+def post() -> str:
+    return "sent"
 """
 QUICK = {"WINDLASS_WORKER_HEARTBEAT_SECONDS": "0.5"}
 
@@ -99,6 +103,19 @@ def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> Non
     for part in ("http://127.0.0.1:", "sqlite:///windlass.db", "windlass.sample:app", "2 to 8 processes"):
         assert part in text
     assert "\x1b" not in text
+
+
+def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
+    """Nobody has to say them again; the workers show them. Where somebody says queues, only these are served."""
+    (tmp_path / "tasks.py").write_text(APP)
+    with up(tmp_path, "tasks:app") as (process, hands):
+        job = ended(hands, hands.submit("post", queue="mail"), process)
+        queues = {tuple(worker["queues"]) for worker in hands.workers()}
+    only = {"WINDLASS_WORKER_QUEUES": "default", "WINDLASS_DATABASE_URL": "sqlite:///other.db"}
+    with up(tmp_path, "tasks:app", settings=only) as (process, hands):
+        told = {tuple(worker["queues"]) for worker in hands.workers()}
+
+    assert ("sent", {("default", "mail")}, {("default",)}) == (job["result"], queues, told)
 
 
 def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
@@ -204,7 +221,35 @@ def test_an_application_that_cannot_be_imported_is_told(tmp_path: Path, target: 
 
     assert 1 == code
     assert text in process.text
+    assert "Windlass is up" not in process.text
     assert READY not in process.text
+
+
+def test_the_database_that_the_application_names_is_taken(tmp_path: Path) -> None:
+    """Unless somebody names another; the commands to try say the address, since nobody else knows the file."""
+    named = 'class Named(App):\n    database = "sqlite:///shop.db"\napp = Named()'
+    (tmp_path / "tasks.py").write_text(APP.replace("app = App()", named))
+
+    with running(tmp_path, "up", "tasks:app", "--port", "0") as process:
+        url = process.said(UP)[1]
+        process.said("Ctrl-C stops everything")
+        text = process.text
+    with running(tmp_path, "up", "tasks:app", "--port", "0", "--database", "sqlite:///other.db") as process:
+        process.said("Ctrl-C stops everything")
+
+    assert "sqlite:///shop.db" in text
+    assert f"jobs list --url {url}" in text
+    assert "sqlite:///other.db" in process.text
+
+
+def test_workers_without_the_key_that_they_need_are_not_started(tmp_path: Path) -> None:
+    """Where callers need a key, nothing is started before the workers have one; nobody is told that none is needed."""
+    with running(tmp_path, "up", "--port", "0", settings={"WINDLASS_SECURITY_KEYS_REQUIRED": "true"}) as process:
+        code = process.ended()
+
+    assert 1 == code
+    assert "its workers have none" in process.text
+    assert "Windlass is up" not in process.text
 
 
 def test_more_workers_than_usual_need_no_second_flag(tmp_path: Path) -> None:

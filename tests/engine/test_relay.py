@@ -111,7 +111,6 @@ async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(d
         await engine.wait_ended(job_id, tenant="somebody", wait_s=0.0)
 
 
-@pytest.mark.breaks_rows
 async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -> None:
     """It never comes: the refusal is told instead of a wait."""
     job_id = uuid4()

@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "relay-tries-again-what-was-set-aside",
-        (sql("outbox", "waiting", "error IS NULL AND", ""),),
+        both("outbox", "waiting", "error IS NULL AND", ""),
         (f"{QUEUE}a_row_that_cannot_be_a_job_is_set_aside",),
         "S11: a row that can never be done is not tried for ever",
     ),
@@ -94,7 +94,6 @@ MUTANTS = (
         (Edit(SCHEMA, "    RETURN id;", "    PERFORM pg_notify('windlass_wake', '');\n    RETURN id;"),),
         ("tests/engine/test_relay.py::test_nobody_is_notified_by_an_application",),
         "no NOTIFY in an application's transaction: it lets all commits of the cluster wait for each other",
-        only="postgres",
     ),
     Mutant(
         "relay-stops-at-a-row-that-cannot-be-read",
@@ -107,7 +106,12 @@ MUTANTS = (
         ),
         (f"{QUEUE}a_row_that_cannot_be_read_is_set_aside",),
         "S11: a row that can never be done keeps no other waiting",
-        only="sqlite",
+    ),
+    Mutant(
+        "outbox-tells-other-tenants",
+        (Edit("queue/outbox.py", "== tenant", '!= ""'),),
+        ("tests/engine/test_relay.py::test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it",),
+        "T5: what waits in the outbox is its tenant's",
     ),
     Mutant(
         "relay-asks-again-for-what-a-rival-has",

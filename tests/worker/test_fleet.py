@@ -13,7 +13,7 @@ from windlass.config import Settings
 from windlass.config.settings import Workers
 from windlass.errors import SetupError, Unavailable
 from windlass.worker.fleet import UNHURRIED_S, Fleet, next_backoff_s, pool_settings
-from windlass.worker.frames import Drain, Failed, Hold, Leaving
+from windlass.worker.frames import Drain, Failed, Hold, Leaving, Ready
 from windlass.worker.scaler import bounded
 
 
@@ -24,7 +24,7 @@ class Fleeted:
         self.time = MovedTime()
         self.server = ToldServer()
         self.runners: list[ToldRunner] = []
-        self.ready_counts: list[int] = []
+        self.said_ready: list[Ready | None] = []
         self.fleet = Fleet(
             quick(),
             self._start,
@@ -33,7 +33,7 @@ class Fleeted:
             count=count,
             is_scaled=is_scaled,
             outside=self.time.outside,
-            on_ready=self.ready_counts.append,
+            on_ready=self.said_ready.append,
         )
         self.running = asyncio.create_task(self.fleet.run())
 
@@ -89,7 +89,7 @@ async def two() -> AsyncIterator[Fleeted]:
 async def test_each_process_has_a_name_of_its_own(two: Fleeted) -> None:
     """They are numbered; it is said once that all are ready."""
     assert ["shop-1", "shop-2"] == [request.worker_id for request in two.server.registered]
-    assert [1] == two.ready_counts
+    assert [READY] == two.said_ready
 
 
 async def test_one_process_has_the_name_as_it_is() -> None:

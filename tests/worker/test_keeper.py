@@ -250,13 +250,15 @@ async def test_a_drain_wished_by_the_server_is_passed_on_once(kept: Kept) -> Non
     assert [Drain("drained", 300.0)] == kept.runner.heard(Drain)
 
 
-async def test_a_runner_without_a_session_is_ended_by_a_drain(kept: Kept) -> None:
-    """It holds nothing, and may import for minutes."""
+async def test_a_runner_without_a_session_is_ended_by_a_drain(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    """It holds nothing, and may import for minutes; nobody is told that a worker has died."""
+    caplog.set_level("INFO", logger="windlass")
     kept.keeper.drain("stop", within_s=300.0)
 
     ending = await kept.ended()
 
     assert ("left", False) == (ending.kind, ending.replace)
+    assert ["worker.stopped"] == [record.getMessage().split()[0] for record in caplog.records]
 
 
 async def test_jobs_that_end_in_order_during_a_drain_are_counted(kept: Kept) -> None:

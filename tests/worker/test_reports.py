@@ -132,6 +132,17 @@ def test_an_unnamed_poison_is_found_by_parts(poison: int, error: Exception) -> N
     assert entries[poison].job_id in {item.job_id for item in told}
 
 
+def test_a_checkpoint_that_is_refused_does_not_keep_its_job() -> None:
+    """A job that is given back goes back without it."""
+    release = wire.ReleaseEntry(job_id=uuid4(), fence=1, checkpoint=Raw(b"[1]"))
+
+    [mended] = parted(Parcel((release,)), InvalidInput("checkpoint", "too large.", index=0))
+
+    assert (wire.ReleaseEntry(job_id=release.job_id, fence=1),) == mended.entries
+    [[told]] = [part.entries for part in parted(mended, InvalidInput("reason", "bad.", index=0))]
+    assert isinstance(told, wire.FailEntry)
+
+
 def test_lines_that_are_refused_keep_nothing_back() -> None:
     """The poison may be a line: it is left out, and the ends and the other lines are told."""
     bad, good, end = chunk(uuid4()), chunk(uuid4()), done()

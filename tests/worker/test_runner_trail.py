@@ -6,7 +6,10 @@ import logging
 from typing import Any
 from uuid import UUID
 
-from tests.worker.running import Gate, Plain, Work, entered, until, working
+import msgspec
+import pytest
+
+from tests.worker.running import Gate, Plain, Work, entered, quick, until, working
 from windlass.client.context import Context
 from windlass.db import Database
 from windlass.job import State
@@ -52,6 +55,22 @@ async def test_a_running_body_is_heard(db: Database) -> None:
 
         await until(is_heard)
         assert not gate.opened.is_set()
+
+
+async def test_a_checkpoint_that_is_not_kept_is_told(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """One above the server's limit costs neither its job nor a word: server and worker say that it is not kept."""
+
+    def notes(payload: Any, context: Context) -> int:
+        context.checkpoint = "x" * 100
+        return 1
+
+    usual = quick()
+    small = msgspec.structs.replace(usual, jobs=msgspec.structs.replace(usual.jobs, max_result_bytes=50))
+    async with working(db, {"notes": Plain(notes)}, settings=small) as work:
+        job = await work.ended(await work.submit("notes"))
+
+    told = [record for record in caplog.records if record.getMessage().startswith("trail.refused")]
+    assert (State.SUCCEEDED, 2) == (job.state, len(told))
 
 
 async def test_a_checkpoint_survives_a_drain(db: Database) -> None:

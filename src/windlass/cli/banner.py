@@ -6,14 +6,17 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from windlass.cli.shown import console, fields_of
-from windlass.config import Loaded
+from windlass.config import Loaded, load
+from windlass.config.address import sqlite_file
 from windlass.config.redact import url as without_password
+from windlass.server.run import keys_required
 
 SAMPLE_JOB = 'submit add \'{"x": 1, "y": 2}\' --wait'
 KIND_JOB = "submit email --wait"
@@ -33,7 +36,7 @@ def banner(loaded: Loaded, url: str, *, app: str) -> None:
         "  workers": f"{workers.default_count} to {workers.max_count} processes, {threads} each",
     }
     out.print(fields_of(fields))
-    if not loaded.settings.client.key:
+    if not keys_required(loaded.settings):
         out.print(Text("  No key is needed: everybody on this machine may do everything.", style="yellow"))
     _to_try(out, loaded, url, app=app)
 
@@ -41,7 +44,7 @@ def banner(loaded: Loaded, url: str, *, app: str) -> None:
 def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
     program = shlex.join(program_words(sys.argv[0], Path.cwd()))
     # Elsewhere the commands find the server by the settings of this folder.
-    where = f" --url {url}" if needs_url(loaded) else ""
+    where = f" --url {url}" if needs_url(loaded, url) else ""
     job = SAMPLE_JOB if app.startswith("windlass.sample") else KIND_JOB
     out.print()
     out.print("Try in another terminal, in this folder:")
@@ -51,11 +54,19 @@ def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
     out.print("Ctrl-C stops everything; nothing is lost.")
 
 
-def needs_url(loaded: Loaded) -> bool:
-    """Say whether commands in this folder would look for the server elsewhere."""
-    if loaded.settings.database.url.startswith("sqlite:"):
-        return loaded.sources["database.url"] == "command line"
-    return loaded.sources["server.port"] != "default" or loaded.sources["server.url"] != "default"
+def needs_url(loaded: Loaded, url: str) -> bool:
+    """Say whether commands in another terminal in this folder would look for the server elsewhere."""
+    # The other terminal may have our environment, or not.
+    environments: tuple[Mapping[str, str], ...] = (os.environ, {})
+    return not all(_leads_to(load({}, environment, Path.cwd()), loaded, url) for environment in environments)
+
+
+def _leads_to(theirs: Loaded, ours: Loaded, url: str) -> bool:
+    """Say whether commands with these settings find the server."""
+    file = sqlite_file(theirs.settings.database.url)
+    if theirs.sources["server.url"] != "default" or file is None:
+        return theirs.settings.server.url == url
+    return file == sqlite_file(ours.settings.database.url)
 
 
 def program_words(called: str, directory: Path) -> list[str]:

@@ -25,7 +25,7 @@ from windlass.cli.shown import (
     when,
 )
 from windlass.cli.values import DURATION, INSTANT, payload_of
-from windlass.cli.waiting import deadline, echo_end, wait_for
+from windlass.cli.waiting import deadline, echo_end, patiently, wait_for
 from windlass.errors import WindlassError
 from windlass.job import FINAL_STATES, State
 
@@ -181,7 +181,18 @@ def logs(server: Server, job_id: uuid.UUID, follow: bool, attempt: int | None, o
 
     Example: windlass jobs logs -f 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
-    for line in log_lines(server, f"/jobs/{job_id}", attempt=attempt, follow=follow):
+    path, dropped = f"/jobs/{job_id}", 0
+    for page in log_pages(server, path, attempt=attempt, follow=follow):
+        dropped += page["dropped"]
+        _echo_lines(page["lines"], output)
+    if dropped and follow:  # what was left out after the last line of a page is told by the next one too
+        dropped = sum(page["dropped"] for page in log_pages(server, path, attempt=attempt, follow=False))
+    if dropped:
+        click.echo(f"… {dropped} line{'s were' if dropped > 1 else ' was'} dropped: too many.", err=output == "jsonl")
+
+
+def _echo_lines(lines: Iterable[Any], output: Output) -> None:
+    for line in lines:
         if output == "jsonl":
             click.echo(as_json(line))
         else:
@@ -189,23 +200,23 @@ def logs(server: Server, job_id: uuid.UUID, follow: bool, attempt: int | None, o
             click.echo(f"{line['at'][11:23]} #{line['attempt']}{level} {printable(line['text'])}")
 
 
-def log_lines(server: Server, path: str, *, attempt: int | None, follow: bool) -> Iterable[Any]:
+def log_pages(server: Server, path: str, *, attempt: int | None, follow: bool) -> Iterable[Any]:
     """Yield the lines that are there, page by page; with `follow` also those that come, until the job has ended."""
     after: str | None = None
     while True:
         # Asked before the lines are: what was written until its end is then among them.
-        has_ended = not follow or State(server.get(path)["state"]) in FINAL_STATES
+        has_ended = not follow or State(patiently(server, path)["state"]) in FINAL_STATES
         more = True
         while more:
-            page = server.get(f"{path}/logs", attempt=attempt, after=after)
-            yield from page["lines"]
+            page = patiently(server, f"{path}/logs", attempt=attempt, after=after)
+            yield page
             if page["lines"]:
                 last = page["lines"][-1]
                 after = page["next_cursor"] or f"{last['fence']}.{last['seq']}"
             more = page["next_cursor"] is not None
         if has_ended:
             return
-        server.get(path, wait=FOLLOW_S)
+        patiently(server, path, wait=FOLLOW_S)
 
 
 def each(ids: Iterable[uuid.UUID], act: Callable[[uuid.UUID], str]) -> None:

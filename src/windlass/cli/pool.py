@@ -22,6 +22,7 @@ LONGEST_LINE = 1 << 20
 READY = b" is ready: "
 """What a fleet says when all its workers are there."""
 PR_SET_PDEATHSIG = 1
+INTERRUPTED = 130
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -45,7 +46,7 @@ class Pool:
         self._passed = passed
         self._is_reloading = is_reloading
         self._process: Process | None = None
-        self._is_stopping = False
+        self._stop_count = 0
         self._is_wanted_anew = False
         self._changed = asyncio.Event()
         self.was_ready = False
@@ -68,7 +69,10 @@ class Pool:
             self._changed.clear()
             began_at = loop.time()
             code, is_ready = await self._live()
-            if self._is_stopping or not (self.was_ready or self._is_reloading):
+            if self._is_told_to_stop() and code in (-signal.SIGTERM, -signal.SIGINT):
+                # It came before the child could hear it: there was nothing to lose yet.
+                return INTERRUPTED if self._is_to_be_killed() else 0
+            if self._is_told_to_stop() or not (self.was_ready or self._is_reloading):
                 return code
             if self._is_wanted_anew:
                 continue
@@ -87,8 +91,8 @@ class Pool:
     def stop(self) -> None:
         """Let it drain; said again, give everything back now; a third time, kill."""
         # Two of the same signal may be heard as one.
-        number = signal.SIGINT if self._is_stopping else signal.SIGTERM
-        self._is_stopping = True
+        number = signal.SIGINT if self._is_told_to_stop() else signal.SIGTERM
+        self._stop_count += 1
         self._changed.set()
         self._tell(number)
 
@@ -99,7 +103,10 @@ class Pool:
         self._tell()
 
     def _is_told_to_stop(self) -> bool:
-        return self._is_stopping
+        return self._stop_count > 0
+
+    def _is_to_be_killed(self) -> bool:
+        return self._stop_count > 2
 
     def _tell(self, number: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -117,7 +124,7 @@ class Pool:
             start_new_session=True,
             preexec_fn=with_parent(signal.SIGKILL),
         )
-        if self._is_stopping or self._is_wanted_anew:  # said while it was being started
+        if self._is_told_to_stop() or self._is_wanted_anew:  # said while it was being started
             self._tell()
         is_ready = False
         assert process.stdout is not None

@@ -21,10 +21,12 @@ import uvloop
 from windlass import log
 from windlass.cli.banner import banner
 from windlass.cli.config import config_option, load_settings
+from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
 from windlass.cli.watch import changes, folder_of, names_of
-from windlass.config import Loaded
-from windlass.server.run import Stopping, serve
+from windlass.config import Loaded, Settings
+from windlass.errors import SetupError
+from windlass.server.run import Stopping, keys_required, serve
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Level = Literal["debug", "info", "warning", "error"]
@@ -108,8 +110,25 @@ def up(
         "workers.threads": threads,
         "log.level": log_level,
     }
-    loaded = load_settings(_wide_enough(flags))
+    flags = _wide_enough(flags)
+    loaded = load_settings(flags)
+    check_workers_key(loaded.settings)
+    if app != SAMPLE:
+        looked = look(app)
+        if looked.problem is not None and not is_reloading:
+            raise SetupError(looked.problem)
+        if looked.database is not None and loaded.sources["database.url"] == "default":
+            loaded = load_settings({**flags, "database.url": looked.database})
     ctx.exit(run(Upping(loaded=loaded, app=app, is_reloading=is_reloading, config_path=config_path)))
+
+
+def check_workers_key(settings: Settings) -> None:
+    """Return if the workers may call the server; SetupError if they would need a key and have none."""
+    if keys_required(settings) and not settings.client.key:
+        raise SetupError(
+            "Callers of this server need a key (security.keys_required, or a server.host that others reach), and its "
+            "workers have none. Make one with `windlass keys create NAME --role worker`, and set it as client.key."
+        )
 
 
 def run(upping: Upping) -> int:
@@ -157,7 +176,8 @@ async def _up(upping: Upping) -> int:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return code or next(iter(codes), 0)
+    ended = next(iter(codes), 0)
+    return code or (ended if ended >= 0 else 1)
 
 
 def _pool(upping: Upping, url: str) -> Pool:

@@ -38,6 +38,18 @@ def wait_for(server: Server, job_id: str, *, until: float | None) -> Any:
             raise Unavailable(f"Job {job_id} has not ended in time: it is {job['state']}. Wait again, or cancel it.")
 
 
+def patiently(server: Server, path: str, **query: Any) -> Any:
+    """Return the answer, also if the server restarts meanwhile; Unavailable if it is not back in time."""
+    began_at = time.monotonic()
+    while True:
+        try:
+            return server.get(path, **query)
+        except Unavailable:
+            if time.monotonic() - began_at > PATIENCE_S:
+                raise
+            time.sleep(PAUSE_S)
+
+
 def echo_end(job: Any) -> bool:
     """Print the result of a job, or on stderr why there is none; return whether it succeeded."""
     if job["state"] == State.SUCCEEDED:

@@ -18,7 +18,13 @@ from windlass.worker.run import run_fleet
 @click.argument("app", metavar="[MODULE:APP]", required=False)
 @config_option
 @click.option("--url", metavar="URL", help="Where the servers are.  [default: that of the SQLite file here]")
-@click.option("--queue", "queues", metavar="NAME", multiple=True, help="A queue to serve; may be said again.")
+@click.option(
+    "--queue",
+    "queues",
+    metavar="NAME",
+    multiple=True,
+    help="A queue to serve; may be said again.  [default: default, and those that the tasks name]",
+)
 @click.option("--threads", type=click.IntRange(1, 10_000), help="Jobs of one process at a time.  [default: 20]")
 @click.option("--processes", type=click.IntRange(1, 1000), help="How many processes.  [default: 1]")
 @click.option("--name", metavar="NAME", help="What the worker is called.  [default: worker-<uuid>]")
@@ -62,7 +68,14 @@ def worker(
     log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
     for warning in loaded.warnings:
         log.event("config.weak", detail=warning)
-    ctx.exit(asyncio.run(run_fleet(settings, app, is_scaled=scale, said=lambda text: click.echo(text, err=True))))
+    work = run_fleet(
+        settings,
+        app,
+        is_scaled=scale,
+        serves_tasks_queues=loaded.sources["worker.queues"] == "default",
+        said=lambda text: click.echo(text, err=True),
+    )
+    ctx.exit(asyncio.run(work))
 
 
 def _found(loaded: Loaded) -> Settings:

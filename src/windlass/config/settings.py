@@ -109,7 +109,7 @@ class Worker(Section, frozen=True, kw_only=True):
     cancel_grace_seconds: SecondsOrNone = 30.0
     """Raise it when tasks need time to clean up after a cancel."""
     queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)] = ("default",)
-    """Set it to dedicate workers to queues."""
+    """Set it to dedicate workers to queues; unless it is set they serve also those that the tasks name."""
     labels: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
     """Set it for what only this worker has, such as gpu: jobs that ask for a label go only there."""
     region: Name | None = None

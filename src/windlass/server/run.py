@@ -184,7 +184,7 @@ async def _check_keys(engine: Engine, settings: Settings) -> None:
         await keys.bootstrap(engine.db, settings.security.bootstrap_key)
     if keys_required(settings) and not (await keys.list_keys(engine.db, limit=1)).keys:
         raise SetupError(
-            f"There is no key yet, and {settings.server.host} can be reached from elsewhere. Make one with "
+            f"There is no key yet, and callers of {settings.server.host} need one. Make one with "
             "`windlass keys create NAME --role admin`, or set security.bootstrap_key."
         )
 

@@ -95,8 +95,13 @@ class RunnerProcess:
         self._writer.close()
 
 
-async def start_runner(settings: Settings, app_target: str | None) -> RunnerProcess:
-    """Start a runner that imports `app_target`, or serves only what the settings have."""
+async def start_runner(
+    settings: Settings, app_target: str | None, *, serves_tasks_queues: bool = False
+) -> RunnerProcess:
+    """Start a runner that imports `app_target`, or serves only what the settings have.
+
+    With `serves_tasks_queues` it serves the queues that the application's tasks name besides those of the settings.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         app = [] if app_target is None else ["--app", app_target]
@@ -109,6 +114,7 @@ async def start_runner(settings: Settings, app_target: str | None) -> RunnerProc
             "--fd",
             str(theirs.fileno()),
             *app,
+            *(["--tasks-queues"] if serves_tasks_queues else []),
             stdin=asyncio.subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             start_new_session=True,

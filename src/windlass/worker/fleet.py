@@ -18,6 +18,7 @@ from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.errors import SetupError, WindlassError
 from windlass.worker.child import StartChild
+from windlass.worker.frames import Ready
 from windlass.worker.keeper import Ending, Keeper
 from windlass.worker.link import Link
 from windlass.worker.session import REGISTER_S
@@ -64,7 +65,7 @@ class Fleet:
         count: int,
         is_scaled: bool = False,
         outside: Outside | None = None,
-        on_ready: Callable[[int], None] = lambda _: None,
+        on_ready: Callable[[Ready | None], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.finished_count = 0
@@ -101,7 +102,7 @@ class Fleet:
         """Keep runners until the fleet is told to stop, or none is left; return the exit code, or raise why not."""
         self.scale(self._count)
         if self._count == 0:
-            self._on_ready(0)
+            self._on_ready(None)
         try:
             while not self._is_over():
                 self._changed.clear()
@@ -240,7 +241,7 @@ class Fleet:
         self._has_opened = True
         if not self._is_ready and all(place.load[0] for place in self._places.values()):
             self._is_ready = True
-            self._on_ready(keeper.task_count)
+            self._on_ready(keeper.ready)
 
     def _raise_if_hopeless(self, ending: Ending) -> None:
         """Give up at the first start: nobody gains by a module that is imported in vain again and again."""

@@ -26,6 +26,8 @@ class Ready(_Frame, frozen=True, tag="ready"):
     tasks: list[str]
     signatures: dict[str, msgspec.Raw]
     """Of the tasks, as they are published (S12)."""
+    queues: tuple[str, ...] = ("default",)
+    """From which it claims."""
 
 
 class Hold(_Frame, frozen=True, tag="hold"):

@@ -69,7 +69,8 @@ class Keeper:
         self.finished_count = 0
         """Leases that ended in order since it was told to drain: reported, or given back."""
         self.opened = asyncio.Event()
-        self.task_count = 0
+        self.ready: frames.Ready | None = None
+        """What it said when its modules were imported."""
         self._start = start
         self._outside = outside
         self._settings = settings.worker
@@ -157,7 +158,7 @@ class Keeper:
                 self._ticked_at = self._heard_at
                 self._tick = frame
             case frames.Ready():
-                self.task_count = len(frame.tasks)
+                self.ready = frame
                 if not self._ready.done():
                     self._ready.set_result(frame)
             case frames.Leaving() | frames.Failed():
@@ -277,6 +278,10 @@ class Keeper:
             replace = self._replace or last.replace
             return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
         how = _how(code)
+        if self.is_draining and not was_open:
+            reason = "It was told to leave before it had begun."
+            log.event("worker.stopped", worker=self.worker_id, reason=reason, jobs=0)
+            return Ending(kind="left", reason=reason, lived_s=lived_s, was_open=False)
         log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
         await self._session.close(lost=True, last_beat=self._beat() if self.held.begun_count else None)
         # A runner that was killed because it was stuck is replaced at once, like one that asked for it.

@@ -170,10 +170,15 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
 
 def _mended(entry: wire.Entry, error: Exception) -> tuple[wire.Entry, ...]:
-    """Return what to tell in place of an entry that was refused: a failure, which says why; nothing if that was it."""
+    """Return what to tell in place of an entry that was refused: a failure, which says why; nothing if that was it.
+
+    One that is given back goes without its checkpoint first.
+    """
     problem = plain(f"The server did not take {_WHAT[type(entry)]}: {error}", MAX_MESSAGE)
     if isinstance(entry, wire.CompleteEntry):
         return (failed(msgspec.structs.replace(entry, metrics=None), problem, error_type="result_refused"),)
+    if isinstance(entry, wire.ReleaseEntry | wire.SnoozeEntry) and _length(entry.checkpoint):
+        return (msgspec.structs.replace(entry, checkpoint=msgspec.UNSET),)
     if isinstance(entry, wire.FailEntry) and entry.error_type in ("result_refused", "report_refused"):
         return ()
     refused = wire.FailEntry(

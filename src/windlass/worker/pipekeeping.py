@@ -47,6 +47,8 @@ class PipeKeeping:
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
+        self.queues: tuple[str, ...] = ("default",)
+        """Those of the worker, for the session."""
         # Threads write, so it blocks; the loop reads only what is there.
         self._end.setblocking(True)
         self._writing = threading.Lock()
@@ -66,7 +68,7 @@ class PipeKeeping:
 
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
         """Say that the modules are there, and wait for the session."""
-        self._say(Ready(list(tasks), dict(signatures)))
+        self._say(Ready(list(tasks), dict(signatures), self.queues))
         while True:
             word = await self.hear()
             if isinstance(word, Opened):

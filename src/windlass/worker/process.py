@@ -1,8 +1,8 @@
 """The process of a runner: what a keeper starts, with one end of a socket between them.
 
-`python -m windlass.worker.runner --fd N [--app TARGET]`. The settings, and the key among them, come as the first line
-on the socket: a command line can be read by everybody. The process ends at once when its last word is said, so that no
-body runs on without a lease, and when its keeper is gone.
+`python -m windlass.worker.runner --fd N [--app TARGET] [--tasks-queues]`. The settings, and the key among them, come as
+the first line on the socket: a command line can be read by everybody. The process ends at once when its last word is
+said, so that no body runs on without a lease, and when its keeper is gone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -22,7 +22,7 @@ import uvloop
 
 from windlass import log
 from windlass.config import Settings
-from windlass.errors import WindlassError
+from windlass.errors import SetupError, WindlassError
 from windlass.worker.claims import check_tasks
 from windlass.worker.httplink import HttpLink
 from windlass.worker.kinds import with_kinds
@@ -31,12 +31,16 @@ from windlass.worker.pipekeeping import KeeperGone, PipeKeeping
 from windlass.worker.runnable import Runnable
 from windlass.worker.runner import Worker
 
+MOST_QUEUES = 100
+"""That one claim may name."""
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run until told to leave; exit 0 then, 1 for whatever else ends it."""
     parser = argparse.ArgumentParser(description="A worker process; `windlass worker` starts it.")
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--app")
+    parser.add_argument("--tasks-queues", action="store_true", help="Serve also the queues that its tasks name.")
     given = parser.parse_args(arguments)
     # Its keeper decides; until there is work to leave, nothing else does.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -45,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         settings = msgspec.json.decode(keeping.read_line(), type=Settings)
         log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
-        code = _run(keeping, settings, given.app)
+        code = _run(keeping, settings, given.app, serves_tasks_queues=given.tasks_queues)
     except KeeperGone:
         pass
     except Exception as error:  # its keeper sees that it died, gives its jobs back and starts another
@@ -53,12 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     end(code)
 
 
-def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
+def _run(keeping: PipeKeeping, settings: Settings, target: str | None, *, serves_tasks_queues: bool) -> int:
     try:
         app = None if target is None else load_app(target)
         if app is not None:
             app.use(settings)
         app_tasks = {} if app is None else app.tasks
+        if serves_tasks_queues:
+            settings = serving(settings, [task.job_options.queue for task in app_tasks.values()])
+        keeping.queues = settings.worker.queues
         tasks = with_kinds({**app_tasks}, settings.work_kinds)
         check_tasks(tasks)
         signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
@@ -70,6 +77,18 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None) -> int:
         return 1
     uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
     return 0
+
+
+def serving(settings: Settings, named: Iterable[str | None]) -> Settings:
+    """Return the settings with these queues besides their own; SetupError if they are too many to be served."""
+    own = settings.worker.queues
+    queues = (*own, *sorted({name for name in named if name is not None} - set(own)))
+    if len(queues) > MOST_QUEUES:
+        raise SetupError(
+            f"The tasks name {len(queues)} queues; a worker serves {MOST_QUEUES} at most. Say which, by --queue."
+        )
+    worker = msgspec.structs.replace(settings.worker, queues=queues)
+    return msgspec.structs.replace(settings, worker=worker)
 
 
 async def _work(

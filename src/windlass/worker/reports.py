@@ -183,6 +183,8 @@ class Reports:
         for entry, answer in zip(parcel.entries, answers.answers, strict=True):
             if answer.status == "stale" or answer.status == "unknown":
                 log.event("report.stale", job=entry.job_id, fence=entry.fence, status=answer.status)
+        for word in answers.refused:
+            log.event("trail.refused", job=word.job_id, field=word.field, reason=word.detail)
         self._holdings.drop([lease_of(entry) for entry in parcel.entries])
         if answers.jobs or answers.cancel:
             self._take(wire.Claim(jobs=answers.jobs, cancel=answers.cancel))

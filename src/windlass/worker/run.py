@@ -20,6 +20,7 @@ from windlass.engine.outside import Outside
 from windlass.job import SPOT_REASON
 from windlass.worker.child import Child, start_runner
 from windlass.worker.fleet import Fleet, pool_settings
+from windlass.worker.frames import Ready
 from windlass.worker.health import answering
 from windlass.worker.httplink import HttpLink
 from windlass.worker.scaler import follow
@@ -27,7 +28,12 @@ from windlass.worker.spot import wait_for_notice
 
 
 async def run_fleet(
-    settings: Settings, app_target: str | None, *, is_scaled: bool = False, said: Callable[[str], None]
+    settings: Settings,
+    app_target: str | None,
+    *,
+    is_scaled: bool = False,
+    serves_tasks_queues: bool = False,
+    said: Callable[[str], None],
 ) -> int:
     """Keep workers until a signal; return the exit code. `said` is told, in a sentence each, what is to be known."""
     outside = Outside()
@@ -36,10 +42,10 @@ async def run_fleet(
     name = settings.worker.id or f"worker-{uuid4()}"
 
     async def start() -> Child:
-        return await start_runner(settings, app_target)
+        return await start_runner(settings, app_target, serves_tasks_queues=serves_tasks_queues)
 
-    def ready(task_count: int) -> None:
-        said(_sentence(settings, name, count=count, task_count=task_count))
+    def ready(ready: Ready | None) -> None:
+        said(_sentence(settings, name, count=count, ready=ready))
 
     link = HttpLink(settings)
     fleet = Fleet(
@@ -57,12 +63,12 @@ async def run_fleet(
         await link.aclose()
 
 
-def _sentence(settings: Settings, name: str, *, count: int, task_count: int) -> str:
-    worker = settings.worker
+def _sentence(settings: Settings, name: str, *, count: int, ready: Ready | None) -> str:
+    queues = settings.worker.queues if ready is None else ready.queues
     told = [
-        f"{_counted(count, 'process', 'es')} with {_counted(worker.threads, 'thread')} each",
-        *([_counted(task_count, "task")] if count else []),
-        f"queue{'s' if len(worker.queues) > 1 else ''} {', '.join(worker.queues)}",
+        f"{_counted(count, 'process', 'es')} with {_counted(settings.worker.threads, 'thread')} each",
+        *([] if ready is None else [_counted(len(ready.tasks), "task")]),
+        f"queue{'s' if len(queues) > 1 else ''} {', '.join(queues)}",
         f"at {settings.server.url}",
     ]
     return f"Windlass worker {name} is ready: {', '.join(told)}."

@@ -171,7 +171,7 @@ class Session:
             tasks=tuple(runner.tasks[:MOST_TASKS]),
             signatures=read_signatures(runner.signatures),
             labels=worker.labels,
-            queues=worker.queues,
+            queues=runner.queues,
         )
 
     def _back_off(self) -> BackOff:
