@@ -59,21 +59,22 @@ class WindlassError(Exception):
 
 
 class InvalidInput(WindlassError):
-    """A value of the caller's cannot be accepted; `field` names it, `index` its job in a batch."""
+    """A value of the caller's cannot be accepted; `field` names it, `index` its job in a batch, of the list `batch`."""
 
     status = 422
     exit_code = 2
 
-    def __init__(self, field: str, problem: str, *, index: int | None = None) -> None:
+    def __init__(self, field: str, problem: str, *, index: int | None = None, batch: str = "jobs") -> None:
         self.field = field
         self.problem = problem
         self.index = index
-        where = f"jobs[{index}].{field}" if index is not None else field
+        self.batch = batch
+        where = f"{batch}[{index}].{field}" if index is not None else field
         super().__init__(f"{where}: {problem}")
 
     def at(self, index: int) -> InvalidInput:
         """Return the same error, naming the job at `index` of its batch."""
-        return type(self)(self.field, self.problem, index=index)
+        return type(self)(self.field, self.problem, index=index, batch=self.batch)
 
 
 class PayloadTooLarge(InvalidInput):

@@ -175,6 +175,18 @@ async def test_a_lease_not_named_is_released_after_15_seconds(steps: Steps) -> N
     assert State.ASSIGNED is await steps.state_of(named.id)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+async def test_a_job_named_under_two_fences_is_not_lost_if_one_is_its_own(steps: Steps, order: int) -> None:
+    """L13: the report of the first may be under way while the job was claimed anew by the same worker."""
+    worker = await steps.worker()
+    lease = await steps.lease(worker)
+    other = msgspec.structs.replace(lease, fence=lease.fence + 1)
+
+    answer = await steps.beat(worker, *[lease, other][::order])
+
+    assert (True, [], []) == (answer.alive, answer.lost, answer.released)
+
+
 async def test_a_beat_that_names_nothing_gives_everything_back(steps: Steps) -> None:
     """L13: an empty list says: I hold nothing; a beat that does not say gives nothing back."""
     worker = await steps.worker()

@@ -21,6 +21,7 @@ from windlass.config.settings import Worker
 from windlass.errors import InvalidInput
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, LogLine, Note
+from windlass.worker.frames import Lease
 from windlass.worker.pools import Ended, Pools
 from windlass.worker.runnable import Isolation, Tasks
 
@@ -82,7 +83,7 @@ class Rig:
     """Pools with what they told."""
 
     def __init__(self, tasks: Tasks, settings: Worker, **options: Any) -> None:
-        self.started: list[UUID] = []
+        self.started: list[Lease] = []
         self.woken = threading.Event()
         self.ended: dict[UUID, list[Ended]] = {}
         self.lines: dict[UUID, list[LogLine]] = {}

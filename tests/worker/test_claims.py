@@ -12,10 +12,10 @@ import pytest
 from tests.worker.running import quick, until
 from windlass.config import Settings
 from windlass.engine.outside import Outside
-from windlass.errors import TooMany, Unavailable, WindlassError
+from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
 from windlass.worker.capacity import MOST_ASKED, MOST_HELD, Capacity
-from windlass.worker.claims import Claims
+from windlass.worker.claims import Claims, check_tasks
 from windlass.worker.frames import Opened
 from windlass.worker.holdings import Holdings
 from windlass.worker.patience import BackOff
@@ -52,6 +52,31 @@ def test_what_bodies_take_is_an_average() -> None:
 
     assert 9 == after_one
     assert 0 == capacity.ahead
+
+
+def test_a_set_batch_that_stalls_claims_nothing_ahead_for_longer_each_time() -> None:
+    """Else the same jobs are claimed and given back over and over, until they are dead."""
+    capacity = Capacity(2, batch=10)
+    waits = []
+
+    for _ in range(3):
+        capacity.stalled()
+        ended_count = 0
+        while capacity.ahead == 0:
+            capacity.ended(1, 5.0)
+            ended_count += 1
+        waits.append(ended_count)
+
+    assert [2, 4, 8] == waits
+    assert 8 == capacity.ahead
+
+
+def test_a_worker_with_too_many_tasks_does_not_start() -> None:
+    """One claim could not name them all: every claim would be refused."""
+    check_tasks([str(number) for number in range(1000)])
+
+    with pytest.raises(SetupError, match="1001 tasks in one worker; at most 1000"):
+        check_tasks([str(number) for number in range(1001)])
 
 
 def test_a_worker_that_stalls_claims_nothing_ahead() -> None:
@@ -220,3 +245,43 @@ async def test_while_reports_bring_jobs_nothing_is_claimed_besides() -> None:
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
     assert [] == asked_while_resting
+
+
+@pytest.mark.parametrize("error", [Conflict("it has ended"), NotFound("no such session")])
+async def test_a_session_that_is_over_is_claimed_with_no_more(error: WindlassError) -> None:
+    """After the loss nothing is asked for; when another session is open a claim goes at once, without a pause."""
+    pauses: list[float] = []
+
+    async def pause(span_s: float) -> None:
+        pauses.append(span_s)
+
+    link = Answers(error)
+    outside = Outside(pause=pause)
+    claims = claims_of(link, outside, settings=quick(), resting=lambda: False)
+    holdings = claims._holdings
+    loop = asyncio.create_task(claims.run())
+    await until(lambda: holdings.session_over)
+    claims.ring()
+    await until(lambda: not claims._bell.is_set())
+    asked_while_over, has_no_need = len(link.asked), claims.has_no_need
+
+    holdings.open(Opened("ann", uuid4(), 30.0, outside.monotonic()))
+    claims.ring()
+
+    await until(lambda: len(link.asked) == 2)
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    assert (1, True, []) == (asked_while_over, has_no_need, pauses)
+
+
+async def test_a_renewed_session_is_claimed_with_again() -> None:
+    """A refusal that was not the session's end does not silence a worker for ever."""
+    claims = claims_of(Answers(), Outside(monotonic=lambda: 100.0), settings=quick(), resting=lambda: False)
+    holdings = claims._holdings
+    holdings.session_over = True
+
+    holdings.renew(100.0)
+    by_an_old_word = holdings.room()
+    holdings.renew(101.0)
+
+    assert (0, 2) == (by_an_old_word, holdings.room())

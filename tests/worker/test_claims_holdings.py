@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from windlass.wire import work as wire
 from windlass.worker.capacity import Capacity
-from windlass.worker.frames import Opened
+from windlass.worker.frames import Lease, Opened
 from windlass.worker.holdings import Holdings
 
 SESSION = uuid4()
@@ -22,13 +22,13 @@ class Told:
 
     def __init__(self) -> None:
         self.held: list[UUID] = []
-        self.dropped: list[UUID] = []
+        self.dropped: list[Lease] = []
 
     def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
         """Remember leases."""
         self.held += [job.id for job in jobs]
 
-    def drop(self, jobs: Sequence[UUID]) -> None:
+    def drop(self, jobs: Sequence[Lease]) -> None:
         """Remember their ends."""
         self.dropped += jobs
 
@@ -64,9 +64,9 @@ def test_what_is_held_takes_room_until_it_is_acknowledged() -> None:
 
     assert ([job], True) == (begun, to_report)
     assert (3, 4) == (holdings.room(), holdings.room(1))
-    holdings.drop([job.id])
+    holdings.drop([(job.id, 1)])
     assert 4 == holdings.room()
-    assert ([job.id], [job.id]) == (world.told.held, world.told.dropped)
+    assert ([job.id], [(job.id, 1)]) == (world.told.held, world.told.dropped)
 
 
 def test_a_lost_body_keeps_its_slot_until_it_has_ended() -> None:
@@ -75,10 +75,10 @@ def test_a_lost_body_keeps_its_slot_until_it_has_ended() -> None:
     holdings = world.holdings
     holdings.take([job])
 
-    stopping = holdings.lose([job.id, uuid4()])
+    stopping = holdings.lose([(job.id, 1), (uuid4(), 1), (job.id, 2)])
 
-    assert [job.id] == stopping
-    assert ([job.id], 0, 3) == (world.told.dropped, holdings.held_count, holdings.room())
+    assert [(job.id, 1)] == stopping
+    assert ([(job.id, 1)], 0, 3) == (world.told.dropped, holdings.held_count, holdings.room())
     assert not holdings.ended(job.id, 1)
     assert 4 == holdings.room()
 
@@ -90,7 +90,7 @@ def test_a_lost_lease_whose_body_has_ended_stops_nothing() -> None:
     holdings.take([job])
     holdings.ended(job.id, 1)
 
-    assert [] == holdings.lose([job.id])
+    assert [] == holdings.lose([(job.id, 1)])
     assert 4 == holdings.room()
 
 
@@ -101,7 +101,7 @@ def test_a_job_claimed_again_waits_for_its_earlier_body() -> None:
     first = claimed()
     again, other = claimed(first.id, fence=2), claimed()
     holdings.take([first])
-    holdings.lose([first.id])
+    holdings.lose([(first.id, 1)])
 
     begun = holdings.take([again, other])
     due_before = holdings.due()
@@ -119,10 +119,10 @@ def test_a_job_that_waits_for_its_earlier_body_may_be_lost_too() -> None:
     holdings = world.holdings
     first = claimed()
     holdings.take([first])
-    holdings.lose([first.id])
+    holdings.lose([(first.id, 1)])
     holdings.take([claimed(first.id, fence=2)])
 
-    stopping = holdings.lose([first.id])
+    stopping = holdings.lose([(first.id, 2)])
     holdings.ended(first.id, 1)
 
     assert ([], []) == (stopping, holdings.due())
@@ -137,6 +137,21 @@ def test_an_end_under_another_fence_is_not_reported() -> None:
     assert not world.holdings.ended(job.id, 1)
     assert not world.holdings.ended(uuid4(), 2)
     assert world.holdings.ended(job.id, 2)
+
+
+def test_an_answer_to_an_earlier_report_lets_go_of_that_lease_only() -> None:
+    """A job that failed, was claimed anew and runs is held under its new fence, whatever is said of the old one."""
+    world, first = World(), claimed()
+    holdings = world.holdings
+    holdings.take([first])
+    holdings.ended(first.id, 1)
+    holdings.take([claimed(first.id, fence=2)])
+
+    holdings.drop([(first.id, 1)])
+    again = holdings.lose([(first.id, 1)])
+
+    assert ([], [(first.id, 2)]) == (again, holdings.unfinished)
+    assert [(first.id, 1)] == world.told.dropped
 
 
 def test_a_lease_is_trusted_for_five_sixths() -> None:
@@ -156,14 +171,13 @@ def test_a_lease_is_trusted_for_five_sixths() -> None:
     assert holdings.trusted
 
 
-def test_a_lapse_gives_everything_up() -> None:
-    """Running bodies are to be stopped, ended ones are forgotten; renewed, the session may be used again."""
+def test_a_lapse_gives_up_what_runs() -> None:
+    """Running bodies are to be stopped, ends that are known stay held; renewed, the session may be used again."""
     world = World()
     holdings = world.holdings
     running, over = claimed(), claimed()
     holdings.take([running, over])
     holdings.ended(over.id, 1)
-    era = holdings.era
     world.now = 130.0
 
     stopping = holdings.lapse()
@@ -171,10 +185,9 @@ def test_a_lapse_gives_everything_up() -> None:
     lapsed = holdings.lapsed
     holdings.renew(130.0)
 
-    assert [running.id] == stopping
-    assert (0, True, False) == (holdings.held_count, lapsed, holdings.lapsed)
-    assert era < holdings.era
-    assert 3 == holdings.room()
+    assert [(running.id, 1)] == stopping
+    assert (1, True, False) == (holdings.held_count, lapsed, holdings.lapsed)
+    assert 2 == holdings.room()
 
 
 def test_nothing_is_taken_before_a_session_or_on_the_way_out() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
 from tests.worker.poolsrig import claimed, completed, failed, rig
-from windlass.client.context import MAX_NOTE_BYTES, Context, Stopped
+from windlass.client.context import MAX_NOTE_BYTES, Context, Snoozed, Stopped
 from windlass.errors import InvalidInput
 
 
@@ -78,7 +80,7 @@ async def test_a_heartbeat_stops_a_body_that_is_to_stop() -> None:
         job = claimed("beats")
         pools.start(job)
         await pools.until(begun.is_set)
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
 
         assert "cancelled" == failed(await pools.end(job)).outcome
         assert ["The job was cancelled."] == reasons
@@ -104,3 +106,72 @@ async def test_a_note_that_cannot_be_kept_is_refused_where_it_is_made(value: obj
 def test_stopped_is_let_by_when_errors_are_caught() -> None:
     """`except Exception` does not swallow a stop."""
     assert not issubclass(Stopped, Exception)
+
+
+class Unshowable(Exception):
+    """An error that stops whoever wants to see it."""
+
+    def __str__(self) -> str:
+        raise Stopped("not to be seen")
+
+
+def snoozes_oddly(context: Context) -> None:
+    """Give a reason that is no text, past the check."""
+    raise Snoozed(1.0, 123)  # type: ignore[arg-type]
+
+
+def is_unshowable(context: Context) -> None:
+    """Raise what cannot be shown."""
+    raise Unshowable
+
+
+@pytest.mark.parametrize("fn", [snoozes_oddly, is_unshowable])
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_end_that_cannot_be_told_is_a_failure_and_frees_its_slot(
+    fn: Callable[[Context], None], is_async: bool
+) -> None:
+    """Neither the job nor its slot hangs."""
+
+    async def later(context: Context) -> None:
+        fn(context)
+
+    later.__name__ = fn.__name__
+    async with rig(later if is_async else fn, threads=1) as pools:
+        job = claimed(fn.__name__)
+
+        assert "failed" == failed(await pools.run(job)).outcome
+        assert 1 == pools.pools.free_count
+
+
+@pytest.mark.parametrize("call", ["snooze", "fail", "cancel"])
+async def test_what_is_no_text_is_refused_where_it_is_said(call: str) -> None:
+    """The task that hands over a number as reason or error type hears of it."""
+    odd: Any = 404
+
+    def says(context: Context) -> None:
+        if call == "snooze":
+            context.snooze(1, reason=odd)
+        if call == "fail":
+            context.fail("x", error_type=odd)
+        context.cancel(odd)
+
+    async with rig(says) as pools:
+        entry = failed(await pools.run(claimed("says")))
+
+    assert ("InvalidInput", False) == (entry.error_type, entry.retryable)
+
+
+async def test_a_wish_in_a_group_of_one_is_that_wish() -> None:
+    """A task group wraps what its tasks raise: what the task meant still counts."""
+
+    async def groups(context: Context) -> None:
+        async def inner() -> None:
+            context.fail("enough", retry=False)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(inner())
+
+    async with rig(groups) as pools:
+        entry = failed(await pools.run(claimed("groups")))
+
+    assert ("TaskFailed", "enough", False) == (entry.error_type, entry.error_message, entry.retryable)

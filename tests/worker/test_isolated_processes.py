@@ -81,7 +81,7 @@ async def test_a_process_that_reads_nothing_holds_nobody_up(tmp_path: Path) -> N
         for _ in range(5_000):
             cell.press(attempt, "flag")
 
-        rig.pools.stop(job.id, "cancel")
+        rig.pools.stop((job.id, job.fence), "cancel")
         assert {"stopped_by": "sigkill"} == failed(await rig.end(job)).metrics
 
 

@@ -146,7 +146,7 @@ async def test_rel_a10_a15_a_process_that_dies_fails_its_attempt_only(how: str, 
         assert sibling.id not in rig.ended
         assert 1 == rig.pools.busy_count
         result(await rig.run(claimed("about")))
-        rig.pools.stop(sibling.id, "cancel")
+        rig.pools.stop((sibling.id, sibling.fence), "cancel")
         await rig.end(sibling)
 
 
@@ -165,7 +165,7 @@ async def test_an_isolated_body_is_stopped_and_the_rung_recorded(task: str, rung
         rig.start(job)
         await begun(rig, job)
         if why == "cancel":
-            rig.pools.stop(job.id, "cancel")
+            rig.pools.stop((job.id, job.fence), "cancel")
         ended = await rig.end(job)
         entry = failed(ended)
 
@@ -187,7 +187,7 @@ async def test_a_killed_body_takes_what_it_started_with_it() -> None:
         await begun(rig, job)
         other = int(rig.texts(job)[0])
 
-        rig.pools.stop(job.id, "cancel")
+        rig.pools.stop((job.id, job.fence), "cancel")
         await rig.end(job)
 
         await rig.until(lambda: not _lives(other))
@@ -234,8 +234,8 @@ async def test_a_body_stopped_before_its_process_is_up_never_begins() -> None:
     async with cells(Worker(cancel_grace_seconds=60.0), threads=1) as rig:
         job = claimed("says")
         rig.start(job)
-        await rig.until(lambda: job.id in rig.started)
-        rig.pools.stop(job.id, "cancel")
+        await rig.until(lambda: (job.id, job.fence) in rig.started)
+        rig.pools.stop((job.id, job.fence), "cancel")
 
         assert "cancelled" == failed(await rig.end(job)).outcome
         assert "printed" not in rig.texts(job)

@@ -44,7 +44,7 @@ async def test_a_session_is_opened_when_the_runner_is_ready(kept: Kept) -> None:
 async def test_each_heartbeat_names_all_that_is_held_and_what_has_begun(kept: Kept) -> None:
     """The held set is complete, so that the server gives back what an answer that got lost had handed out."""
     await kept.opened()
-    kept.runner.say(Hold([(JOB, 3), (OTHER, 1)]), Start([JOB]), Tick(jobs_done=5, jobs_failed=2))
+    kept.runner.say(Hold([(JOB, 3), (OTHER, 1)]), Start([(JOB, 3)]), Tick(jobs_done=5, jobs_failed=2))
 
     await kept.time.pass_by(10.0)
 
@@ -92,8 +92,8 @@ async def test_cancels_and_lost_leases_are_passed_on(kept: Kept) -> None:
 
     await kept.time.pass_by(10.0)
 
-    assert [Cancel([JOB])] == kept.runner.heard(Cancel)
-    assert [Lost([OTHER])] == kept.runner.heard(Lost)
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+    assert [Lost([(OTHER, 1)])] == kept.runner.heard(Lost)
     assert [JOB] == [held.job_id for held in kept.server.beats[1].held or ()]
 
 
@@ -102,13 +102,26 @@ async def test_a_job_claimed_anew_is_not_lost_by_an_answer_about_its_last_lease(
     held = kept.keeper.held
     held.hold([(JOB, 1)])
     named = held.named() or ()
-    held.drop([JOB])
+    held.drop([(JOB, 1)])
     held.hold([(JOB, 2)])
 
     lost = held.drop_lost([JOB], named)
 
     assert [] == lost
     assert 1 == len(held)
+
+
+async def test_what_went_back_because_it_was_not_named_leaves_the_named_lease(kept: Kept) -> None:
+    """Two leases of one job, of which a heartbeat named one: the other is that which went back."""
+    held = kept.keeper.held
+    held.hold([(JOB, 1)])
+    named = held.named() or ()
+    held.hold([(JOB, 2)])
+
+    returned = held.drop_returned([JOB], named)
+
+    assert [(JOB, 2)] == returned
+    assert [(JOB, 1)] == [(job.job_id, job.fence) for job in held.named() or ()]
 
 
 @pytest.mark.parametrize("error", [NotFound("no such session"), Conflict("it has ended")])
@@ -120,7 +133,7 @@ async def test_after_the_end_of_its_session_a_runner_gets_another(kept: Kept, er
 
     await kept.time.pass_by(10.0)
 
-    assert [Lost([JOB])] == kept.runner.heard(Lost)
+    assert [Lost([(JOB, 1)])] == kept.runner.heard(Lost)
     second = kept.runner.heard(Opened)[1]
     assert isinstance(second, Opened)
     assert first != second.session
@@ -182,7 +195,7 @@ async def test_a_runner_that_leaves_has_its_session_closed(kept: Kept) -> None:
 async def test_the_session_of_a_dead_runner_is_lost_at_once(kept: Kept) -> None:
     """Its jobs come back in a second, not when the lease is over."""
     session = await kept.opened()
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     kept.runner.end(-9)
 
     ending = await kept.ended()
@@ -194,7 +207,7 @@ async def test_the_session_of_a_dead_runner_is_lost_at_once(kept: Kept) -> None:
 async def test_what_a_dead_runner_had_begun_is_told_before_its_session_ends(kept: Kept) -> None:
     """A job that kills its process before the first heartbeat must count as lost, else it would kill for ever."""
     session = await kept.opened()
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     kept.runner.end(-9)
 
     await kept.ended()
@@ -251,10 +264,10 @@ async def test_a_runner_without_a_session_is_ended_by_a_drain(kept: Kept, caplog
 async def test_jobs_that_end_in_order_during_a_drain_are_counted(kept: Kept) -> None:
     """They are the work that a spot notice saved."""
     await kept.opened()
-    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Drop([OTHER]))
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Drop([(OTHER, 1)]))
     await settle()
     kept.keeper.drain("Spot termination", within_s=105.0)
-    kept.runner.say(Drop([JOB]))
+    kept.runner.say(Drop([(JOB, 1)]))
     await settle()
 
     assert 1 == kept.keeper.finished_count

@@ -34,7 +34,7 @@ async def cancelled(kept: Kept) -> None:
 
 async def test_rel_b5_a_silent_runner_keeps_its_lease(kept: Kept) -> None:
     """A task may hold the interpreter for as long as nobody asks it to stop."""
-    kept.runner.say(Hold([(JOB, 1)], [3600]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)], [3600]), Start([(JOB, 1)]))
 
     await kept.time.pass_by(900.0)
 
@@ -44,7 +44,7 @@ async def test_rel_b5_a_silent_runner_keeps_its_lease(kept: Kept) -> None:
 
 async def test_a_cancel_that_nobody_hears_is_reported_by_the_keeper(kept: Kept) -> None:
     """After the grace and the margin the attempt is cancelled, a zombie, and its runner is replaced."""
-    kept.runner.say(Hold([(JOB, 7)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 7)]), Start([(JOB, 7)]))
     await cancelled(kept)
 
     await kept.time.pass_by(34.0)
@@ -62,7 +62,7 @@ async def test_a_cancel_that_nobody_hears_is_reported_by_the_keeper(kept: Kept) 
 
 async def test_a_time_out_that_nobody_enforces_is_reported_by_the_keeper(kept: Kept) -> None:
     """The limit comes with the lease; it runs from the start of the body."""
-    kept.runner.say(Hold([(JOB, 1)], [60]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)], [60]), Start([(JOB, 1)]))
     await kept.time.pass_by(94.0)
     assert [] == kept.server.reports
 
@@ -77,7 +77,7 @@ async def test_a_time_out_that_nobody_enforces_is_reported_by_the_keeper(kept: K
 
 async def test_a_runner_that_ticks_stops_its_tasks_itself(kept: Kept) -> None:
     """The keeper reports nothing for a runner that can speak."""
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     await cancelled(kept)
 
     await kept.pass_ticking(120)
@@ -88,18 +88,18 @@ async def test_a_runner_that_ticks_stops_its_tasks_itself(kept: Kept) -> None:
 
 async def test_jobs_that_wait_in_a_stuck_runner_go_to_others(kept: Kept) -> None:
     """They are named no more, and the runner must not begin them should it come back."""
-    kept.runner.say(Hold([(JOB, 1), (OTHER, 1), (WAITING, 1)]), Start([JOB, OTHER]))
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1), (WAITING, 1)]), Start([(JOB, 1), (OTHER, 1)]))
     await cancelled(kept)
 
     await kept.time.pass_by(60.0)
 
-    assert [Lost([WAITING, JOB])] == kept.runner.heard(Lost)
+    assert [Lost([(WAITING, 1), (JOB, 1)])] == kept.runner.heard(Lost)
     assert [OTHER] == [held.job_id for held in kept.server.beats[-1].held or ()]
 
 
 async def test_a_stuck_runner_is_killed_at_the_end_of_the_drain_time(kept: Kept) -> None:
     """Until then its other bodies may end, should the interpreter be let go."""
-    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([JOB, OTHER]))
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([(JOB, 1), (OTHER, 1)]))
     await cancelled(kept)
 
     await kept.time.pass_by(36.0 + 298.0)
@@ -112,14 +112,14 @@ async def test_a_stuck_runner_is_killed_at_the_end_of_the_drain_time(kept: Kept)
 
 async def test_a_stuck_runner_that_comes_back_is_drained_and_replaced(kept: Kept) -> None:
     """It still has a thread that nobody could stop."""
-    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([JOB, OTHER]))
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([(JOB, 1), (OTHER, 1)]))
     await cancelled(kept)
     await kept.time.pass_by(40.0)
 
     await kept.pass_ticking(2)
 
     assert [Drain("A task could not be stopped.", 300.0)] == kept.runner.heard(Drain)
-    kept.runner.say(Drop([OTHER]), Leaving("drained"))
+    kept.runner.say(Drop([(OTHER, 1)]), Leaving("drained"))
     await settle()
     kept.runner.end(0)
     assert (await kept.ended()).replace
@@ -127,7 +127,7 @@ async def test_a_stuck_runner_that_comes_back_is_drained_and_replaced(kept: Kept
 
 async def test_the_report_of_a_stuck_attempt_is_said_until_it_is_heard(kept: Kept) -> None:
     """The runner is not killed before: its session must live until then."""
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     await cancelled(kept)
     kept.server.down = Unavailable("gone")
     await kept.time.pass_by(60.0)
@@ -158,7 +158,7 @@ async def test_rel_k18_health_fails_when_claims_or_heartbeats_stand_still() -> N
     kept = Kept(quick(health_seconds=120.0))
     await settle()
     await kept.opened()
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]), TICK)
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]), TICK)
     await kept.time.pass_by(100.0)
     assert kept.keeper.problem(kept.time.now) is None
 
@@ -176,7 +176,7 @@ async def test_rel_k18_health_fails_when_claims_or_heartbeats_stand_still() -> N
 
 async def test_a_silent_runner_is_killed_when_its_drain_is_over(kept: Kept) -> None:
     """One that holds the interpreter never hears that it is to leave."""
-    kept.runner.say(Hold([(JOB, 1)]), Start([JOB]))
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     await settle()
     kept.keeper.drain("stop", within_s=20.0)
 

@@ -176,7 +176,7 @@ async def stopped(pools: Rig, bodies: Bodies, task: str, why: StopWhy) -> tuple[
     pools.start(job)
     await pools.until(bodies.begun.is_set)
     if why != "timeout":
-        pools.pools.stop(job.id, why)
+        pools.pools.stop((job.id, job.fence), why)
     return job, await pools.end(job)
 
 
@@ -236,7 +236,17 @@ async def test_the_late_end_of_a_body_that_was_given_up_is_ignored() -> None:
         completed(await pools.run(claimed("quick")))
 
 
-@pytest.mark.parametrize("why", ["cancel", "timeout", "release"])
+async def test_a_body_that_returns_after_its_time_has_timed_out() -> None:
+    """What it returns comes too late, however it ended (W8)."""
+    bodies = Bodies()
+    async with rig(*bodies.all(), settings=LONG, threads=1) as pools:
+        _, ended = await stopped(pools, bodies, "finishes", "timeout")
+
+        assert ("timed_out", {"stopped_by": "flag"}) == (failed(ended).outcome, failed(ended).metrics)
+        assert "returned only after that" in failed(ended).error_message
+
+
+@pytest.mark.parametrize("why", ["cancel", "release"])
 async def test_a_body_that_returns_after_the_flag_has_done_its_work(why: StopWhy) -> None:
     """It finished although asked to stop: that is a result, and the server decides what it is worth."""
     bodies = Bodies()
@@ -288,14 +298,14 @@ async def test_a_job_in_line_is_stopped_at_once(task: str, why: StopWhy) -> None
         pools.start(first, job)
         await pools.until(bodies.begun.is_set)
 
-        pools.pools.stop(job.id, why)
+        pools.pools.stop((job.id, job.fence), why)
         pools.look()
         entry = pools.ended[job.id][0].entry
 
         expected = {"cancel": wire.FailEntry, "release": wire.ReleaseEntry, "lost": type(None)}[why]
         assert expected is type(entry)
-        assert job.id not in pools.started
-        pools.pools.stop(first.id, "cancel")
+        assert (job.id, job.fence) not in pools.started
+        pools.pools.stop((first.id, first.fence), "cancel")
         await pools.end(first)
         assert 1 == len(pools.ended[job.id])
 
@@ -310,7 +320,7 @@ async def test_a_coroutine_stopped_before_its_first_step_ends() -> None:
         bodies.begun.clear()
 
         pools.start(job)
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
         bodies.gate.set()
 
         assert "flag" == (failed(await pools.end(job)).metrics or {})["stopped_by"]
@@ -324,7 +334,7 @@ async def test_an_unknown_job_is_stopped_without_harm() -> None:
         job = claimed("quick")
         await pools.run(job)
 
-        pools.pools.stop(job.id, "cancel")
+        pools.pools.stop((job.id, job.fence), "cancel")
         pools.look()
 
         assert 1 == len(pools.ended[job.id])
@@ -344,7 +354,7 @@ async def test_no_exception_reaches_another_body() -> None:
         pools.start(*jobs)
         marked = set()
         for job in jobs[::3]:
-            pools.pools.stop(job.id, "cancel")
+            pools.pools.stop((job.id, job.fence), "cancel")
             marked.add(job.id)
             pools.look()
         await pools.until(lambda: 600 == len(pools.ended))

@@ -272,6 +272,7 @@ def test_a_refused_field_names_its_entry() -> None:
 
     assert isinstance(error, PayloadTooLarge)
     assert (3, "result", "too long.") == (error.index, error.field, error.problem)
+    assert "reports" == error.batch
     assert isinstance(plain, InvalidInput)
     assert (None, "fence") == (plain.index, plain.field)
 

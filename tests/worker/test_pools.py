@@ -43,7 +43,7 @@ async def test_a_body_is_run_and_its_result_reported(is_async: bool) -> None:
 
         assert Raw(b'{"x":2}') == completed(ended).result
         assert (job.id, 1, False) == (ended.job_id, ended.fence, ended.zombie)
-        assert [([job.id], {"trace": "t1"}, ("red",), {"at": 7}, 1)] == seen
+        assert [([(job.id, 1)], {"trace": "t1"}, ("red",), {"at": 7}, 1)] == seen
         assert 4 == pools.pools.free_count
 
 
@@ -217,7 +217,7 @@ async def test_threads_and_coroutines_share_one_capacity() -> None:
 
         assert all(1 == len(ends) for ends in pools.ended.values())
         assert 3 >= most
-        assert {job.id for job in jobs} == set(pools.started)
+        assert {(job.id, job.fence) for job in jobs} == set(pools.started)
 
 
 async def test_a_coroutine_that_blocks_does_not_stop_threads() -> None:

@@ -139,7 +139,8 @@ def test_a_checkpoint_that_is_refused_does_not_keep_its_job() -> None:
     [mended] = parted(Parcel((release,)), InvalidInput("checkpoint", "too large.", index=0))
 
     assert (wire.ReleaseEntry(job_id=release.job_id, fence=1),) == mended.entries
-    assert [Parcel(())] == parted(mended, InvalidInput("reason", "bad.", index=0))
+    [[told]] = [part.entries for part in parted(mended, InvalidInput("reason", "bad.", index=0))]
+    assert isinstance(told, wire.FailEntry)
 
 
 def test_lines_that_are_refused_keep_nothing_back() -> None:
@@ -158,9 +159,36 @@ def test_lines_that_are_refused_keep_nothing_back() -> None:
     assert [good, end] == told
 
 
+def test_a_refused_line_with_an_index_fails_no_job() -> None:
+    """The index is that of a list: what is said of a line is not said of an end."""
+    parcel = Parcel((done(), done()), (chunk(uuid4()), chunk(uuid4())))
+
+    parts = parted(parcel, InvalidInput("text", "odd.", index=1, batch="logs"))
+
+    assert list(parcel.entries) == [entry for part in parts for entry in part.entries]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        wire.FailEntry(job_id=UUID(int=1), fence=3, error_type="odd"),
+        wire.SnoozeEntry(job_id=UUID(int=1), fence=3, delay=1.0),
+        wire.ReleaseEntry(job_id=UUID(int=1), fence=3),
+    ],
+)
+def test_an_end_that_is_refused_is_a_failure_for_good(entry: wire.Entry) -> None:
+    """Not told at all, the job would run again, and again be refused, without using an attempt."""
+    [part] = parted(Parcel((entry,)), InvalidInput("reason", "odd."))
+
+    [told] = part.entries
+    assert isinstance(told, wire.FailEntry)
+    assert (UUID(int=1), 3, False, "report_refused") == (told.job_id, told.fence, told.retryable, told.error_type)
+    assert "reason: odd." in told.error_message
+
+
 def test_an_end_that_nobody_takes_is_known_as_dropped() -> None:
     """A failure that is refused again cannot be told in other words."""
-    parcel = Parcel((wire.FailEntry(job_id=uuid4(), fence=1),))
+    parcel = Parcel((wire.FailEntry(job_id=uuid4(), fence=1, error_type="report_refused"),))
 
     parts = parted(parcel, InvalidInput("error_message", "odd."))
 

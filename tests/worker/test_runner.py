@@ -214,3 +214,19 @@ async def test_under_load_reports_carry_the_claims(db: Database) -> None:
         assert 40 >= max(carried)
         assert 250 <= sum(len(report.reports) for report in work.link.reports if report.claim is not None)
         assert len(carried) > len(work.link.claims)
+
+
+async def test_a_claim_loop_that_stands_still_is_not_told_as_alive(db: Database) -> None:
+    """With room and nothing under way for longer than any pause, the keeper hears no tick (K18)."""
+    async with working(db, {"echo": Plain(lambda payload, context: payload)}) as work:
+        await until(lambda: bool(work.link.claims))
+        claims, worker = work.worker._claims, work.worker
+        still_at = claims.advanced_at + 1000.0
+
+        in_time = worker._claims_advance(claims.advanced_at)
+        with_room = worker._claims_advance(still_at)
+        worker._holdings.claims_closed = True
+        without = worker._claims_advance(still_at)
+        worker._holdings.claims_closed = False
+
+        assert (True, False, True) == (in_time, with_room, without)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from windlass.client.context import Context
 from windlass.db import Database
 from windlass.errors import Unavailable
 from windlass.job import Outcome, State
+from windlass.queue.retry import RetryPolicy
 
 
 def echo(payload: Any, context: Context) -> Any:
@@ -51,25 +53,83 @@ async def test_rel_b1_a_lease_not_renewed_stops_its_bodies(db: Database) -> None
         assert State.QUEUED is not await work.state(job)
 
 
-async def test_rel_b1_a_report_is_dropped_when_its_lease_is_gone(db: Database) -> None:
-    """An end that could not be told while the lease held is told no more: another may have the job."""
-    async with working(db, {"echo": Plain(echo)}, settings=quick(lease_seconds=1.0)) as work:
+async def test_rel_b1_an_end_that_is_known_is_told_though_the_lease_lapsed(db: Database) -> None:
+    """The worker no longer trusts its lease, the servers still hold it: the work is not thrown away and done again."""
+    async with working(db, {"echo": Plain(echo)}, settings=quick(lease_seconds=30.0)) as work:
         await until(lambda: bool(work.link.claims))
         work.link.breaks = away("heartbeat", "report")
         under_way = await work.submit("echo", 1)
         await until(lambda: bool(work.link.reports))
         waiting = await work.submit("echo", 2)
         await until(lambda: work.worker._reports.pending)
+        work.worker._holdings._renewed_at = float("-inf")
         await until(lambda: work.worker._holdings.lapsed)
 
         work.link.breaks = None
-        work.link.reports.clear()
-        await until(lambda: work.worker._holdings.trusted)
 
-        after = await work.submit("echo", 3)
-        assert 3 == await work.result(after)
-        assert {after} == {entry.job_id for entry in reported(work)}
-        assert after not in (under_way, waiting)
+        assert (1, 2) == (await work.result(under_way), await work.result(waiting))
+        assert (1, 1) == (len(await work.attempts(under_way)), len(await work.attempts(waiting)))
+
+
+async def test_an_end_is_told_under_the_session_it_was_reached_in(db: Database) -> None:
+    """A session was ended before its reports were answered: they name it, and the job runs again."""
+    async with working(db, {"echo": Plain(echo)}, settings=quick(lease_seconds=30.0)) as work:
+        await until(lambda: bool(work.link.claims))
+        first = work.worker._holdings.opened
+        assert first is not None
+        work.link.breaks = away("report")
+        under_way = await work.submit("echo", 1)
+        await until(lambda: bool(work.link.reports))
+        waiting = await work.submit("echo", 2)
+        await until(lambda: work.worker._reports.pending)
+
+        await work.engine.acts.close(first.session, tenant="default", reason="removed")
+        await until(lambda: work.worker._holdings.opened is not first)
+        work.link.reports.clear()
+        work.link.breaks = None
+
+        assert (1, 2) == (await work.result(under_way), await work.result(waiting))
+        sessions = {
+            (entry.job_id, entry.fence): entry.session or request.session
+            for request in work.link.reports
+            for entry in request.reports
+        }
+        assert [first.session] * 2 == [sessions[under_way, 1], sessions[waiting, 1]]
+        assert first.session not in (sessions[under_way, 2], sessions[waiting, 2])
+
+
+async def test_a_repeated_report_leaves_the_next_lease_of_its_job_alone(db: Database) -> None:
+    """The answer to a failure was lost and the job claimed anew: the second answer is about the first lease only."""
+    gate, is_lost, may_fail = Gate(), asyncio.Event(), asyncio.Event()
+
+    def body(payload: Any, context: Context) -> str:
+        if context.attempt == 1:
+            raise ValueError("first")
+        return gate(payload, context)
+
+    async def loses_one(name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        answer = await call()
+        if name == "report" and not is_lost.is_set():
+            is_lost.set()
+            await may_fail.wait()
+            raise Unavailable("The answer was lost.")
+        return answer
+
+    async with working(db, {"body": Plain(body)}, settings=quick(lease_seconds=30.0), carries=False) as work:
+        await until(lambda: bool(work.link.claims))
+        work.link.breaks = loses_one
+        job = await work.submit("body", max_attempts=3, retry=RetryPolicy(kind="fixed", base_s=0.0))
+        await entered(gate)
+        told = len(work.link.reports)
+        may_fail.set()
+        await until(lambda: len(work.link.reports) > told and work.worker._reports.idle)
+
+        assert [(job, 2)] == work.worker._holdings.held
+        beats = work.worker._keeping._held  # type: ignore[attr-defined]
+        assert {(job, 2): True} == beats
+        gate.opened.set()
+        assert "through" == await work.result(job)
+        assert 1 == gate.entered_count
 
 
 async def test_an_ended_session_is_replaced_by_another(db: Database, clock: TestClock) -> None:

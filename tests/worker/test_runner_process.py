@@ -163,7 +163,7 @@ async def test_a_runner_says_what_it_does(sqlite_url: str, tmp_path: Path) -> No
 
         assert [(job, 1)] == held.jobs
         assert [3600] == held.limits_s
-        assert ([job], [job]) == (begun.jobs, over.jobs)
+        assert ([(job, 1)], [(job, 1)]) == (begun.jobs, over.jobs)
         assert 3 == (await ended(url, job))["result"]
         assert 1 == tick.jobs_done
         assert ("drained", False) == (leaving.reason, leaving.replace)
@@ -177,7 +177,7 @@ async def test_a_start_is_with_the_keeper_before_the_body_runs(sqlite_url: str, 
 
         begun = await keeper.hears(Start)
 
-        assert [job] == begun.jobs
+        assert [(job, 1)] == begun.jobs
         assert -signal.SIGKILL == await keeper.exit_code()
 
 
@@ -190,7 +190,7 @@ async def test_a_drain_without_time_gives_back_and_leaves(sqlite_url: str, tmp_p
         keeper.say(Drain("Spot termination", 0.0))
 
         over = await keeper.hears(Drop)
-        assert [job] == over.jobs
+        assert [(job, 1)] == over.jobs
         assert "Spot termination" == (await keeper.hears(Leaving)).reason
         assert 0 == await keeper.exit_code()
 
@@ -205,7 +205,7 @@ async def test_rel_b1_a_lease_not_renewed_stops_the_body(sqlite_url: str, tmp_pa
         renewing.cancel()
         over = await keeper.hears(Drop)
 
-        assert [job] == over.jobs
+        assert [(job, 1)] == over.jobs
         assert [] == await attempts_of(url, job)
         renewing = asyncio.create_task(keeper.renew_on())
         again = await submit(url, "add", {"x": 1, "y": 1})
@@ -282,7 +282,7 @@ async def test_a_keeper_that_is_gone_is_noticed() -> None:
         keeping = PipeKeeping(theirs)
         ours.close()
 
-        keeping.start([UUID(int=1)])
+        keeping.start([(UUID(int=1), 1)])
 
         with pytest.raises(KeeperGone):
             keeping.read_line()

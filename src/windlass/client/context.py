@@ -160,15 +160,21 @@ class Context:
 
     def snooze(self, delay: str | float | timedelta, *, reason: str | None = None) -> NoReturn:
         """End here and run again after `delay`; no attempt is used."""
-        raise Snoozed(parse_duration(delay, "delay"), reason)
+        raise Snoozed(parse_duration(delay, "delay"), _text("reason", reason))
 
     def fail(self, message: str, *, retry: bool = True, error_type: str | None = None) -> NoReturn:
         """Fail with a message of the task's own; without `retry` the job is dead."""
-        raise TaskFailed(message, retry=retry, error_type=error_type)
+        raise TaskFailed(message, retry=bool(retry), error_type=_text("error_type", error_type))
 
     def cancel(self, reason: str | None = None) -> NoReturn:
         """Give the job up: it ends as cancelled."""
-        raise TaskCancelled(reason or "Cancelled by its task.")
+        raise TaskCancelled(_text("reason", reason) or "Cancelled by its task.")
+
+
+def _text(name: str, value: str | None) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(name, f"{value!r} is no text. Hand over a string.")
+    return value
 
 
 def _note(name: str, value: Any) -> bytes:

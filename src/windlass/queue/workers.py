@@ -323,7 +323,11 @@ def _answer(
     draining = alive.get((beat.session, beat.tenant))
     if draining is None:
         return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
-    flags = {held.job_id: own.get((held.job_id, held.fence, beat.session)) for held in beat.held or ()}
+    flags: dict[UUID, int | None] = {}
+    for held in beat.held or ():
+        # A job may be named twice, under the fence of a report that is under way and under that of a new claim.
+        bits = own.get((held.job_id, held.fence, beat.session))
+        flags[held.job_id] = flags.get(held.job_id) if bits is None else bits
     named = [job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL]
     return BeatAnswer(
         alive=True,

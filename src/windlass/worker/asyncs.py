@@ -17,7 +17,7 @@ import uvloop
 from windlass import log
 from windlass.worker.attempt import Attempt, Monotonic, arun
 from windlass.worker.capture import CURRENT
-from windlass.worker.endings import Halted
+from windlass.worker.endings import Halted, raised
 from windlass.worker.ladder import Rung
 
 LEAVE_S = 1.0
@@ -74,16 +74,20 @@ class Loop:
 
     async def _one(self, attempt: Attempt) -> None:
         # Who stops it looks at the task after the ladder is set: one of the two sees the other.
-        if attempt.ladder is None:
-            CURRENT.set(attempt.trail)
-            attempt.ending = await arun(attempt.task, attempt.job.payload, attempt.context)
-        else:
-            attempt.ending = Halted()
-        attempt.shut(self._clock())
-        del self._tasks[attempt]
-        if not self._ended:
-            self._loop.call_soon(self._flush)
-        self._ended.append(attempt)
+        try:
+            if attempt.ladder is None:
+                CURRENT.set(attempt.trail)
+                attempt.ending = await arun(attempt.task, attempt.job.payload, attempt.context)
+            else:
+                attempt.ending = Halted()
+        except BaseException as error:  # its end could not be told, such as by an error that raises when it is shown
+            attempt.ending = raised(error)
+        finally:
+            attempt.shut(self._clock())
+            del self._tasks[attempt]
+            if not self._ended:
+                self._loop.call_soon(self._flush)
+            self._ended.append(attempt)
 
     def _flush(self) -> None:
         ended, self._ended = self._ended, []

@@ -17,6 +17,7 @@ from msgspec import Raw
 from windlass.client.context import AboutJob, Context
 from windlass.wire import work as wire
 from windlass.worker.endings import WHY, Ending, Returned, raised
+from windlass.worker.frames import Lease
 from windlass.worker.ladder import Kind, Ladder, Rung
 from windlass.worker.runnable import Runnable
 from windlass.worker.trail import Rules, Trail
@@ -57,6 +58,7 @@ class Attempt:
         "run_s",
         "task",
         "trail",
+        "unpressed",
         "zombie",
     )
 
@@ -82,6 +84,8 @@ class Attempt:
         self.metrics: dict[str, int | float | str] | None = None
         self.run_s = 0.0
         self.zombie = False
+        self.unpressed = False
+        """Whether its exception could not be raised where its body just was: it is to be tried again."""
         self._clock = clock
         self._door = threading.Lock()
         self._is_shut = False
@@ -115,6 +119,11 @@ class Attempt:
             self.zombie = zombie
             self._is_shut = True
             return True
+
+    @property
+    def lease(self) -> Lease:
+        """Under which it runs."""
+        return self.job.id, self.job.fence
 
     @property
     def open(self) -> bool:

@@ -25,13 +25,18 @@ class Capacity:
         """How many to ask for at most, where the settings say so; nothing is claimed ahead of it then."""
         self._mean_s: float | None = None
         self._stalled = False
+        self._stall_count = 0
+        self._wait_count = 0
+        """How many bodies must end before jobs are claimed ahead again."""
 
     @property
     def ahead(self) -> int:
         """How many jobs may wait for a slot."""
+        if self._stalled:
+            return 0
         if self._batch is not None:
             return max(0, self._batch - self.slots)
-        if self._mean_s is None or self._stalled:
+        if self._mean_s is None:
             return 0
         if self._mean_s * self.slots <= AHEAD_S:
             return self.slots
@@ -39,7 +44,8 @@ class Capacity:
 
     def ended(self, count: int, run_s: float) -> None:
         """Learn that `count` bodies ended which took `run_s` together."""
-        self._stalled = False
+        self._wait_count -= count
+        self._stalled = self._stalled and self._wait_count > 0
         mean_s = run_s / count
         if self._mean_s is None:
             self._mean_s = mean_s
@@ -47,8 +53,14 @@ class Capacity:
             self._mean_s += (mean_s - self._mean_s) * (1.0 - (1.0 - WEIGHT) ** count)
 
     def stalled(self) -> None:
-        """Learn that no slot frees: nothing is claimed ahead until a body ends."""
+        """Learn that no slot frees: nothing is claimed ahead until a body ends.
+
+        With a number that is set, which learns nothing from what bodies take, each time until twice as many have: else
+        the same jobs would be claimed and given back over and over.
+        """
         self._stalled = True
+        self._wait_count = 1 if self._batch is None else self.slots << min(self._stall_count, 20)
+        self._stall_count += 1
 
     def room(self, held_count: int) -> int:
         """Return how many jobs to ask for, when so many are held."""

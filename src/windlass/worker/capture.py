@@ -23,7 +23,7 @@ CURRENT: ContextVar[Trail | None] = ContextVar("windlass_attempt", default=None)
 
 _OWN, _TASKS = "windlass", "windlass.task"
 _CARRIERS = ("httpx2", "httpcore2")
-"""Loggers of what carries our own requests: their every request is no line of a job."""
+"""Loggers of what carries our own requests: these are no lines of a job, and wait for no lock that a body may hold."""
 Find = Callable[[], Trail | None]
 
 
@@ -34,6 +34,17 @@ class _Handler(logging.Handler):
         super().__init__()
         self._find = find
         self._text = logging.Formatter()
+
+    def createLock(self) -> None:  # noqa: N802 - a name of logging's
+        """Have no lock: a body that is stopped here would leave it taken for all others. Trails have their own."""
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Keep the record, without a lock."""
+        passed = bool(self.filter(record))
+        if passed:
+            self.emit(record)
+        return passed
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the record; never raise."""
@@ -86,7 +97,9 @@ class _StandIn:
     def write(self, text: str) -> int:
         """Write where it went before, and keep it for the attempt."""
         if self.target is not None:
-            self.target.write(text)
+            # Who closed the worker's own output has not asked for its jobs to fail.
+            with contextlib.suppress(OSError, ValueError):
+                self.target.write(text)
         trail = self._find()
         if trail is not None:
             trail.write(self._stream, text)
@@ -100,7 +113,8 @@ class _StandIn:
     def flush(self) -> None:
         """Flush where it went before."""
         if self.target is not None:
-            self.target.flush()
+            with contextlib.suppress(OSError, ValueError):
+                self.target.flush()
 
     def close(self) -> None:
         """Stay open: a body that closes its stdout does not close that of others."""

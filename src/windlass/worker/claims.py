@@ -7,17 +7,28 @@ was asked for, it takes over. An error is logged and followed by a pause; only t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from windlass import log
 from windlass.config import Settings
 from windlass.engine.outside import Outside
-from windlass.errors import TooMany, Unavailable, WindlassError
+from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
 from windlass.worker.patience import BackOff, answered
+
+MOST_TASKS = 1000
+"""That one claim may name."""
+
+
+def check_tasks(tasks: Collection[str]) -> None:
+    """Return if one worker can claim for so many tasks; SetupError if not."""
+    if len(tasks) > MOST_TASKS:
+        raise SetupError(
+            f"{len(tasks)} tasks in one worker; at most {MOST_TASKS} are possible. Make several apps of them."
+        )
 
 
 class Claims:
@@ -60,6 +71,11 @@ class Claims:
         """Whether a claim is under way."""
         return self._asking is not None
 
+    @property
+    def has_no_need(self) -> bool:
+        """Whether it rests because there is no room, or because reports bring jobs."""
+        return self._resting() or self._holdings.room() == 0
+
     def ring(self) -> None:
         """Look again: there may be room, or a session."""
         self._bell.set()
@@ -97,6 +113,11 @@ class Claims:
             if self._errors.tries == 0:  # of a row of failures the others only say the same
                 log.event("worker.unheard", detail="Its claim was not answered.", reason=str(error))
             return self._errors.next_s(error)
+        except (Conflict, NotFound) as error:
+            # The session is over: nothing is asked for until another is open, or this one is renewed after all.
+            log.event("worker.unheard", detail="Its claim was refused.", reason=str(error))
+            self._holdings.session_over = True
+            return 0.0
         except WindlassError as error:
             log.event("worker.failed", part="claims", error=error)
             return self._settings.error_pause_seconds

@@ -2,7 +2,7 @@
 
 A body returns, raises, asks for a later run, gives its job up, or is stopped; the same words come from a thread, an
 event loop and an isolated process. A body that returns has done its work and is reported as complete, also after it was
-asked to stop; one that raises after that has been stopped, whatever it raised.
+asked to stop, but not after its time was over; one that raises after that has been stopped, whatever it raised.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ Ending = Returned | Raised | Slept | GaveUp | Halted
 
 
 def raised(error: BaseException) -> Ending:
-    """Return how a body ended that raised `error`; never raises, whatever the error does when it is shown."""
+    """Return how a body ended that raised `error`; raises only Stopped, and for texts that are none."""
+    error = _single(error)
     if isinstance(error, Snoozed):
         reason = plain(error.reason, MAX_REASON) if error.reason else None
         return Slept(min(error.delay_s, 1_000_000_000.0), reason or None)
@@ -82,9 +83,17 @@ def raised(error: BaseException) -> Ending:
         return Halted(type(error).__name__)
     if isinstance(error, TaskFailed):
         named = error.error_type or type(error).__name__
-        return Raised(plain(named, 200), _message(error), _trace(error), error.retry)
+        return Raised(plain(named, 200), _message(error), _trace(error), bool(error.retry))
     retryable = not isinstance(error, InvalidInput)
     return Raised(plain(type(error).__name__, 200), _message(error), _trace(error), retryable)
+
+
+def _single(error: BaseException) -> BaseException:
+    """Return what a body meant that raised it in a group of its own, such as asyncio.TaskGroup; else the error."""
+    inner = error
+    while isinstance(inner, BaseExceptionGroup) and len(inner.exceptions) == 1:
+        inner = inner.exceptions[0]
+    return inner if isinstance(inner, Snoozed | TaskCancelled | TaskFailed | Stopped) else error
 
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -175,7 +184,7 @@ def entry(
     if ladder is not None and ladder.why == "lost":
         return None
     known = dict(metrics) if metrics else None
-    if isinstance(ending, Returned):
+    if isinstance(ending, Returned) and not (ladder is not None and ladder.why == "timeout"):
         return wire.CompleteEntry(
             job_id=job.id, fence=job.fence, result=ending.result, metrics=known, duration_seconds=round(run_s, 6)
         )
@@ -183,7 +192,8 @@ def entry(
         return wire.SnoozeEntry(
             job_id=job.id, fence=job.fence, delay=ending.delay_s, reason=ending.reason, checkpoint=checkpoint
         )
-    if ladder is not None:
+    if ladder is not None or isinstance(ending, Returned):
+        assert ladder is not None
         return _stopped(job, ending, ladder, run_s=run_s, metrics=known, checkpoint=checkpoint)
     outcome: wire.FailedOutcome = "failed"
     if isinstance(ending, GaveUp):
@@ -205,7 +215,7 @@ def entry(
 
 def _stopped(
     job: wire.ClaimedJob,
-    ending: Raised | GaveUp | Halted,
+    ending: Returned | Raised | GaveUp | Halted,
     ladder: Ladder,
     *,
     run_s: float,
@@ -222,6 +232,8 @@ def _stopped(
     if ladder.rung == "sigkill":
         why = f"Force killed. {why}"
     message = f"{why}: {_HOW[ladder.rung]}."
+    if isinstance(ending, Returned):
+        message = f"{why}: it returned only after that, and its result is not kept."
     own = isinstance(ending, Raised) and ending.error_type != "ProcessDied"
     if own and isinstance(ending, Raised):
         message = f"{message} Then it raised {ending.error_type}: {ending.message}"

@@ -12,6 +12,9 @@ from uuid import UUID
 
 import msgspec
 
+Lease = tuple[UUID, int]
+"""A job and the fence of its claim: a later claim of the same job is another lease."""
+
 
 class _Frame(msgspec.Struct, frozen=True, tag_field="frame"):
     """The form of all frames."""
@@ -30,8 +33,7 @@ class Ready(_Frame, frozen=True, tag="ready"):
 class Hold(_Frame, frozen=True, tag="hold"):
     """Runner: it has these leases."""
 
-    jobs: list[tuple[UUID, int]]
-    """Job and fence."""
+    jobs: list[Lease]
     limits_s: list[int | None] = []
     """How long each of them may run, in the same order; empty: no limit is known."""
 
@@ -39,13 +41,13 @@ class Hold(_Frame, frozen=True, tag="hold"):
 class Start(_Frame, frozen=True, tag="start"):
     """Runner: the bodies of these jobs begin now. Written before they do."""
 
-    jobs: list[UUID]
+    jobs: list[Lease]
 
 
 class Drop(_Frame, frozen=True, tag="drop"):
     """Runner: these leases are over: reported, given back or lost."""
 
-    jobs: list[UUID]
+    jobs: list[Lease]
 
 
 class Tick(_Frame, frozen=True, tag="tick"):
@@ -87,13 +89,13 @@ class Renewed(_Frame, frozen=True, tag="renewed"):
 class Cancel(_Frame, frozen=True, tag="cancel"):
     """Keeper: stop these jobs and confirm."""
 
-    jobs: list[UUID]
+    jobs: list[Lease]
 
 
 class Lost(_Frame, frozen=True, tag="lost"):
     """Keeper: these leases are no longer yours; stop, and report nothing."""
 
-    jobs: list[UUID]
+    jobs: list[Lease]
 
 
 class Drain(_Frame, frozen=True, tag="drain"):

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.wire.work import HeldJob
+from windlass.worker.frames import Lease
 
 MOST_NAMED = 10_000
 """Leases that one heartbeat may name."""
@@ -30,7 +31,6 @@ class Overdue(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class _Lease:
-    fence: int
     limit_s: float | None
     started_at: float | None = None
     cancel_at: float | None = None
@@ -49,7 +49,7 @@ class HeldJobs:
     """The leases of one runner. Instants are CLOCK_MONOTONIC."""
 
     def __init__(self) -> None:
-        self._leases: dict[UUID, _Lease] = {}
+        self._leases: dict[Lease, _Lease] = {}
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -59,41 +59,46 @@ class HeldJobs:
         """How many bodies run, but for those given up."""
         return sum(lease.started_at is not None and not lease.is_abandoned for lease in self._leases.values())
 
-    def hold(self, jobs: Sequence[tuple[UUID, int]], limits_s: Sequence[float | None] = ()) -> None:
+    def hold(self, jobs: Sequence[Lease], limits_s: Sequence[float | None] = ()) -> None:
         """It has these leases, and each may run so long."""
         for index, (job_id, fence) in enumerate(jobs):
-            self._leases[job_id] = _Lease(fence, limits_s[index] if index < len(limits_s) else None)
+            self._leases[job_id, fence] = _Lease(limits_s[index] if index < len(limits_s) else None)
 
-    def start(self, jobs: Iterable[UUID], now: float) -> None:
+    def start(self, jobs: Iterable[Lease], now: float) -> None:
         """The bodies of these begin."""
-        for job_id in jobs:
-            if job_id in self._leases:
-                self._leases[job_id].started_at = now
+        for job in jobs:
+            if job in self._leases:
+                self._leases[job].started_at = now
 
-    def drop(self, jobs: Iterable[UUID]) -> list[UUID]:
+    def drop(self, jobs: Iterable[Lease]) -> list[Lease]:
         """These leases are over; return those that it had."""
-        return [job_id for job_id in jobs if self._leases.pop(job_id, None) is not None]
+        return [job for job in jobs if self._leases.pop(job, None) is not None]
 
-    def drop_all(self) -> list[UUID]:
+    def drop_all(self) -> list[Lease]:
         """Every lease is over; return which it had."""
         return self.drop(list(self._leases))
 
-    def drop_waiting(self) -> list[UUID]:
+    def drop_waiting(self) -> list[Lease]:
         """The leases that have not begun are over; return which."""
-        return self.drop([job_id for job_id, lease in self._leases.items() if lease.started_at is None])
+        return self.drop([job for job, lease in self._leases.items() if lease.started_at is None])
 
-    def drop_lost(self, jobs: Iterable[UUID], named: Iterable[HeldJob]) -> list[UUID]:
-        """Of those that a heartbeat named, these leases are another's; return those that are held under that fence."""
-        fences = {job.job_id: job.fence for job in named}
+    def drop_lost(self, jobs: Iterable[UUID], named: Iterable[HeldJob]) -> list[Lease]:
+        """Of those that a heartbeat named, the leases of these jobs are over; return those that are still held."""
         # A job may have been reported and claimed anew while the heartbeat was under way.
-        same = [job_id for job_id in jobs if job_id in self._leases and self._leases[job_id].fence == fences[job_id]]
-        return self.drop(same)
+        lost = set(jobs)
+        return self.drop([(job.job_id, job.fence) for job in named if job.job_id in lost])
 
-    def cancel(self, jobs: Iterable[UUID], now: float) -> list[UUID]:
-        """These are to stop; return those that had not been told."""
-        told = [job_id for job_id in jobs if job_id in self._leases and self._leases[job_id].cancel_at is None]
-        for job_id in told:
-            self._leases[job_id].cancel_at = now
+    def drop_returned(self, jobs: Iterable[UUID], named: Iterable[HeldJob]) -> list[Lease]:
+        """These jobs went back because a heartbeat did not name them; return their leases that it did not name."""
+        back, known = set(jobs), {(job.job_id, job.fence) for job in named}
+        return self.drop([job for job in self._leases if job[0] in back and job not in known])
+
+    def cancel(self, jobs: Iterable[UUID], now: float) -> list[Lease]:
+        """These are to stop; return the leases that had not been told."""
+        asked = set(jobs)
+        told = [job for job, lease in self._leases.items() if job[0] in asked and lease.cancel_at is None]
+        for job in told:
+            self._leases[job].cancel_at = now
         return told
 
     def named(self) -> tuple[HeldJob, ...] | None:
@@ -101,19 +106,18 @@ class HeldJobs:
         if len(self._leases) > MOST_NAMED:
             return None
         return tuple(
-            HeldJob(job_id=job_id, fence=lease.fence, started=lease.started_at is not None)
-            for job_id, lease in self._leases.items()
+            HeldJob(job_id=job_id, fence=fence, started=lease.started_at is not None)
+            for (job_id, fence), lease in self._leases.items()
         )
 
     def overdue(self, now: float, *, patience_s: float) -> list[Overdue]:
         """Return those that should have ended longer ago than `patience_s`, each once; they count as given up."""
         found = []
-        for job_id, lease in self._leases.items():
+        for (job_id, fence), lease in self._leases.items():
             asked = lease.asked_to_end()
             if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s:
                 continue
             lease.is_abandoned = True
-            found.append(
-                Overdue(job_id=job_id, fence=lease.fence, outcome=asked[1], run_s=max(0.0, now - lease.started_at))
-            )
+            run_s = max(0.0, now - lease.started_at)
+            found.append(Overdue(job_id=job_id, fence=fence, outcome=asked[1], run_s=run_s))
         return found

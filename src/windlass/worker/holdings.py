@@ -12,7 +12,7 @@ from uuid import UUID
 
 from windlass.wire import work as wire
 from windlass.worker.capacity import Capacity
-from windlass.worker.frames import Opened
+from windlass.worker.frames import Lease, Opened
 from windlass.worker.keeping import Keeping
 
 TRUSTED = 5 / 6
@@ -31,32 +31,34 @@ class Holdings:
         """It claims no more: it is to leave."""
         self.jobs_left: int | None = None
         """How many more it may run before it is replaced; None: any number."""
-        self.era = 0
-        """Rises when leases are gone: what was to be told of them is not told."""
         self.lapsed = False
+        self.session_over = False
+        """A server has said that the session has ended; nothing is claimed with it."""
         self._renewed_at = float("-inf")
-        self._fences: dict[UUID, int] = {}
-        self._ended: set[UUID] = set()
+        self._held: dict[Lease, None] = {}
+        self._ended: set[Lease] = set()
         self._lingering: dict[UUID, int] = {}
         self._later: list[wire.ClaimedJob] = []
 
     def open(self, opened: Opened) -> None:
         """Begin under a session."""
         self.opened = opened
-        self.era += 1
-        self.lapsed = False
+        self.lapsed = self.session_over = False
         self._renewed_at = opened.renewed_at
 
     def renew(self, renewed_at: float) -> None:
         """Trust the lease from this instant on."""
+        self.session_over = self.session_over and renewed_at <= self._renewed_at
         self._renewed_at = max(self._renewed_at, renewed_at)
         self.lapsed = self.lapsed and not self.trusted
 
-    def lapse(self) -> list[UUID]:
-        """Give everything up: the lease was not renewed in time. Return the jobs whose bodies are to be stopped."""
+    def lapse(self) -> list[Lease]:
+        """Give up what runs: the lease was not renewed in time. Return the leases whose bodies are to be stopped.
+
+        An end that is known stays held until a server has answered to it: its fence decides there.
+        """
         self.lapsed = True
-        self.era += 1
-        return self.lose(self.held)
+        return self.lose(self.unfinished)
 
     @property
     def lease_s(self) -> float:
@@ -76,23 +78,28 @@ class Holdings:
     @property
     def held_count(self) -> int:
         """How many leases it has."""
-        return len(self._fences)
+        return len(self._held)
 
     @property
-    def held(self) -> list[UUID]:
-        """The jobs whose leases it has."""
-        return list(self._fences)
+    def held(self) -> list[Lease]:
+        """The leases it has."""
+        return list(self._held)
 
     @property
-    def unfinished(self) -> list[tuple[UUID, int]]:
-        """The jobs, with their fences, whose ends are not known yet."""
-        return [(job_id, fence) for job_id, fence in self._fences.items() if job_id not in self._ended]
+    def unfinished(self) -> list[Lease]:
+        """The leases whose ends are not known yet."""
+        return [lease for lease in self._held if lease not in self._ended]
+
+    def unfinished_of(self, jobs: Iterable[UUID]) -> list[Lease]:
+        """The leases of these jobs whose ends are not known yet."""
+        asked = set(jobs)
+        return [lease for lease in self.unfinished if lease[0] in asked] if asked else []
 
     def room(self, leaving_count: int = 0) -> int:
         """Return how many jobs to ask for; `leaving_count` of those held are being reported with the question."""
-        if self.claims_closed or not self.trusted:
+        if self.claims_closed or self.session_over or not self.trusted:
             return 0
-        held_count = len(self._fences) - leaving_count
+        held_count = len(self._held) - leaving_count
         room = self.capacity.room(held_count + len(self._lingering))
         return room if self.jobs_left is None else max(0, min(room, self.jobs_left - held_count))
 
@@ -100,7 +107,7 @@ class Holdings:
         """Hold these jobs, and return those that may begin: one whose earlier body lingers here is due after that."""
         self._keeping.hold(jobs)
         for job in jobs:
-            self._fences[job.id] = job.fence
+            self._held[(job.id, job.fence)] = None
         if not self._lingering:
             return list(jobs)
         self._later += [job for job in jobs if job.id in self._lingering]
@@ -112,26 +119,27 @@ class Holdings:
             return []
         due = [job for job in self._later if job.id not in self._lingering]
         self._later = [job for job in self._later if job.id in self._lingering]
-        return [job for job in due if self._fences.get(job.id) == job.fence]
+        return [job for job in due if (job.id, job.fence) in self._held]
 
-    def is_unfinished(self, job_id: UUID) -> bool:
-        """Say whether it has the job, and its end is not known yet."""
-        return job_id in self._fences and job_id not in self._ended
+    def is_unfinished(self, lease: Lease) -> bool:
+        """Say whether it has the lease, and its end is not known yet."""
+        return lease in self._held and lease not in self._ended
 
-    def drop(self, jobs: Iterable[UUID]) -> None:
+    def drop(self, leases: Iterable[Lease]) -> None:
         """Let go of leases that are over."""
-        gone = [job_id for job_id in jobs if self._fences.pop(job_id, None) is not None]
+        gone = [lease for lease in leases if lease in self._held]
+        for lease in gone:
+            self._held.pop(lease, None)
         self._ended.difference_update(gone)
         if gone:
             self._keeping.drop(gone)
 
-    def lose(self, jobs: Iterable[UUID]) -> list[UUID]:
+    def lose(self, leases: Iterable[Lease]) -> list[Lease]:
         """Let go of leases that were taken away; return those whose bodies are to be stopped."""
-        lost = [job_id for job_id in jobs if job_id in self._fences]
-        waiting = {job.id for job in self._later}
-        stopping = [job_id for job_id in lost if job_id not in self._ended and job_id not in waiting]
-        for job_id in stopping:
-            self._lingering[job_id] = self._fences[job_id]
+        lost = [lease for lease in leases if lease in self._held]
+        waiting = {(job.id, job.fence) for job in self._later}
+        stopping = [lease for lease in lost if lease not in self._ended and lease not in waiting]
+        self._lingering.update(stopping)
         self.drop(lost)
         return stopping
 
@@ -140,7 +148,8 @@ class Holdings:
         if self._lingering and self._lingering.get(job_id) == fence:
             del self._lingering[job_id]
             return False
-        if self._fences.get(job_id) != fence:
+        lease = (job_id, fence)
+        if lease not in self._held or lease in self._ended:
             return False
-        self._ended.add(job_id)
+        self._ended.add(lease)
         return True

@@ -23,7 +23,7 @@ from windlass.wire.base import Problem
 BASE = "/api/v1"
 _JSON = {"content-type": "application/json"}
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
-_INDEXED = re.compile(r"^\w+\[(\d+)\]\.(.+)$")
+_INDEXED = re.compile(r"^(\w+)\[(\d+)\]\.(.+)$")
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
 Answer = TypeVar("Answer")
@@ -107,7 +107,7 @@ def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> Win
         indexed = _INDEXED.match(first.field)
         if indexed is None:
             return kind(first.field, first.problem)
-        return kind(indexed[2], first.problem, index=int(indexed[1]))
+        return kind(indexed[3], first.problem, index=int(indexed[2]), batch=indexed[1])
     if kind is None or kind.__init__ is not Exception.__init__:
         kind = Unavailable if status in _TRANSIENT else WindlassError
     return _delayed(kind(problem.detail), retry_after)

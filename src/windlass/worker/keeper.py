@@ -202,7 +202,8 @@ class Keeper:
         self._completed_told += renewal.request.completed or 0
         self._failed_told += renewal.request.failed or 0
         child.send(frames.Renewed(renewed_at=renewal.sent_at))
-        if lost := self.held.drop_lost(answer.lost, renewal.request.held or ()) + self.held.drop(answer.released):
+        named = renewal.request.held or ()
+        if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
             child.send(frames.Lost(jobs=lost))
         if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
             child.send(frames.Cancel(jobs=told))
@@ -244,14 +245,14 @@ class Keeper:
             self._stuck_at = self._outside.monotonic()
         for late in overdue:
             log.event("worker.stuck", worker=self.worker_id, pid=child.pid, job=late.job_id, reason=late.outcome)
-        child.send(frames.Lost(jobs=[*self.held.drop_waiting(), *(late.job_id for late in overdue)]))
+        child.send(frames.Lost(jobs=[*self.held.drop_waiting(), *((late.job_id, late.fence) for late in overdue)]))
         task = asyncio.create_task(self._report(overdue))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
 
     async def _report(self, overdue: list[Overdue]) -> None:
         await self._session.report(tuple(_entry(late) for late in overdue))
-        self.held.drop([late.job_id for late in overdue])
+        self.held.drop([(late.job_id, late.fence) for late in overdue])
 
     def _is_late(self, now: float, silent_s: float) -> bool:
         """Say whether a runner that is to leave, or said that it does, will not do so by itself any more."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 
@@ -23,7 +23,7 @@ from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
 from windlass.wire.tasks import Signature, read_signatures
-from windlass.worker.frames import Cancel, Drain, FromKeeper, Leaving, Lost, Opened, Renewed, Tick
+from windlass.worker.frames import Cancel, Drain, FromKeeper, Lease, Leaving, Lost, Opened, Renewed, Tick
 from windlass.worker.link import Link
 from windlass.worker.patience import BackOff, answered
 
@@ -43,10 +43,10 @@ class Keeping(Protocol):
     def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
         """Name leases."""
 
-    def start(self, jobs: Sequence[UUID]) -> None:
+    def start(self, jobs: Sequence[Lease]) -> None:
         """Say that these bodies begin. May be called from any thread."""
 
-    def drop(self, jobs: Sequence[UUID]) -> None:
+    def drop(self, jobs: Sequence[Lease]) -> None:
         """Say that these leases are over."""
 
     def tick(self, tick: Tick) -> None:
@@ -54,11 +54,6 @@ class Keeping(Protocol):
 
     async def leave(self, leaving: Leaving) -> None:
         """Say that everything is reported or given back; the session is closed then."""
-
-
-class _Holding(msgspec.Struct):
-    fence: int
-    started: bool = False
 
 
 class OwnKeeping:
@@ -70,7 +65,8 @@ class OwnKeeping:
         self._outside = outside or Outside()
         self._worker_id = settings.worker.id or f"worker-{uuid4()}"
         self._words: asyncio.Queue[FromKeeper] = asyncio.Queue()
-        self._held: dict[UUID, _Holding] = {}
+        self._held: dict[Lease, bool] = {}
+        """Leases, and whether their bodies have begun."""
         self._opened: Opened | None = None
         self._tasks: tuple[str, ...] = ()
         self._signatures: dict[str, Signature] = {}
@@ -101,19 +97,18 @@ class OwnKeeping:
     def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
         """Name leases."""
         for job in jobs:
-            self._held[job.id] = _Holding(job.fence)
+            self._held[(job.id, job.fence)] = False
 
-    def start(self, jobs: Sequence[UUID]) -> None:
+    def start(self, jobs: Sequence[Lease]) -> None:
         """Say that these bodies begin."""
-        for job_id in jobs:
-            holding = self._held.get(job_id)
-            if holding is not None:
-                holding.started = True
+        for job in jobs:
+            if job in self._held:
+                self._held[job] = True
 
-    def drop(self, jobs: Sequence[UUID]) -> None:
+    def drop(self, jobs: Sequence[Lease]) -> None:
         """Say that these leases are over."""
-        for job_id in jobs:
-            self._held.pop(job_id, None)
+        for job in jobs:
+            self._held.pop(job, None)
 
     def tick(self, tick: Tick) -> None:
         """Say nothing: claims that do not advance are in the process that would tell."""
@@ -168,8 +163,8 @@ class OwnKeeping:
         assert self._opened is not None
         at = self._outside.monotonic()
         held = tuple(
-            wire.HeldJob(job_id=job_id, fence=holding.fence, started=holding.started)
-            for job_id, holding in list(self._held.items())
+            wire.HeldJob(job_id=job_id, fence=fence, started=started)
+            for (job_id, fence), started in list(self._held.items())
         )
         async with answered(self._settings.heartbeat_timeout_seconds):
             answer = await self._link.heartbeat(
@@ -181,10 +176,12 @@ class OwnKeeping:
                 )
             )
         self._words.put_nowait(Renewed(at))
-        if answer.cancel:
-            self._words.put_nowait(Cancel(answer.cancel))
-        if answer.lost:
-            self._words.put_nowait(Lost(answer.lost))
+        cancelled, gone = set(answer.cancel), set(answer.lost)
+        if cancelled:
+            self._words.put_nowait(Cancel([job for job in self._held if job[0] in cancelled]))
+        if gone:
+            # Those that were named: a job may have been claimed anew while the heartbeat was under way.
+            self._words.put_nowait(Lost([(job.job_id, job.fence) for job in held if job.job_id in gone]))
         if answer.drain and not self._draining:
             self._draining = True
             self._words.put_nowait(Drain("drained", self._settings.drain_seconds))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 import msgspec
 from msgspec import UnsetType
@@ -14,6 +15,8 @@ from msgspec import UnsetType
 from windlass.errors import InvalidInput
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
+from windlass.worker.endings import MAX_MESSAGE, plain
+from windlass.worker.frames import Lease
 
 MOST_ENTRIES = 1000
 MOST_BYTES = 7 << 20
@@ -54,8 +57,12 @@ class Wrapper:
             self._chunks.extendleft(reversed(parcel.chunks))
             self._notes.extendleft(reversed(parcel.notes))
 
+    def stamp(self, session: UUID) -> None:
+        """Note with all ends that wait that they are of this session, but for those of an earlier one."""
+        self.entries = deque(stamped(Parcel(tuple(self.entries)), session).entries)
+
     def clear(self) -> None:
-        """Forget everything: its leases are gone."""
+        """Forget everything: it is not told."""
         self.entries.clear()
         self._chunks.clear()
         self._notes.clear()
@@ -74,12 +81,13 @@ class Wrapper:
         return Parcel(tuple(self._entries(size)), tuple(chunks), tuple(notes))
 
     def _entries(self, size: int) -> list[wire.Entry]:
-        behind = {chunk.job_id for chunk in self._chunks} | {note.job_id for note in self._notes}
+        behind: set[Lease] = {(chunk.job_id, chunk.fence) for chunk in self._chunks}
+        behind.update((note.job_id, note.fence) for note in self._notes)
         taken: list[wire.Entry] = []
         left: list[wire.Entry] = []
         while self.entries and len(taken) < MOST_ENTRIES:
             entry = self.entries.popleft()
-            if behind and entry.job_id in behind:
+            if behind and lease_of(entry) in behind:
                 left.append(entry)
                 continue
             size += bytes_of(entry)
@@ -90,6 +98,18 @@ class Wrapper:
         if left:
             self.entries.extendleft(reversed(left))
         return taken
+
+
+def stamped(parcel: Parcel, session: UUID) -> Parcel:
+    """Return the parcel with entries that name their session: this one, if they name none."""
+    named = [entry if entry.session else msgspec.structs.replace(entry, session=session) for entry in parcel.entries]
+    return msgspec.structs.replace(parcel, entries=tuple(named))
+
+
+def lease_of(entry: wire.Entry) -> Lease:
+    """Return the lease whose end an entry tells; a worker names the fence of all."""
+    assert not isinstance(entry.fence, UnsetType)
+    return entry.job_id, entry.fence
 
 
 def bytes_of(entry: wire.Entry) -> int:
@@ -115,6 +135,7 @@ def failed(entry: wire.CompleteEntry, problem: str, *, error_type: str) -> wire.
     return wire.FailEntry(
         job_id=entry.job_id,
         fence=entry.fence,
+        session=entry.session,
         error_message=problem,
         error_type=error_type,
         retryable=False,
@@ -128,7 +149,8 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
     The poison is what the error names; else it is found by parts, so that nothing else is lost with it.
     """
-    index = error.index if isinstance(error, InvalidInput) else None
+    named = isinstance(error, InvalidInput) and error.batch in ("reports", "jobs")  # and not lines or notes
+    index = error.index if isinstance(error, InvalidInput) and named else None
     if index is not None and index < len(parcel.entries):
         mended = _mended(parcel.entries[index], error)
         entries = (*parcel.entries[:index], *mended, *parcel.entries[index + 1 :])
@@ -148,16 +170,34 @@ def parted(parcel: Parcel, error: Exception) -> list[Parcel]:
 
 
 def _mended(entry: wire.Entry, error: Exception) -> tuple[wire.Entry, ...]:
-    """Return what to tell in place of an entry that was refused: that its result could not be kept; else nothing.
+    """Return what to tell in place of an entry that was refused: a failure, which says why; nothing if that was it.
 
-    One that is given back goes without its checkpoint.
+    One that is given back goes without its checkpoint first.
     """
-    if isinstance(entry, wire.CompleteEntry) and (_length(entry.result) or entry.metrics):
-        plain = msgspec.structs.replace(entry, metrics=None)
-        return (failed(plain, f"The server did not take the result: {error}", error_type="result_refused"),)
+    problem = plain(f"The server did not take {_WHAT[type(entry)]}: {error}", MAX_MESSAGE)
+    if isinstance(entry, wire.CompleteEntry):
+        return (failed(msgspec.structs.replace(entry, metrics=None), problem, error_type="result_refused"),)
     if isinstance(entry, wire.ReleaseEntry | wire.SnoozeEntry) and _length(entry.checkpoint):
         return (msgspec.structs.replace(entry, checkpoint=msgspec.UNSET),)
-    return ()
+    if isinstance(entry, wire.FailEntry) and entry.error_type in ("result_refused", "report_refused"):
+        return ()
+    refused = wire.FailEntry(
+        job_id=entry.job_id,
+        fence=entry.fence,
+        session=entry.session,
+        error_message=problem,
+        error_type="report_refused",
+        retryable=False,
+    )
+    return (refused,)
+
+
+_WHAT: dict[type[wire.Entry], str] = {
+    wire.CompleteEntry: "the result",
+    wire.FailEntry: "how the task failed",
+    wire.ReleaseEntry: "that the job was given back",
+    wire.SnoozeEntry: "that the job was put off",
+}
 
 
 def _length(raw: msgspec.Raw | UnsetType | None) -> int:
@@ -170,5 +210,5 @@ def _bytes_of_chunk(chunk: LogChunk) -> int:
 
 def dropped(parcel: Parcel, parts: Sequence[Parcel]) -> list[wire.Entry]:
     """Return the entries that none of the parts tells."""
-    told = {entry.job_id for part in parts for entry in part.entries}
-    return [entry for entry in parcel.entries if entry.job_id not in told]
+    told = {lease_of(entry) for part in parts for entry in part.entries}
+    return [entry for entry in parcel.entries if lease_of(entry) not in told]

@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from uuid import UUID
 
 import msgspec
 
@@ -23,6 +22,7 @@ from windlass.worker.frames import (
     FromKeeper,
     FromRunner,
     Hold,
+    Lease,
     Leaving,
     Opened,
     Ready,
@@ -88,11 +88,11 @@ class PipeKeeping:
         """Name leases, and how long each may run."""
         self._say(Hold([(job.id, job.fence) for job in jobs], [job.max_execution_time for job in jobs]))
 
-    def start(self, jobs: Sequence[UUID]) -> None:
+    def start(self, jobs: Sequence[Lease]) -> None:
         """Say that these bodies begin."""
         self._say(Start(list(jobs)))
 
-    def drop(self, jobs: Sequence[UUID]) -> None:
+    def drop(self, jobs: Sequence[Lease]) -> None:
         """Say that these leases are over."""
         self._say(Drop(list(jobs)))
 

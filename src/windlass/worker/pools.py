@@ -26,6 +26,7 @@ from windlass.worker import endings, ladder
 from windlass.worker.asyncs import Loop
 from windlass.worker.attempt import Attempt, Monotonic
 from windlass.worker.capture import CAPTURE
+from windlass.worker.frames import Lease
 from windlass.worker.isolated import Isolated
 from windlass.worker.ladder import Graces, Kind, StopWhy
 from windlass.worker.runnable import Isolation, Runnable, Tasks
@@ -33,6 +34,8 @@ from windlass.worker.threads import Threads
 from windlass.worker.trail import Rules, Trail
 
 CLOSE_S = 5.0
+AGAIN_S = 0.01
+"""How soon to try again to raise the exception in a body that was where none must be raised."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ class Pools:
         settings: WorkerSettings,
         app_target: str | None,
         redactor: Redactor,
-        on_start: Callable[[Sequence[UUID]], None],
+        on_start: Callable[[Sequence[Lease]], None],
         wake: Callable[[], None],
         server_url: str | None = None,
         abandon_s: float = 2.0,
@@ -76,7 +79,7 @@ class Pools:
         self._lock = threading.Lock()
         self._line: deque[Attempt] = deque()
         self._running: set[Attempt] = set()
-        self._by_id: dict[UUID, Attempt] = {}
+        self._by_lease: dict[Lease, Attempt] = {}
         self._ended: list[Ended] = []
         self._fresh: deque[Trail] = deque()
         self._woken = False
@@ -125,7 +128,7 @@ class Pools:
             )
         with self._lock:
             self._ended += unknown
-            self._by_id.update((attempt.job.id, attempt) for attempt in attempts)
+            self._by_lease.update((attempt.lease, attempt) for attempt in attempts)
             self._line.extend(attempts)
             loop_batch = self._for_loop(now)
             has_more = self._has_work()
@@ -171,8 +174,7 @@ class Pools:
         """Note that an attempt is over, by `ending` or by its own."""
         self._running.discard(attempt)
         job = attempt.job
-        if self._by_id.get(job.id) is attempt:
-            del self._by_id[job.id]
+        self._by_lease.pop(attempt.lease, None)
         attempt.trail.close()
         entry = endings.entry(
             job,
@@ -202,7 +204,7 @@ class Pools:
             awake = self._is_to_wake(news)
         if attempt is not None:
             # Not several at once: a job that may run at most once is dead if it was named and then given back.
-            self._on_start((attempt.job.id,))
+            self._on_start((attempt.lease,))
         self._to_loop(loop_batch)
         if has_more:
             self._threads.rouse()
@@ -221,7 +223,7 @@ class Pools:
             has_more = self._has_work()
             awake = self._is_to_wake(True)
         if batch:
-            self._on_start([attempt.job.id for attempt in batch])
+            self._on_start([attempt.lease for attempt in batch])
         if has_more:
             self._threads.rouse()
         if awake:
@@ -231,7 +233,7 @@ class Pools:
     def _to_loop(self, batch: list[Attempt]) -> None:
         if not batch:
             return
-        self._on_start([attempt.job.id for attempt in batch])
+        self._on_start([attempt.lease for attempt in batch])
         with self._lock:
             if self._loop is None:
                 self._loop = Loop(self._swap, clock=self._clock)
@@ -264,21 +266,21 @@ class Pools:
             attempts = list(self._line)
             self._line.clear()
             for attempt in attempts:
-                del self._by_id[attempt.job.id]
+                del self._by_lease[attempt.lease]
         return [attempt.job for attempt in attempts]
 
-    def stop(self, job_id: UUID, why: StopWhy) -> None:
+    def stop(self, lease: Lease, why: StopWhy) -> None:
         """Begin to stop an attempt; one still in line is over at once, one that is unknown was over before."""
         now = self._clock()
         with self._lock:
-            attempt = self._by_id.get(job_id)
+            attempt = self._by_lease.get(lease)
             if attempt is None:
                 return
             if attempt in self._running:
                 awake = False
             else:
                 self._line.remove(attempt)
-                del self._by_id[job_id]
+                del self._by_lease[lease]
                 job = attempt.job
                 self._ended.append(Ended(job.id, job.fence, endings.unbegun(job, why), 0.0, False))
                 awake = self._is_to_wake(True)
@@ -328,7 +330,11 @@ class Pools:
                 self._abandon(attempt, now)
             elif attempt.place is not None:
                 attempt.place.press(attempt, moved.rung)
+        elif attempt.unpressed and attempt.place is not None:
+            attempt.place.press(attempt, attempt.ladder.rung)
         next_at = None if attempt.ladder is None else attempt.ladder.next_at
+        if attempt.unpressed and next_at is not None:
+            return min(next_at, now + AGAIN_S)
         return math.inf if next_at is None else next_at
 
     def _abandon(self, attempt: Attempt, now: float) -> None:

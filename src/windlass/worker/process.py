@@ -23,6 +23,7 @@ import uvloop
 from windlass import log
 from windlass.config import Settings
 from windlass.errors import SetupError, WindlassError
+from windlass.worker.claims import check_tasks
 from windlass.worker.httplink import HttpLink
 from windlass.worker.kinds import with_kinds
 from windlass.worker.load import load_app
@@ -65,6 +66,8 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None, *, serves
         if serves_tasks_queues:
             settings = serving(settings, [task.job_options.queue for task in app_tasks.values()])
         keeping.queues = settings.worker.queues
+        tasks = with_kinds({**app_tasks}, settings.work_kinds)
+        check_tasks(tasks)
         signatures = {name: msgspec.Raw(msgspec.json.encode(task.signature())) for name, task in app_tasks.items()}
     except WindlassError as error:
         keeping.failed(str(error))
@@ -72,8 +75,6 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None, *, serves
     except Exception as error:  # a signature that cannot be told is the module's, too
         keeping.failed(f"The tasks of {target} cannot be told: {type(error).__name__}: {error}. Mend them.")
         return 1
-    runnables: dict[str, Runnable] = {**app_tasks}
-    tasks = with_kinds(runnables, settings.work_kinds)
     uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
     return 0
 

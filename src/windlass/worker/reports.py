@@ -2,8 +2,8 @@
 
 So batches grow with the load, by themselves; with them go the log lines and notes of all attempts, and, when there is
 room, the next claim: under load one request per batch does it all.
-A report is repeated until it is answered or its lease is gone. One that a server cannot take fails its own job only
-(parcel.py).
+A report is repeated until a server answers, also when the lease is no longer trusted or the session is over: the fence
+decides there. One that a server cannot take fails its own job only (parcel.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from windlass.engine.outside import Outside
 from windlass.errors import BodyTooLarge, InvalidInput, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
+from windlass.worker.frames import Opened
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
-from windlass.worker.parcel import Parcel, Wrapper, dropped, parted, within
+from windlass.worker.parcel import Parcel, Wrapper, dropped, lease_of, parted, stamped, within
 from windlass.worker.patience import BackOff, answered
 
 LEASE_SHARE = 6
@@ -64,6 +65,8 @@ class Reports:
         self._bell = asyncio.Event()
         self._trail_due = False
         self._busy = False
+        self._era = 0
+        """Rises when what was to be told is not told any more."""
         self.carrying = False
         """Whether a claim is under way with a report."""
 
@@ -93,15 +96,22 @@ class Reports:
         self._bell.set()
 
     def forget(self) -> None:
-        """Tell nothing of what waits: its leases are gone."""
-        self._give_up(list(self._wrapper.entries), "Its lease is gone.")
+        """Tell nothing of what waits: nobody answers, and the worker leaves."""
+        self._era += 1
+        self._give_up(list(self._wrapper.entries), "Nobody answered in time.")
         self._wrapper.clear()
+        self._bell.set()
+
+    def keep_session(self) -> None:
+        """Note the present session with what waits: another is to be opened."""
+        if self._holdings.opened is not None:
+            self._wrapper.stamp(self._holdings.opened.session)
 
     async def run(self) -> None:
         """Tell what there is to tell, for ever."""
         while True:
             self._bell.clear()
-            if (self._wrapper.entries or self._trail_due) and self._holdings.trusted:
+            if (self._wrapper.entries or self._trail_due) and self._holdings.opened is not None:
                 self._trail_due = False
                 self._wrapper.add_trail(*self._trail())
                 if parcel := self._wrapper.next():
@@ -112,12 +122,13 @@ class Reports:
 
     async def _deliver(self, parcel: Parcel) -> None:
         """Send a parcel, or the parts of it that a server takes."""
-        parts = deque([parcel])
+        parts, opened = deque([parcel]), self._holdings.opened
+        assert opened is not None
         self._busy = True
         try:
             while parts:
                 try:
-                    await self._send(parts[0])
+                    await self._send(parts[0], opened)
                     parts.popleft()
                 except REFUSALS as error:
                     part = parts.popleft()
@@ -125,37 +136,34 @@ class Reports:
                     self._give_up(dropped(part, instead), f"It was refused: {error}")
                     parts.extendleft(reversed(instead))
         finally:
-            self._wrapper.put_back(parts)
+            self._wrapper.put_back([stamped(part, opened.session) for part in parts])
             self._busy = False
             self._told()
 
-    async def _send(self, parcel: Parcel) -> None:
-        """Send a parcel until it is answered, or its leases are gone."""
-        worker, era = self._settings.worker, self._holdings.era
+    async def _send(self, parcel: Parcel, opened: Opened) -> None:
+        """Send a parcel, of the session in which its attempts ended, until it is answered."""
+        worker, era = self._settings.worker, self._era
         longest_s = min(worker.backoff_max_seconds, self._holdings.lease_s / LEASE_SHARE)
         again = BackOff(min(worker.backoff_min_seconds, longest_s), longest_s, chance=self._outside.chance)
-        while self._holdings.era == era:
-            pause_s = DOUBT_S
-            if self._holdings.trusted:
-                try:
-                    answers = await self._ask(parcel)
-                except (TooMany, Unavailable) as error:
-                    pause_s = again.next_s(error)
-                except REFUSALS:
-                    raise
-                except WindlassError as error:
-                    log.event("worker.failed", part="reports", error=error)
-                    pause_s = worker.error_pause_seconds
-                else:
-                    self._answered(parcel, answers)
-                    return
+        while self._era == era:
+            try:
+                answers = await self._ask(parcel, opened)
+            except (TooMany, Unavailable) as error:
+                pause_s = again.next_s(error)
+            except REFUSALS:
+                raise
+            except WindlassError as error:
+                log.event("worker.failed", part="reports", error=error)
+                pause_s = worker.error_pause_seconds
+            else:
+                self._answered(parcel, answers)
+                return
             await self._outside.pause(pause_s)
-        self._give_up(parcel.entries, "Its lease is gone; nobody answered in time.")
+        self._give_up(parcel.entries, "Nobody answered in time.")
 
-    async def _ask(self, parcel: Parcel) -> wire.Answers:
-        opened = self._holdings.opened
-        assert opened is not None
-        claim = self._next_claim(len(parcel.entries)) if parcel.entries else None
+    async def _ask(self, parcel: Parcel, opened: Opened) -> wire.Answers:
+        is_present = opened is self._holdings.opened
+        claim = self._next_claim(len(parcel.entries)) if parcel.entries and is_present else None
         request = wire.ReportRequest(
             worker_id=opened.worker_id,
             session=opened.session,
@@ -177,11 +185,11 @@ class Reports:
                 log.event("report.stale", job=entry.job_id, fence=entry.fence, status=answer.status)
         for word in answers.refused:
             log.event("trail.refused", job=word.job_id, field=word.field, reason=word.detail)
-        self._holdings.drop([entry.job_id for entry in parcel.entries])
+        self._holdings.drop([lease_of(entry) for entry in parcel.entries])
         if answers.jobs or answers.cancel:
             self._take(wire.Claim(jobs=answers.jobs, cancel=answers.cancel))
 
     def _give_up(self, entries: Iterable[wire.Entry], reason: str) -> None:
         for entry in entries:
             log.event("report.dropped", job=entry.job_id, fence=entry.fence, reason=reason)
-        self._holdings.drop([entry.job_id for entry in entries])
+        self._holdings.drop([lease_of(entry) for entry in entries])

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -21,9 +20,9 @@ from windlass.config.redact import Redactor
 from windlass.engine.outside import Outside
 from windlass.wire import work as wire
 from windlass.worker.capacity import Capacity
-from windlass.worker.claims import Claims
+from windlass.worker.claims import Claims, check_tasks
 from windlass.worker.departure import Departure
-from windlass.worker.frames import Cancel, Drain, FromKeeper, Leaving, Lost, Opened, Renewed, Tick
+from windlass.worker.frames import Cancel, Drain, FromKeeper, Lease, Leaving, Lost, Opened, Renewed, Tick
 from windlass.worker.holdings import Holdings
 from windlass.worker.keeping import Keeping
 from windlass.worker.link import Link
@@ -57,6 +56,7 @@ class Worker:
         carries: bool = True,
         outside: Outside | None = None,
     ) -> None:
+        check_tasks(tasks)
         self._tasks = tasks
         self._link = link
         self._keeping = keeping
@@ -210,21 +210,21 @@ class Worker:
         self._wake()
 
     def _open(self, opened: Opened) -> None:
-        """Begin under a session; nothing of an earlier one is ours any more."""
+        """Begin under a session; nothing of an earlier one is ours any more, but ends that are known are still told."""
         self._lose(self._holdings.held)
-        self._reports.forget()
+        self._reports.keep_session()
         self._holdings.open(opened)
         self._claims.recall()
         self._claims.ring()
 
-    def _lose(self, jobs: Sequence[UUID]) -> None:
-        for job_id in self._holdings.lose(jobs):
-            self._pools.stop(job_id, "lost")
+    def _lose(self, leases: Sequence[Lease]) -> None:
+        for lease in self._holdings.lose(leases):
+            self._pools.stop(lease, "lost")
 
-    def _stop(self, jobs: Sequence[UUID]) -> None:
-        for job_id in jobs:
-            if self._holdings.is_unfinished(job_id):
-                self._pools.stop(job_id, "cancel")
+    def _stop(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            if self._holdings.is_unfinished(lease):
+                self._pools.stop(lease, "cancel")
 
     # What the servers hand out.
 
@@ -234,15 +234,17 @@ class Worker:
         jobs = [job for job in claim.jobs if job.session == session]
         if jobs:
             now = self._outside.monotonic()
+            # Handed out anew, an earlier lease of a job is over, though nobody has said so yet.
+            self._lose(self._holdings.unfinished_of(job.id for job in jobs))
             ready = self._holdings.take(jobs)
             if self._departure is not None:
                 self._give_back(jobs, self._departure.reason)
             else:
                 self._moved_at = now
                 self._pools.start(ready, now=now)
-        self._stop(claim.cancel)
+        self._stop(self._holdings.unfinished_of(claim.cancel))
 
-    def _started(self, jobs: Sequence[UUID]) -> None:
+    def _started(self, jobs: Sequence[Lease]) -> None:
         """Name jobs before their bodies begin; called from any thread."""
         self._keeping.start(jobs)
         self._moved_at = self._outside.monotonic()
@@ -297,14 +299,14 @@ class Worker:
         if not ended:
             return
         entries: list[wire.Entry] = []
-        over: list[UUID] = []
+        over: list[Lease] = []
         run_s = 0.0
         for end in ended:
             run_s += end.run_s
             if not self._holdings.ended(end.job_id, end.fence):
                 continue
             if end.entry is None:
-                over.append(end.job_id)
+                over.append((end.job_id, end.fence))
             else:
                 entries.append(end.entry)
         if self._departure is not None:
@@ -341,8 +343,9 @@ class Worker:
     def _claims_advance(self, now: float) -> bool:
         """Say whether the claim loop goes round, or rests because it has nothing to ask for."""
         worker = self._settings.worker
-        longest_s = worker.wait_seconds + worker.claim_timeout_seconds + worker.backoff_max_seconds
-        return not self._claims.waiting or now - self._claims.advanced_at <= longest_s + worker.error_pause_seconds
+        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
+        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
+        return self._claims.has_no_need or now - self._claims.advanced_at <= asking_s + pausing_s
 
     def _watch_lease(self, now: float) -> float:
         """Stop everything when the lease was not renewed in time; return when to look again."""
@@ -358,21 +361,22 @@ class Worker:
         if now - self._doubted_at < DOUBT_S:
             return self._doubted_at + DOUBT_S
         log.event("worker.lapsed", jobs=holdings.held_count)
-        for job_id in holdings.lapse():
-            self._pools.stop(job_id, "lost")
-        self._reports.forget()
+        for lease in holdings.lapse():
+            self._pools.stop(lease, "lost")
         self._claims.recall()
         return now + SECOND_S
 
     def _depart(self, departure: Departure, now: float) -> float:
         """Stop what is not done in time, and leave when nothing is held; return when to look again."""
         if departure.must_stop(now):
-            for job_id, _ in self._holdings.unfinished:
-                self._pools.stop(job_id, "release")
+            for lease in self._holdings.unfinished:
+                self._pools.stop(lease, "release")
         if departure.must_end(now):
             # Nobody could stop these; their process ends with them.
             over = [job for job in self._holdings.unfinished if self._holdings.ended(*job)]
             self._reports.add([departure.release(job_id, fence) for job_id, fence in over])
+        if self._holdings.lapsed and departure.must_end(now):
+            self._reports.forget()
         if self._claims.waiting:  # its answer may have been on the way when it was recalled
             return now + DOUBT_S
         if self._holdings.held_count == 0 and self._reports.idle:

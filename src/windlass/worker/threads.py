@@ -1,15 +1,19 @@
 """Threads for bodies: made when needed, kept, and taking their next job from the line without a hop.
 
 A body that must be stopped gets an exception raised in its thread. One exception at most is raised in an attempt, and
-none once its door is shut, so that none ever reaches the thread's own code or the next body.
+none once its door is shut, so that none ever reaches the thread's own code or the next body. None is raised where a
+lock of the whole process would stay taken by it: in `logging` and `threading`, whose locks others need too.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+import time
 from collections.abc import Callable
 from contextvars import Context as Variables
+from types import FrameType
 
 from windlass.client.context import Stopped
 from windlass.worker.attempt import Attempt, Monotonic, run
@@ -19,6 +23,11 @@ from windlass.worker.ladder import Rung
 
 Next = Callable[[Attempt | None], Attempt | None]
 """Takes the attempt that a thread has ended, if any, and gives it another, or None."""
+
+WAITS = ("wait", "wait_for", "join", "_wait_for_tstate_lock")
+"""Where `threading` waits; there an exception leaves no lock behind."""
+TAKES = frozenset({"acquire", "release", "_acquireLock", "_releaseLock", "lock", "_lock"})
+"""What code of `logging` names that takes a lock; in other code there an exception leaves none behind."""
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -74,11 +83,25 @@ class Hand(threading.Thread):
             _clear_async_exc(threading.get_ident(), None)
 
     def press(self, attempt: Attempt, rung: Rung) -> None:
-        """Raise Stopped in the body, if it has not ended."""
+        """Raise Stopped in the body, if it has not ended; where it must not be just now, it is `unpressed`."""
         with attempt.door:
             if rung == "exception" and attempt.open and self.ident is not None:
-                self._pressed = attempt
-                _set_async_exc(self.ident, Stopped)
+                # Who has just taken the interpreter's lock keeps it for some milliseconds: the look then holds true.
+                time.sleep(0)
+                attempt.unpressed = _is_delicate(sys._current_frames().get(self.ident))
+                if not attempt.unpressed:
+                    self._pressed = attempt
+                    _set_async_exc(self.ident, Stopped)
+
+
+def _is_delicate(top: FrameType | None) -> bool:
+    """Say whether code runs that takes and lets go of locks by hand; an exception is raised in the top frame."""
+    if top is None:
+        return False
+    module, code = str(top.f_globals.get("__name__")), top.f_code
+    if module == "threading":
+        return code.co_name not in WAITS
+    return module.split(".")[0] == "logging" and not TAKES.isdisjoint((code.co_name, *code.co_names))
 
 
 class Threads:

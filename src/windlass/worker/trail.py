@@ -109,11 +109,11 @@ class Trail:
         with self._lock:
             if self._closed:
                 return
-            start = 0
+            start, level = 0, _UNSAFE.sub(_escaped, level)[:20]
             while start <= len(text):
                 end = text.find("\n", start)
                 end = len(text) if end < 0 else end
-                self._keep("log", text[start : min(end, start + MAX_LINE + 1)], level[:20])
+                self._keep("log", text[start : min(end, start + MAX_LINE + 1)], level)
                 start = end + 1
                 if self._kept_bytes >= self._rules.cap_bytes:
                     self._dropped_count += text.count("\n", start) + (start <= len(text))

@@ -1,0 +1,123 @@
+"""A body that is stopped by an exception leaves no lock of the whole process taken."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from msgspec import Raw
+
+from tests.worker.poolsrig import PATIENCE_S, SHORT, Rig, claimed, completed, failed, rig
+from windlass.client.context import Context
+from windlass.wire import work as wire
+from windlass.worker.capture import CAPTURE
+
+WRITER = logging.getLogger("test.stopping")
+
+
+@pytest.fixture
+def handler() -> Iterator[logging.Handler]:
+    """A handler of the logger that bodies write to."""
+    made = logging.StreamHandler(io.StringIO())
+    WRITER.addHandler(made)
+    WRITER.propagate = False
+    yield made
+    WRITER.propagate = True
+    WRITER.removeHandler(made)
+
+
+def begun(pools: Rig, jobs: list[wire.ClaimedJob]) -> bool:
+    """Say whether the bodies of all these jobs have begun."""
+    return all((job.id, job.fence) in pools.started for job in jobs)
+
+
+async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after_it(handler: logging.Handler) -> None:
+    """An exception raised between taking that lock and the code that lets it go would leave it taken for ever."""
+    lock = handler.lock
+    assert lock is not None
+    entered, nothing = threading.Event(), threading.Event()
+
+    def chatty(context: Context) -> None:
+        entered.set()
+        WRITER.warning("one line")
+        while True:
+            nothing.wait(0.001)
+
+    async with rig(chatty, settings=SHORT, abandon_s=PATIENCE_S) as pools:
+        job = claimed("chatty")
+        with lock:
+            pools.start(job)
+            await pools.until(entered.is_set)
+            [attempt] = pools.pools._running
+            pools.pools.stop((job.id, job.fence), "cancel")
+            await pools.until(lambda: attempt.ladder is not None and attempt.ladder.rung == "exception")
+            await pools.until(lambda: attempt.unpressed)
+        ended = await pools.end(job)
+
+    assert "cancelled" == failed(ended).outcome
+    assert {"stopped_by": "exception"} == failed(ended).metrics
+    assert lock.acquire(timeout=5)
+    lock.release()
+
+
+async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(handler: logging.Handler) -> None:
+    """However often a body is stopped while it logs, the next one can log."""
+
+    def chatty(context: Context) -> None:
+        while True:
+            WRITER.warning("again")
+
+    def ok(context: Context) -> str:
+        WRITER.warning("fine")
+        return "ok"
+
+    async with rig(chatty, ok, settings=SHORT, abandon_s=PATIENCE_S) as pools:
+        for _ in range(5):
+            jobs = [claimed("chatty") for _ in range(3)]
+            pools.start(*jobs)
+            await pools.until(partial(begun, pools, jobs))
+            for job in jobs:
+                pools.pools.stop((job.id, job.fence), "cancel")
+            stopped = [failed(await pools.end(job)).metrics for job in jobs]
+            after = await pools.run(claimed("ok"))
+
+            assert [{"stopped_by": "exception"}] * 3 == stopped
+            assert Raw(b'"ok"') == completed(after).result
+
+
+def test_the_capture_of_lines_has_no_lock_and_hears_nothing_of_the_workers_own_requests() -> None:
+    """The worker's own loop must never wait for a lock that a body may hold."""
+    before = list(logging.getLogger().handlers)
+    CAPTURE.install()
+    try:
+        [own] = [found for found in logging.getLogger().handlers if found not in before]
+
+        assert own.lock is None
+        assert not logging.getLogger("httpx2").isEnabledFor(logging.INFO)
+    finally:
+        CAPTURE.remove()
+
+
+async def test_a_closed_stdout_of_the_worker_fails_no_job() -> None:
+    """What is printed is kept for the attempt, whatever became of the stream of the worker."""
+    closed = io.StringIO()
+    closed.close()
+
+    def prints(context: Context) -> str:
+        print("a line", flush=True)
+        return "done"
+
+    with contextlib.redirect_stdout(closed):
+        async with rig(prints) as pools:
+            job = claimed("prints")
+            ended = await pools.run(job)
+            assert sys.stdout is not closed
+
+    assert Raw(b'"done"') == completed(ended).result
+    assert ["a line"] == pools.texts(job)
