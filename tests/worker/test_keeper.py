@@ -69,6 +69,17 @@ async def test_what_is_done_is_counted_once(kept: Kept) -> None:
     assert [5, 2] == [beat.completed for beat in kept.server.beats]
 
 
+async def test_a_runner_that_drains_says_so(kept: Kept) -> None:
+    """Whoever looks at the workers sees it, also when a signal or the scaler is the cause."""
+    await kept.opened()
+    await kept.time.pass_by(10.0)
+
+    kept.keeper.drain("Scaled in.", within_s=1000.0)
+    await kept.time.pass_by(10.0)
+
+    assert [False, True] == [beat.draining for beat in kept.server.beats]
+
+
 async def test_what_was_done_last_is_counted_too(kept: Kept) -> None:
     """A runner that leaves says it before; a last heartbeat tells it."""
     await kept.opened()

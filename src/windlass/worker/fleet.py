@@ -30,9 +30,9 @@ UNHURRIED_S = 366 * 86_400.0
 """How long one that is scaled in may finish its jobs: longer than any of them may run."""
 LAST_WORDS_S = 2.0
 """How long after the third signal the servers are told whose jobs are lost."""
-HURRY_S = 0.4
+HURRY_S = 0.3
 """How long after the second signal the runners may give their jobs back themselves; then their keepers do."""
-END_S = 0.9
+END_S = 0.6
 """How long after the second signal the fleet is there: nobody waits for a server that does not answer."""
 SHORT_LIFE_S = 5.0
 """A runner that asks to be replaced so soon would do so again."""

@@ -204,7 +204,12 @@ class Keeper:
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
-        return self._session.beat(self.held.named(), completed_count=max(0, completed), failed_count=max(0, failed))
+        return self._session.beat(
+            self.held.named(),
+            completed_count=max(0, completed),
+            failed_count=max(0, failed),
+            is_draining=self.is_draining,
+        )
 
     def _pass_on(self, child: Child, renewal: Renewal) -> None:
         """Tell the runner what the server said."""

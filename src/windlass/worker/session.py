@@ -144,7 +144,7 @@ class Session:
         return min(self._settings.heartbeat_seconds, self.lease_s / 2)
 
     def beat(
-        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int
+        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int, is_draining: bool
     ) -> wire.BeatRequest:
         """Return a heartbeat that names what is held: how busy it is can be seen from that."""
         return wire.BeatRequest(
@@ -153,6 +153,7 @@ class Session:
             held=held,
             completed=completed_count,
             failed=failed_count,
+            draining=is_draining,
             timestamp=self._clock(),
         )
 
