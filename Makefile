@@ -6,6 +6,7 @@ PYTHON ?= python3
 # Two processes keep two cores busy; on one core a second only adds start-up time.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4))')
 BIN := .venv/bin
+RUNTIME := .venv/.runtime
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
@@ -17,18 +18,23 @@ help: ## say what the targets do
 
 install: $(STAMP) ## put Windlass and the tools of development into .venv
 
-$(STAMP): pyproject.toml constraints.txt
+# What `up` and `demo` need: a new user does not wait for the tools of development.
+$(RUNTIME): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Windlass needs Python 3.11 or newer: make PYTHON=python3.12 …' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e .
+	@touch $@
+
+$(STAMP): $(RUNTIME)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
-up: $(STAMP) ## serve and work on this machine until Ctrl-C; ARGS="module:app --port 8080"
+up: $(RUNTIME) ## serve and work on this machine until Ctrl-C; ARGS="module:app --port 8080"
 	$(BIN)/windlass up $(ARGS)
 
-demo: $(STAMP) ## run some hundred jobs, failures and retries among them, and print how they ended
+demo: $(RUNTIME) ## run some hundred jobs, failures and retries among them, and print how they ended
 	$(BIN)/windlass demo
 
 check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
@@ -52,8 +58,10 @@ soak-store: $(STAMP) ## the long profile of the store's model tests
 fuzz: $(STAMP) ## ten thousand generated requests against the server's own document
 	$(BIN)/python -m tests.fuzz --requests 10000 $(ARGS)
 
-proofs: $(STAMP) ## kill, stop and restart servers and databases under load: half an hour
+proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under load: half an hour
 	$(BIN)/python -m tests.proofs failover $(ARGS)
 	$(BIN)/python -m tests.proofs stops $(ARGS)
 	$(BIN)/python -m tests.proofs restarts $(ARGS)
 	$(BIN)/python -m tests.proofs memory $(ARGS)
+	$(BIN)/python -m tests.proofs deaths $(ARGS)
+	$(BIN)/python -m tests.proofs scale $(ARGS)

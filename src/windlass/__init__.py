@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from windlass.client.app import App
     from windlass.client.context import Context, Stopped
     from windlass.client.handle import Job
-    from windlass.client.outbox import enqueue_in, finish_in
+    from windlass.client.outbox import OUTBOX_DDL, enqueue_in, enqueue_on_commit, finish_in
+    from windlass.client.relay import Relay
     from windlass.client.task import Call, Task
     from windlass.errors import JobCancelled, JobExpired, JobFailed, NoResult, WindlassError
 
@@ -35,14 +36,18 @@ _FROM = {
     "JobExpired": "windlass.errors",
     "JobFailed": "windlass.errors",
     "NoResult": "windlass.errors",
+    "OUTBOX_DDL": "windlass.client.outbox",
+    "Relay": "windlass.client.relay",
     "Stopped": "windlass.client.context",
     "Task": "windlass.client.task",
     "WindlassError": "windlass.errors",
     "enqueue_in": "windlass.client.outbox",
+    "enqueue_on_commit": "windlass.client.outbox",
     "finish_in": "windlass.client.outbox",
 }
 
 __all__ = [
+    "OUTBOX_DDL",
     "App",
     "Call",
     "Context",
@@ -51,11 +56,13 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "NoResult",
+    "Relay",
     "Stopped",
     "Task",
     "WindlassError",
     "__version__",
     "enqueue_in",
+    "enqueue_on_commit",
     "finish_in",
 ]
 

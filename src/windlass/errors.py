@@ -202,6 +202,8 @@ class Unavailable(WindlassError):
     status = 503
     exit_code = 5
     retry_after_s: float = 1.0
+    idempotency_key: str | None = None
+    """Of a submit whose answer was lost: said again under this key, it is one job."""
 
 
 class Contention(Unavailable):

@@ -74,6 +74,8 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
+SPOT_REASON = "Spot termination"
+"""Why a worker gives jobs back whose machine is withdrawn: such releases are counted."""
 FINAL_STATES = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.EXPIRED})
 
 STATE_OF_OUTCOME = {

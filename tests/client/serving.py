@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -25,6 +26,13 @@ from windlass.server.protocol import Protocol
 from windlass.server.run import listening
 
 PATIENCE_S = 60.0
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110 — what is waited for sets no event
+            await asyncio.sleep(0.005)
 
 
 class _Quiet(uvicorn.Server):

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tests.client.serving import PATIENCE_S, Served
+from tests.client.serving import PATIENCE_S, Served, until
 from tests.proofs.processes import server_arguments, started
 from windlass import App
 from windlass.client.answers import Answer
@@ -26,10 +27,10 @@ from windlass.client.requests import Request
 from windlass.client.tries import NotHeard
 from windlass.config import Settings
 from windlass.config.address import Address, address_file, read_address, write_address
-from windlass.config.settings import Database
+from windlass.config.settings import Client, Database
 from windlass.config.settings import Server as ServerSettings
 from windlass.embedded import Embedded
-from windlass.errors import DatabaseLocked, SetupError, Unavailable
+from windlass.errors import DatabaseLocked, JobCancelled, SetupError, Unavailable
 from windlass.job import State
 
 OURS = str(Path(__file__).parents[2] / "src")
@@ -296,14 +297,46 @@ def test_an_embedded_engine_claims_only_with_the_server_s_role(url: str) -> None
 
 
 def test_tasks_submit_to_the_server_of_their_worker(url: str) -> None:
-    """A worker tells the application where it works; what the application says itself comes first."""
+    """A worker tells the application where it works, and that comes first: elsewhere nobody may run the jobs."""
     settings = Settings(server=ServerSettings(url="http://jobs.example:8000"))
-    silent, named, based = App(), App("http://own.example"), App(database=url)
+    apps = [App(), App("http://own.example"), App(database=url)]
+    apps[2].enqueue("t")
 
-    for app in (silent, named, based):
+    for app in apps:
         app.use(settings)
 
-    assert ["http://jobs.example:8000", "http://own.example", url] == [app.where for app in (silent, named, based)]
+    assert ["http://jobs.example:8000"] * 3 == [app.where for app in apps]
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "sent"),
+    [
+        (App(key="own"), None, "own"),
+        (App("http://jobs.example:8000", key="own"), None, "own"),
+        (App("http://own.example", key="own"), None, None),
+        (App("http://own.example", key="own"), "given", "given"),
+    ],
+)
+def test_the_key_for_one_server_is_not_sent_to_another(own: App, given: str | None, sent: str | None) -> None:
+    """At its worker's server an application has the worker's key; its own only if that was not for elsewhere."""
+    server = ServerSettings(url="http://jobs.example:8000")
+
+    own.use(Settings(server=server, client=Client(key=given)))
+    own._shell._left(own._shell._entered())
+
+    door = own._shell._door
+    assert isinstance(door, HttpDoor)
+    assert (None if sent is None else f"Bearer {sent}") == door._headers.get("authorization")
+
+
+def test_an_application_tells_the_database_that_it_names(url: str) -> None:
+    """So that `windlass up` can serve it; None where the settings decide, and in a worker."""
+    named = App(database=url)
+    before = named.database
+
+    named.use(Settings())
+
+    assert (url, None, None) == (before, named.database, App().database)
 
 
 def test_nothing_is_opened_before_it_is_used(url: str, file: Path) -> None:
@@ -367,3 +400,76 @@ def test_the_address_of_nobody_is_none(file: Path) -> None:
     write_address(path, Address(url="http://127.0.0.1:1", pid=ended.pid, version="0"))
 
     assert [None] * 3 == [missing, damaged, read_address(path)]
+
+
+def engines() -> int:
+    """Return how many embedded engines live in this process."""
+    return sum(thread.name == "windlass-embedded" for thread in threading.enumerate())
+
+
+async def test_servers_that_come_and_go_leave_nothing_open(url: str, file: Path) -> None:
+    """The engine inside the program ends when a server has come, and one that was left is not kept."""
+    before = engines()
+    with App(database=url, patience=PATIENCE_S) as app:
+        await submitted(app)
+        for _ in range(3):
+            server = await asyncio.to_thread(Served, url)
+            write_address(address_file(file), Address(url=server.url, pid=os.getpid(), version="0"))
+            during = (await submitted(app), app.where)
+            address_file(file).unlink()
+            await asyncio.to_thread(server.close)
+            after = (await submitted(app), app.where)
+
+            assert ((State.QUEUED, server.url), (State.QUEUED, url)) == (during, after)
+        await until(lambda: engines() <= before + 1)
+
+
+async def test_a_call_that_still_waits_keeps_its_door_open(url: str, file: Path) -> None:
+    """A wait that began without a server is not cut off when one comes."""
+    before = engines()
+    with App(database=url, patience=PATIENCE_S) as app:
+        job = await app.aenqueue("t")
+        waiting = asyncio.create_task(job.aresult(PATIENCE_S))
+        await until(lambda: app._shell._calls.total() > 0)
+        server = await asyncio.to_thread(Served, url)
+        write_address(address_file(file), Address(url=server.url, pid=os.getpid(), version="0"))
+        await submitted(app)
+
+        kept = engines()
+        await job.acancel()
+
+        assert before + 1 == kept
+        with pytest.raises(JobCancelled):
+            await waiting
+        await until(lambda: engines() <= before)
+        address_file(file).unlink()
+        await app.aclose()
+        await asyncio.to_thread(server.close)
+
+
+@pytest.mark.parametrize(
+    ("address", "writer", "believed"),
+    [
+        ("http://127.0.0.1:8000", "us", True),
+        ("http://[::1]:8000", "us", True),
+        ("http://localhost:8000", "owner", True),
+        ("http://127.0.0.1:8000", "stranger", False),
+        ("http://jobs.example:8000", "us", False),
+        ("https://jobs.example:8000", "us", True),
+        ("https://jobs.example:8000", "owner", False),
+        ("http://127.0.0.1.jobs.example:8000", "us", False),
+    ],
+)
+def test_rel_t8_a_key_goes_where_a_trusted_file_leads(
+    file: Path, monkeypatch: pytest.MonkeyPatch, address: str, writer: str, believed: bool
+) -> None:
+    """Whoever may write into the folder of a database must not collect the keys of those who use it."""
+    path = address_file(file)
+    file.touch()
+    write_address(path, Address(url=address, pid=os.getpid(), version="0"))
+    if writer != "us":
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    if writer == "stranger":
+        file.unlink()
+
+    assert believed == (read_address(path) is not None)

@@ -18,6 +18,8 @@ from psycopg.rows import dict_row
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+import windlass
+from tests.client.serving import Served
 from tests.clock import TestClock
 from tests.databases import connected
 from tests.queue import said
@@ -27,8 +29,9 @@ from windlass.client.app import App
 from windlass.client.connections import bind
 from windlass.client.context import AboutJob, Context
 from windlass.client.outbox import OUTBOX_DDL, enqueue_in, finish_in
+from windlass.client.relay import Relay
 from windlass.db import Database
-from windlass.errors import InvalidInput, StaleFence
+from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.job import State
 
 app = App("http://127.0.0.1:9")  # nobody listens there, and nothing is asked
@@ -199,6 +202,30 @@ def test_a_shared_sqlite_file_has_the_same_table(sqlite_url: str) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("way", ["http", "sqlite"])
+def test_a_job_is_known_from_the_commit_on(served: Served, way: str) -> None:
+    """Whoever has the id may ask for the job at once: the answer comes when the server has stored it."""
+    connection = sqlite3.connect(served.settings.database.url.removeprefix("sqlite:///").split("?")[0])
+    job_id = enqueue_in(connection, mail, {"to": "ann"}, table="outbox")
+    connection.commit()
+    connection.close()
+
+    with App(served.url) if way == "http" else App(database=served.settings.database.url) as asking:
+        state = asking.job(job_id).status
+
+    assert State.QUEUED is state
+
+
+def test_what_the_document_names_is_at_the_door() -> None:
+    """Programs import these from `windlass` itself."""
+    assert (OUTBOX_DDL, enqueue_in, outbox.enqueue_on_commit) == (
+        windlass.OUTBOX_DDL,
+        windlass.enqueue_in,
+        windlass.enqueue_on_commit,
+    )
+    assert (finish_in, Relay) == (windlass.finish_in, windlass.Relay)
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     """The application's own database, with an outbox."""
@@ -280,6 +307,21 @@ def test_a_table_is_a_plain_name(own: sqlite3.Connection, table: str) -> None:
     """It stands in the statement as it is, so it may be nothing else."""
     with pytest.raises(InvalidInput, match="table"):
         enqueue_in(own, "mail", table=table or "-")
+
+
+@pytest.mark.parametrize(
+    ("task", "payload", "kind"),
+    [("mail", "x" * 262_143, PayloadTooLarge), ("", None, InvalidInput), ("x" * 201, None, InvalidInput)],
+    ids=["payload", "no task", "long task"],
+)
+def test_what_no_server_would_take_is_refused_before_the_commit(
+    own: sqlite3.Connection, task: str, payload: Any, kind: type[InvalidInput]
+) -> None:
+    """While the application is there to hear of it; the largest payload is taken."""
+    enqueue_in(own, "mail", "x" * 262_142)
+
+    with pytest.raises(kind):
+        enqueue_in(own, task, payload)
 
 
 def test_a_call_has_its_payload_already(own: sqlite3.Connection) -> None:

@@ -73,6 +73,7 @@ def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
     default = getattr(key, "default", None)
     text = {
         "mode": "worker",
+        "worker.profile": "sequential",
         "server.url": "http://h",
         "worker.spot_url": "http://h",
         "worker.queues": "a, b",
@@ -262,6 +263,21 @@ def test_the_heartbeat_follows_the_lease(tmp_path: Path) -> None:
         found.sources["worker.heartbeat_seconds"],
     )
     assert 60.0 == both.settings.worker.heartbeat_seconds
+
+
+def test_the_sequential_profile_is_a_worker_of_one_job_at_a_time(tmp_path: Path) -> None:
+    """W1, W4, V10: one thread, polled every 5 s, lease 300 s, beat 60 s; what is set beside it stands."""
+    found = loaded(tmp_path, WINDLASS_WORKER_PROFILE="sequential")
+    other = loaded(
+        tmp_path, WINDLASS_WORKER_PROFILE="sequential", WINDLASS_WORKER_THREADS="2", WINDLASS_WORKER_LEASE_SECONDS="30"
+    )
+
+    worker = found.settings.worker
+    assert (1, 1, 0.0, 5.0) == (worker.threads, worker.claim_batch, worker.wait_seconds, worker.poll_interval_seconds)
+    assert (300.0, 60.0) == (worker.lease_seconds, worker.heartbeat_seconds)
+    assert "worker.profile sequential" == found.sources["worker.threads"]
+    worker = other.settings.worker
+    assert (2, 30.0, 10.0) == (worker.threads, worker.lease_seconds, worker.heartbeat_seconds)
 
 
 @pytest.mark.parametrize(

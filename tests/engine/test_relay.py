@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import AsyncExitStack
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -12,10 +13,11 @@ from tests.databases import opened as database
 from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
 from tests.queue import said
 from windlass.config import Settings
-from windlass.engine import dispatch, relay
+from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.errors import NotFound
+from windlass.engine.wake import CHANNEL
+from windlass.errors import NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.job import State
 
@@ -29,27 +31,14 @@ async def test_a_waiting_worker_gets_what_an_application_commits(timely: Engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
 
 
-async def test_a_commit_alone_wakes_the_relay(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S11: where there is NOTIFY nobody has to look: row after row comes, although the look is far away."""
-    monkeypatch.setattr(relay, "LOOK_S", 1000.0)
-    async with AsyncExitStack() as stack:
-        db = await stack.enter_async_context(database(postgres_url))
-        made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
-        engine = await stack.enter_async_context(made.running())
-        monkeypatch.setattr(dispatch, "LOOK_S", 1000.0)
+async def test_nobody_is_notified_by_an_application(postgres_url: str) -> None:
+    """A NOTIFY would let the commits of the whole cluster wait for each other: the functions send none."""
+    async with database(postgres_url) as db, db.listen(CHANNEL) as heard:
+        async with db.transaction() as transaction:
+            await said.enqueue(transaction, "task")
+        await db.notify(CHANNEL, "the next word")
 
-        # Until the engine listens, what is said is not heard.
-        heard = asyncio.Event()
-        engine.wake.on_outbox.append(heard.set)
-        async with asyncio.timeout(PATIENCE_S):
-            while not heard.is_set():
-                await said.enqueue(db, "task", queue="other")
-                await asyncio.wait([asyncio.create_task(heard.wait())], timeout=0.1)
-        for _ in range(3):
-            task = asyncio.create_task(engine.claim(asking(wait_s=PATIENCE_S)))
-            job_id = await said.enqueue(db, "task")
-
-            assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+        assert "the next word" == await asyncio.wait_for(anext(heard), PATIENCE_S)
 
 
 async def test_who_waits_for_a_job_hears_of_its_finish(timely: Engine) -> None:
@@ -96,3 +85,37 @@ async def test_nothing_is_known_of_a_job_before_the_commit(postgres_url: str) ->
                     await engine.wait_ended(job_id, tenant="default", wait_s=0)
 
             assert [job_id] == ids_of(await engine.claim(asking(wait_s=PATIENCE_S)))
+
+
+async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine) -> None:
+    """S11: the id that the application has is good from its commit on, also for those who do not wait for its end."""
+    job_id = await said.enqueue(timely.db, "task")
+
+    job = await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=0.0), PATIENCE_S)
+
+    assert (job_id, State.QUEUED) == (job.id, job.state)
+
+
+@pytest.mark.parametrize("tenant", ["default", "acme"])
+async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(db: Database, tenant: str) -> None:
+    """Without a relay it is not known how long it takes: whoever asks is to ask again; to others it never was."""
+    job_id = uuid4()
+    await said.put(db, job_id, options=f'{{"tenant": "{tenant}"}}')
+    seconds = itertools.count()
+    outside = Outside(monotonic=lambda: float(next(seconds)))
+    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=outside)
+
+    with pytest.raises(Unavailable, match="outbox"):
+        await engine.wait_ended(job_id, tenant=tenant, wait_s=0.0)
+    with pytest.raises(NotFound):
+        await engine.wait_ended(job_id, tenant="somebody", wait_s=0.0)
+
+
+@pytest.mark.breaks_rows
+async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -> None:
+    """It never comes: the refusal is told instead of a wait."""
+    job_id = uuid4()
+    await said.put(timely.db, job_id, options='{"colour": 1}')
+
+    with pytest.raises(NotFound, match="colour"):
+        await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S), PATIENCE_S)

@@ -19,7 +19,7 @@ MUTANTS = (
     ),
     Mutant(
         "relay-forgets-what-was-a-job",
-        (Edit("queue/outbox.py", 'if not row["known"]', ""),),
+        (Edit("queue/outbox.py", "return taken - {", "return taken or {"),),
         (f"{QUEUE}a_row_whose_id_was_a_job_before_is_done_once",),
         "S11: the row's id names its work",
     ),
@@ -90,10 +90,29 @@ MUTANTS = (
         only="postgres",
     ),
     Mutant(
-        "relay-not-woken",
-        (Edit("engine/engine.py", "self.wake.on_outbox.append(relay.notice)", "relay.notice()"),),
-        ("tests/engine/test_relay.py::test_a_commit_alone_wakes_the_relay",),
-        "S11: a hundred milliseconds after the commit",
+        "relay-notified-by-applications",
+        (Edit(SCHEMA, "    RETURN id;", "    PERFORM pg_notify('windlass_wake', '');\n    RETURN id;"),),
+        ("tests/engine/test_relay.py::test_nobody_is_notified_by_an_application",),
+        "no NOTIFY in an application's transaction: it lets all commits of the cluster wait for each other",
         only="postgres",
+    ),
+    Mutant(
+        "relay-stops-at-a-row-that-cannot-be-read",
+        (
+            Edit(
+                "queue/outbox.py",
+                "except (ValueError, msgspec.ValidationError) as problem",
+                "except OSError as problem",
+            ),
+        ),
+        (f"{QUEUE}a_row_that_cannot_be_read_is_set_aside",),
+        "S11: a row that can never be done keeps no other waiting",
+        only="sqlite",
+    ),
+    Mutant(
+        "relay-asks-again-for-what-a-rival-has",
+        (Edit("engine/relay.py", "if count and len(rows)", "if len(rows)"),),
+        (f"{QUEUE}rows_that_a_rival_has_are_not_asked_for_without_a_pause",),
+        "an idle relay does not spin",
     ),
 )

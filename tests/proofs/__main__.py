@@ -1,6 +1,6 @@
 """Proofs with real processes: long runs that print what they found and end with 0 if all of it holds, else with 1.
 
-    python -m tests.proofs failover|stops|restarts|memory [--faults N] [--jobs N] [--fast] [--log FILE]
+    python -m tests.proofs failover|stops|restarts|memory|deaths|scale [--faults N] [--jobs N] [--fast] [--log FILE]
 
 Each has a PostgreSQL of its own, as durable as in production. Summaries of runs stand in docs/proofs.md.
 """
@@ -13,14 +13,14 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import failover, memory, restarts, show, stops
+from tests.proofs import deaths, failover, memory, restarts, scale, show, stops
 
 
 def main(arguments: list[str]) -> int:
     """Run one proof; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.proofs")
-    parser.add_argument("proof", choices=["failover", "stops", "restarts", "memory"])
-    parser.add_argument("--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts]")
+    parser.add_argument("proof", choices=["failover", "stops", "restarts", "memory", "deaths", "scale"])
+    parser.add_argument("--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths]")
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
     parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
     parser.add_argument("--log", type=Path, help="a file for what the servers say")
@@ -38,6 +38,10 @@ def main(arguments: list[str]) -> int:
                 proof = stops.prove(running.url, faults=asked.faults or 20, fast=asked.fast, log=asked.log)
             case "restarts":
                 proof = restarts.prove(running, faults=asked.faults or 3, log=asked.log)
+            case "deaths":
+                proof = deaths.prove(running.url, faults=asked.faults or 40)
+            case "scale":
+                proof = scale.prove(running.url)
             case _:
                 proof = memory.prove(running.url, jobs=asked.jobs, log=asked.log)
         return show.finish(asyncio.run(proof))

@@ -118,6 +118,21 @@ def test_workers_that_run_jobs_are_not_superfluous() -> None:
     assert [2, 2] == rounds(DEPTH, (0, 0), (60, 0), workers=2, running_count=50)
 
 
+@pytest.mark.parametrize(
+    ("run_s", "waited_s", "count"),
+    [(None, 0.0, 8), (0.5, 0.0, 8), (0.001, 0.0, 2), (0.05, 0.0, 3), (0.001, 5.0, 8), (3600.0, 0.0, 8)],
+    ids=["unknown", "half a second", "a moment", "a little", "late already", "an hour"],
+)
+def test_nobody_is_started_for_work_that_is_done_in_a_moment(run_s: float | None, waited_s: float, count: int) -> None:
+    """H8: backlog times running time decides, not depth alone; jobs that have waited for long get all there may be."""
+    assert [count] == rounds(DEPTH, (0.0, 300), run_s=run_s, waited_s=waited_s)
+
+
+def test_short_jobs_let_nobody_go() -> None:
+    """Running time keeps workers from being started; those there are stay."""
+    assert [6] == rounds(DEPTH, (0.0, 300), workers=6, run_s=0.001)
+
+
 def test_a_clock_that_goes_back_begins_the_cool_down_anew() -> None:
     """After another server took over with an earlier clock, nobody is sent away early."""
     assert [8, 8, 8, 8, 2] == rounds(DEPTH, (0, 8), (1000, 0), (500, 0), (559, 0), (560, 0))

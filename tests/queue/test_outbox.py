@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,13 +15,15 @@ from tests.queue.said import Told, relay
 from tests.queue.steps import ANN, Steps
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine.relay import SOON_COUNT, SOON_S
 from windlass.errors import JobFinished, TooMany, WindlassError
 from windlass.job import State
-from windlass.queue import control
+from windlass.queue import control, outbox
 from windlass.queue import submit as submitting
 from windlass.queue.check import check
 from windlass.queue.lanes import Lanes
 from windlass.queue.report import Status
+from windlass.queue.workers import Beat, Held, heartbeat
 
 
 class Changed(Exception):
@@ -104,7 +107,91 @@ async def test_a_full_batch_is_followed_by_another_at_once(db: Database, steps: 
     first, second = await relay(db, most=2), await relay(db, most=2)
 
     assert (2, 0.0) == (first.items, first.next_s)
-    assert (1, None) == (second.items, second.next_s)
+    assert (1, SOON_S) == (second.items, second.next_s)
+
+
+async def test_a_relay_looks_often_while_rows_come(db: Database, steps: Steps) -> None:
+    """Nobody tells it of a commit: it looks again soon after a row, and more seldom when none has come for a while."""
+    made = said.relay_of()
+    await said.enqueue(db)
+
+    pauses = [(await made.run(db, 500)).next_s for _ in range(SOON_COUNT + 2)]
+
+    assert [SOON_S] * SOON_COUNT + [None] * 2 == pauses
+
+
+async def test_rows_that_a_rival_has_are_not_asked_for_without_a_pause(
+    db: Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full batch of which nothing could be taken is looked at again after the usual time."""
+    await said.enqueue(db)
+
+    async def none(*_: object) -> set[UUID]:
+        return set()
+
+    monkeypatch.setattr("windlass.queue.outbox._take", none)
+    ran = await relay(db, most=1)
+
+    assert (0, None) == (ran.items, ran.next_s)
+
+
+@pytest.mark.parametrize("write", [str.upper, lambda text: text.replace("-", "")], ids=["upper case", "no dashes"])
+async def test_an_id_may_be_spelt_in_any_way(sqlite_db: Database, clock: TestClock, write: Any) -> None:
+    """S11: one row is one job and the row is gone, however another program writes UUIDs; written again it is known."""
+    steps, row = Steps(sqlite_db, clock), uuid4()
+    for spelling in (write(str(row)), str(row), write(str(row))):
+        await sqlite_db.fetch(said.SAY["raw"], name=spelling, kind="enqueue", task="mail", payload=None)
+        await relay(sqlite_db)
+
+    assert [] == await said.left(sqlite_db)
+    assert [row] == await ids_of(steps)
+
+
+async def test_two_spellings_of_one_id_are_one_job(sqlite_db: Database, clock: TestClock) -> None:
+    """S11: also when both are read at once."""
+    steps, row = Steps(sqlite_db, clock), uuid4()
+    for spelling in (str(row), row.hex):
+        await sqlite_db.fetch(said.SAY["raw"], name=spelling, kind="enqueue", task="mail", payload=None)
+
+    await relay(sqlite_db)
+    await relay(sqlite_db)
+
+    assert [] == await said.left(sqlite_db)
+    assert [row] == await ids_of(steps)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"name": "order-7"}, "'order-7' is no UUID"),
+        ({"name": str(uuid4()), "kind": "other"}, "'other'"),
+        ({"name": str(uuid4()), "payload": b'"\xff"'}, "codec can't decode"),
+    ],
+    ids=["no UUID", "unknown kind", "no UTF-8"],
+)
+@pytest.mark.breaks_rows
+async def test_a_row_that_cannot_be_read_is_set_aside(
+    sqlite_db: Database, clock: TestClock, row: dict[str, Any], problem: str
+) -> None:
+    """S11: whatever another program wrote into the file: it is kept with its error, and the others become jobs."""
+    await said.write(sqlite_db, **row)
+    good = await said.enqueue(sqlite_db)
+
+    await relay(sqlite_db)
+
+    [(kept, error)] = await said.left(sqlite_db)
+    assert row["name"] == kept
+    assert problem in error
+    assert State.QUEUED is await Steps(sqlite_db, clock).state_of(good)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("order-7", "enqueue"), (f"{'0' * 31}g", "enqueue"), ("0" * 33, "enqueue"), ("0" * 32, "other")]
+)
+async def test_what_can_be_no_row_is_refused_by_the_table(sqlite_db: Database, name: str, kind: str) -> None:
+    """The application's own statement fails, while somebody is there to hear of it."""
+    with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
+        await sqlite_db.fetch(said.SAY["raw"], name=name, kind=kind, task="mail", payload=None)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +217,7 @@ async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Step
     await relay(db)
 
     [(kept, error)] = await said.left(db)
-    assert bad == kept
+    assert str(bad) == kept
     assert problem in error
     assert State.QUEUED is await steps.state_of(good)
     assert 0 == (await relay(db)).items
@@ -159,7 +246,7 @@ async def test_a_key_used_for_other_work_is_set_aside(db: Database, steps: Steps
     await relay(db)
 
     [(kept, error)] = await said.left(db)
-    assert other == kept
+    assert str(other) == kept
     assert "'k'" in error
     assert 1 == len(await ids_of(steps))
 
@@ -202,7 +289,7 @@ async def test_a_batch_with_a_row_that_breaks_the_statement_is_halved(
         await relay(db)
 
     [(kept, error)] = await said.left(db)
-    assert jobs[2] == kept
+    assert str(jobs[2]) == kept
     assert error
     assert sorted(jobs[:2] + jobs[3:]) == await ids_of(steps)
 
@@ -260,6 +347,22 @@ async def test_a_finish_that_waits_is_still_running(db: Database, steps: Steps) 
 
     assert [State.RUNNING, State.ASSIGNED] == states
     assert [] == await check(db)
+
+
+async def test_the_body_of_a_finished_job_may_go_on(db: Database, steps: Steps) -> None:
+    """Its lease is not lost to anybody, before the relay and after it: heartbeats that name it do not stop the body."""
+    worker = await steps.worker()
+    lease, other = await steps.running(worker), await steps.running(worker)
+    await said.finish(db, lease.id, lease.fence)
+    held = [Held(lease.id, lease.fence, True), Held(other.id, other.fence, True)]
+
+    [waiting] = await heartbeat(db, [Beat(lease.session, held)])
+    await relay(db)
+    [ended] = await heartbeat(db, [Beat(lease.session, held)])
+    [stale] = await heartbeat(db, [Beat(lease.session, [Held(lease.id, 9)], whole=False)])
+    [foreign] = await heartbeat(db, [Beat((await steps.worker("bob")).session, held[:1])])
+
+    assert ([], [], [lease.id], [lease.id]) == (waiting.lost, ended.lost, stale.lost, foreign.lost)
 
 
 async def test_rel_r13_rescue_leaves_a_finished_job_alone(db: Database, steps: Steps) -> None:
@@ -329,6 +432,30 @@ async def test_a_rolled_back_finish_leaves_the_lease(db: Database, steps: Steps)
     await relay(db)
 
     assert Status.APPLIED is (await steps.complete(lease)).status
+
+
+@pytest.mark.breaks_rows
+async def test_a_finish_that_breaks_the_statement_keeps_no_other_waiting(
+    db: Database, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fails for a reason nobody foresaw is found by halves and set aside; the others end their jobs."""
+    worker = await steps.worker()
+    leases = [await steps.running(worker) for _ in range(3)]
+    for lease in leases:
+        await said.finish(db, lease.id, lease.fence)
+    real = outbox.end_finished
+
+    async def cursed(db: Any, rows: Any) -> Any:
+        if any(row.id == leases[1].id for row in rows):
+            raise RuntimeError("no")
+        return await real(db, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("windlass.queue.outbox.end_finished", cursed)
+        await relay(db)
+
+    assert [str(leases[1].id)] == [name for name, error in await said.left(db) if error]
+    assert [State.SUCCEEDED] * 2 == [await steps.state_of(lease.id) for lease in (leases[0], leases[2])]
 
 
 async def test_a_finish_that_names_no_lease_is_dropped(sqlite_db: Database, clock: TestClock) -> None:

@@ -62,6 +62,20 @@ async def test_a_minute_counts_what_ended_in_it(steps: Steps) -> None:
     assert (1, steps.clock.now().replace(second=0)) == (rolled.rows, rolled.until)
 
 
+async def test_how_long_attempts_ran_lately(steps: Steps) -> None:
+    """H8: the mean over the minutes that are rolled up, successes and failures; of longer ago nothing."""
+    assert None is await stats.mean_run_s(steps.db)
+    await ended_in_every_way(steps)
+    await roll_up(steps)
+    [(succeeded, failed, *_, run_ms)] = await minutes(steps)
+
+    lately = await stats.mean_run_s(steps.db)
+
+    assert run_ms / (succeeded + failed) / 1000 == lately
+    steps.clock.advance(minutes=11)
+    assert None is await stats.mean_run_s(steps.db)
+
+
 async def test_an_open_minute_is_not_counted(steps: Steps) -> None:
     """A minute is counted when it has closed."""
     await steps.complete(await steps.lease(await steps.worker()))

@@ -115,7 +115,7 @@ async def test_an_unstarted_lease_is_only_held(steps: Steps) -> None:
     assert State.ASSIGNED is await steps.state_of(lease.id)
 
 
-@pytest.mark.parametrize("whose", ["other fence", "other session", "unknown job", "ended"])
+@pytest.mark.parametrize("whose", ["other fence", "other session", "unknown job", "failed"])
 async def test_a_lease_that_is_not_its_own_is_told_as_lost(steps: Steps, whose: str) -> None:
     """L13: unknown and stale pairs are named in the answer, and nothing of them is started or renewed."""
     ann, bob = await steps.worker("ann"), await steps.worker("bob")
@@ -125,8 +125,8 @@ async def test_a_lease_that_is_not_its_own_is_told_as_lost(steps: Steps, whose: 
     elif whose == "unknown job":
         await steps.complete(lease)
         lease = msgspec.structs.replace(lease, id=uuid4())
-    elif whose == "ended":
-        await steps.complete(lease)
+    elif whose == "failed":
+        await steps.fail(lease, retryable=False)
     before = await steps.dump(["queue", "done"])
 
     answer = await steps.beat(ann, lease, started=True)

@@ -35,6 +35,14 @@ def completed(job: Json) -> Json:
     return {"kind": "complete", "job_id": job["id"], "fence": job["fence"], "result": 1}
 
 
+def deep() -> Any:
+    """Return JSON that is nested too deep to be kept."""
+    value: Any = 1
+    for _ in range(500):
+        value = [value]
+    return value
+
+
 async def test_a_report_brings_the_next_jobs_with_it(client: httpx2.AsyncClient, session: str) -> None:
     """One request tells how an attempt ended and takes what is there at once; with nothing there it does not wait."""
     first, second = await submit(client), await submit(client, payload={"x": 2})
@@ -61,7 +69,7 @@ async def test_a_worker_that_says_nothing_gets_an_empty_answer(client: httpx2.As
 
     answer = await exchange(client, session)
 
-    assert (200, {"answers": [], "jobs": [], "cancel": []}) == (answer.status_code, answer.json())
+    assert (200, {"answers": [], "jobs": [], "cancel": [], "refused": []}) == (answer.status_code, answer.json())
 
 
 async def test_the_reports_stand_when_the_claim_fails(
@@ -210,15 +218,82 @@ async def test_a_bare_worker_tells_progress_of_what_it_holds(client: httpx2.Asyn
     assert 4 == (await client.get(f"/jobs/{job['id']}")).json()["progress"]
 
 
-async def test_a_checkpoint_over_the_limit_is_refused(client: httpx2.AsyncClient, session: str) -> None:
-    """What is larger than a result may be is 413, and the reports with it are not recorded."""
+async def test_no_word_refuses_the_reports_that_come_with_it(client: httpx2.AsyncClient, session: str) -> None:
+    """A checkpoint that is too large and a line of no time are left out one by one, and told; the rest is kept."""
     job_id = await submit(client)
     [job] = (await exchange(client, session, claim={})).json()["jobs"]
-    large = {"job_id": job_id, "fence": job["fence"], "checkpoint": "x" * 2_000_000}
+    named = {"job_id": job_id, "fence": job["fence"]}
+    lines = [{"at": "0001-01-01T00:00:00Z", "text": "never"}, {"at": "2026-01-31T12:00:00Z", "text": "bye"}]
 
-    answer = await exchange(client, session, notes=[large], reports=[completed(job)])
+    answer = await exchange(
+        client,
+        session,
+        notes=[{**named, "progress": 1, "checkpoint": "x" * 2_000_000}],
+        logs=[{**named, "seq": 0, "lines": lines}],
+        reports=[completed(job)],
+    )
+    log = (await client.get(f"/jobs/{job_id}/logs")).json()
 
-    assert (413, "assigned") == (answer.status_code, await state_of(client, job_id))
+    assert (200, "succeeded") == (answer.status_code, await state_of(client, job_id))
+    assert [(job_id, "logs"), (job_id, "checkpoint")] == [
+        (word["job_id"], word["field"]) for word in answer.json()["refused"]
+    ]
+    assert 1 == (await client.get(f"/jobs/{job_id}")).json()["progress"]
+    assert (["bye"], 1) == ([line["text"] for line in log["lines"]], log["dropped"])
+
+
+async def test_a_trail_that_cannot_be_kept_holds_up_no_report(
+    client: httpx2.AsyncClient, session: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot keep lines now records the ends that come with them; lines alone are to be said again."""
+    job_id = await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    chunk = {"job_id": job_id, "fence": job["fence"], "seq": 0, "lines": [{"at": "2026-01-31T12:00:00Z", "text": "x"}]}
+
+    async def refuse(*_: Any) -> None:
+        raise Unavailable("The disk is full.")
+
+    monkeypatch.setattr(engine.trail, "keep", refuse)
+    alone = await exchange(client, session, logs=[chunk])
+    answer = await exchange(client, session, logs=[chunk], reports=[completed(job)])
+
+    assert (503, 200, "succeeded") == (alone.status_code, answer.status_code, await state_of(client, job_id))
+    assert [job_id] == [word["job_id"] for word in answer.json()["refused"]]
+
+
+@pytest.mark.parametrize("progress", ["x" * 2_000_000, deep()], ids=["large", "deep"])
+async def test_no_progress_refuses_a_heartbeat(client: httpx2.AsyncClient, session: str, progress: Any) -> None:
+    """Whatever is told of one job, the heartbeat renews all leases, and keeps what is told of the others."""
+    await submit(client)
+    await submit(client)
+    bad, good = (await exchange(client, session, claim={"count": 2})).json()["jobs"]
+    held = [
+        {"job_id": bad["id"], "fence": bad["fence"], "progress": progress},
+        {"job_id": good["id"], "fence": good["fence"], "progress": 2},
+    ]
+
+    answer = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "session": session, "held": held})
+
+    assert (200, [], [bad["id"]]) == (
+        answer.status_code,
+        answer.json()["lost"],
+        [word["job_id"] for word in answer.json()["refused"]],
+    )
+    assert 2 == (await client.get(f"/jobs/{good['id']}")).json()["progress"]
+
+
+async def test_no_progress_refuses_the_heartbeat_of_a_bare_worker(client: httpx2.AsyncClient) -> None:
+    """Without a session it is the same, for the worker and for one job."""
+    await submit(client)
+    [job] = await claim(client)
+    held = {"job_id": job["id"], "fence": job["fence"], "progress": deep()}
+
+    of_worker = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": [held]})
+    of_job = await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job, progress=held["progress"]))
+
+    assert [(200, ["progress"]), (200, ["progress"])] == [
+        (answer.status_code, [word["field"] for word in answer.json()["refused"]]) for answer in (of_worker, of_job)
+    ]
 
 
 async def test_a_key_for_some_queues_tells_nothing_of_others(

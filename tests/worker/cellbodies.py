@@ -34,6 +34,12 @@ def about(context: Context, x: int = 0) -> dict[str, Any]:
 
 
 @app.task(isolation="process")
+def where_jobs_go() -> str:
+    """Say where it would submit jobs."""
+    return app.where
+
+
+@app.task(isolation="process")
 async def about_async(context: Context) -> int:
     """Return the number of its process, from a coroutine."""
     await asyncio.sleep(0)

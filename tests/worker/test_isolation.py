@@ -64,6 +64,14 @@ async def test_a_body_runs_in_a_process_that_is_kept(monkeypatch: pytest.MonkeyP
     assert {"cpu_seconds", "peak_memory_mb"} == set(completed(ended).metrics or {})
 
 
+async def test_an_isolated_body_submits_to_the_server_of_its_worker() -> None:
+    """The process is told the address, and nothing that opens it."""
+    async with cells(server_url="http://jobs.example:8000") as rig:
+        where = result(await rig.run(claimed("where_jobs_go")))
+
+    assert "http://jobs.example:8000" == where
+
+
 def test_rel_t8_no_key_goes_to_an_isolated_process() -> None:
     """Keys, secrets and the addresses of databases stay out of its environment; what is the user's own stays in."""
     given = {

@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.client.requests import Request
 from windlass.errors import (
+    BodyTooLarge,
     Conflict,
     Forbidden,
     InvalidInput,
@@ -31,6 +32,7 @@ _BY_STATUS: dict[int, type[WindlassError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
+    413: BodyTooLarge,
     429: TooMany,
     502: Unavailable,
     503: Unavailable,

@@ -167,8 +167,13 @@ class App:
         """Where its jobs go now: the address of a server, or a database."""
         return self._shell.where
 
+    @property
+    def database(self) -> str | None:
+        """The database that the application itself names, as it was written; None: the settings decide."""
+        return self._shell.database
+
     def use(self, settings: Settings) -> None:
-        """Go to the server of these settings, a worker's own, unless the application says where itself."""
+        """Go to the server of these settings, a worker's own, whatever the application says itself."""
         self._shell.use(settings)
 
     def close(self) -> None:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from windlass.embedded import Embedded
 
 CONNECT_S = 5.0
-ANSWER_S = 15.0
-"""How long an answer may take beyond the time that the server is asked to wait."""
 CONNECTIONS = 200
+"""Of calls that are answered at once, at one time."""
+KEPT_WAITS = 20
+"""Connections of calls that waited, kept for the next; how many wait at one time is not bounded."""
 
 
 class Door(Protocol):
@@ -49,6 +50,9 @@ class Door(Protocol):
     async def aclose(self) -> None:
         """Let go of everything."""
 
+    def leave(self) -> None:
+        """Let go of everything, soon, without stopping the caller; nobody is at the door any more."""
+
 
 class HttpDoor:
     """A server by its address."""
@@ -60,79 +64,101 @@ class HttpDoor:
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
         self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
-        self._in_loops: dict[asyncio.AbstractEventLoop, httpx2.AsyncClient] = {}
+        # Calls that wait, and those that do not: a thousand waits must not keep a submit from its server.
+        self._clients: dict[bool, httpx2.Client] = {}
+        self._in_loops: dict[tuple[asyncio.AbstractEventLoop, bool], httpx2.AsyncClient] = {}
 
     def send(self, request: Request) -> Answer:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
         import httpx2
 
+        waits = request.wait_s > 0
         with self._lock:
-            if self._client is None:
-                self._client = httpx2.Client(**self._how())
-            client = self._client
+            client = self._clients.get(waits)
+            if client is None:
+                client = self._clients[waits] = httpx2.Client(**self._how(waits=waits))
         try:
             return _answer(client.request(request.method, request.path, **_said(request)))
         except httpx2.HTTPError as error:
-            raise self._silent(error) from error
+            raise self._silent(error, request) from error
 
     async def asend(self, request: Request) -> Answer:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
         import httpx2
 
-        client = self._in_loops.get(asyncio.get_running_loop()) or self._new_in_loop()
+        waits = request.wait_s > 0
+        client = self._in_loops.get((asyncio.get_running_loop(), waits)) or self._new_in_loop(waits=waits)
         try:
             return _answer(await client.request(request.method, request.path, **_said(request)))
         except httpx2.HTTPError as error:
-            raise self._silent(error) from error
+            raise self._silent(error, request) from error
 
     def close(self) -> None:
         """Close the connections of blocking calls; those of an event loop are closed in it, by `aclose`."""
         with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
+            clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
             client.close()
 
     async def aclose(self) -> None:
         """Close the connections of blocking calls, and those of this event loop."""
         self.close()
+        loop = asyncio.get_running_loop()
         with self._lock:
-            client = self._in_loops.pop(asyncio.get_running_loop(), None)
-        if client is not None:
+            clients = list(filter(None, [self._in_loops.pop((loop, waits), None) for waits in (False, True)]))
+        for client in clients:
             await client.aclose()
 
-    def _new_in_loop(self) -> httpx2.AsyncClient:
+    def leave(self) -> None:
+        """Close all connections, those of event loops in their loops; for a door that nobody is at."""
+        self.close()
+        with self._lock:
+            in_loops, self._in_loops = self._in_loops, {}
+        for (loop, _), client in in_loops.items():
+            if loop.is_running():
+                asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+
+    def _new_in_loop(self, *, waits: bool) -> httpx2.AsyncClient:
         import httpx2
 
         with self._lock:
             # Connections belong to their loop, and what it left behind goes with it.
-            self._in_loops = {loop: client for loop, client in self._in_loops.items() if not loop.is_closed()}
-            client = self._in_loops[asyncio.get_running_loop()] = httpx2.AsyncClient(**self._how())
+            self._in_loops = {place: client for place, client in self._in_loops.items() if not place[0].is_closed()}
+            client = httpx2.AsyncClient(**self._how(waits=waits))
+            self._in_loops[asyncio.get_running_loop(), waits] = client
         return client
 
-    def _how(self) -> dict[str, Any]:
+    def _how(self, *, waits: bool) -> dict[str, Any]:
         import httpx2
 
+        most, kept = (None, KEPT_WAITS) if waits else (CONNECTIONS, CONNECTIONS)
         return {
             "base_url": f"{self.where}/api/v1",
             "headers": self._headers,
-            "limits": httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+            "limits": httpx2.Limits(max_connections=most, max_keepalive_connections=kept),
             # What was found on this machine is not behind a proxy.
             "trust_env": not self.is_found,
         }
 
-    def _silent(self, error: httpx2.HTTPError) -> Unavailable:
+    def _silent(self, error: httpx2.HTTPError, request: Request) -> Unavailable:
         import httpx2
 
-        unheard = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.PoolTimeout)
         why = str(error) or type(error).__name__
-        if unheard:
+        if isinstance(error, httpx2.PoolTimeout):
+            return NotHeard(
+                f"All {CONNECTIONS} connections of this program to {self.where} were in use for {CONNECT_S:g} s, so "
+                "the request was not sent. Make fewer calls at one time, or try again."
+            )
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return NotHeard(
                 f"No server answers at {self.where}: {why}. Start one with `windlass server`, or set WINDLASS_URL."
             )
+        silence = f"No answer came from {self.where}: {why}."
+        if request.repeatable:
+            return Unavailable(silence)
         return Unavailable(
-            f"No answer came from {self.where}: {why}. Whether the request was heard is not known: look before you "
-            "repeat it, or submit with an idempotency_key and repeat it safely."
+            f"{silence} Whether the request was heard is not known: look before you repeat it, or submit with an "
+            "idempotency_key and repeat it safely."
         )
 
 
@@ -169,6 +195,10 @@ class EmbeddedDoor:
         """End the engine."""
         await asyncio.to_thread(self.close)
 
+    def leave(self) -> None:
+        """End the engine in a thread of its own: that takes a while."""
+        threading.Thread(target=self.close, name="windlass-leave").start()
+
     def _opened(self) -> Embedded:
         from windlass.embedded import Embedded
 
@@ -187,7 +217,7 @@ class EmbeddedDoor:
 def _said(request: Request) -> dict[str, Any]:
     import httpx2
 
-    timeout = httpx2.Timeout(ANSWER_S + request.wait_s, connect=CONNECT_S)
+    timeout = httpx2.Timeout(request.answer_s + request.wait_s, connect=CONNECT_S, pool=CONNECT_S)
     return {"params": dict(request.query), "content": request.body, "timeout": timeout}
 
 

@@ -38,10 +38,17 @@ class Finder:
         self._seen: tuple[int, int] | None = None
         """Which address file was there when it was last looked at."""
 
+    @property
+    def database(self) -> str | None:
+        """The database that was named; None: the settings name it."""
+        return self._database
+
     def use(self, settings: Settings) -> None:
-        """Go to the server of these settings, unless something else was said."""
-        if self._url is None and self._database is None and self._settings is None:
-            self._url, self._settings = settings.server.url, settings
+        """Go to the server of these settings from now on, whatever was said before."""
+        # Its own key was not meant for another server.
+        is_elsewhere = self._url not in (None, settings.server.url)
+        self._key = settings.client.key or (None if is_elsewhere else self._key)
+        self._url, self._database, self._settings, self._read = settings.server.url, None, settings, False
 
     def find(self, before: Door | None, *, refused: bool = False) -> Door:
         """Return the door to use now, the one before if it leads the same way; `refused`: nobody was there."""

@@ -20,13 +20,16 @@ import msgspec
 from windlass.client import values
 from windlass.client.connections import driver_of, first, run, sqlstate_of
 from windlass.client.options import JobOptions, Options
-from windlass.errors import InvalidInput, StaleFence
+from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.ids import Ids
 
 if TYPE_CHECKING:
     from windlass.client.context import Context
 
 TABLE = "windlass_outbox"
+MAX_PAYLOAD_BYTES = 262_144
+"""No server takes more, whatever its settings."""
+MAX_NAME = 200
 STALE = "WL409"
 """The SQLSTATE of a finish that comes too late."""
 
@@ -76,6 +79,7 @@ def enqueue_in(
     `task` is a name, a task, or a call (`add.s(1, y=2)`), which brings its own payload.
     On PostgreSQL the function of a shared database is called, and the id is the job's; with `table`, and on every
     other database, a row is written there. Of a shared SQLite file the table is `outbox`, and the id the job's too.
+    InvalidInput for what no server would take: it is refused here, before the commit.
     """
     name, text, said = _asked(task, payload, options)
     if table is None and driver_of(connection).is_postgres:
@@ -144,7 +148,14 @@ def _asked(task: Any, payload: Any, options: JobOptions) -> tuple[str, str | Non
             if payload is not None:
                 raise InvalidInput("payload", f"the call of {name} has one already.")
             payload = msgspec.Raw(own_payload)
+    if not 1 <= len(name) <= MAX_NAME:
+        raise InvalidInput("task", f"{len(name)} characters; 1 to {MAX_NAME} are accepted.")
     text = b"null" if payload is None else values.encode(payload, "payload")
+    if len(text) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge(
+            "payload",
+            f"{len(text)} bytes, more than {MAX_PAYLOAD_BYTES}. Store the data elsewhere and pass its address.",
+        )
     said = own.over(**options).fields(name, text, now=datetime.now(UTC))
     return name, None if payload is None else text.decode(), msgspec.json.encode(said).decode()
 

@@ -11,8 +11,8 @@ SELECT windlass.finish(CAST(CAST(:id AS text) AS uuid), CAST(:fence AS integer),
 INSERT INTO {table} (id, task, payload, options) VALUES (:id, :task, :payload, :options)
 
 -- name: waiting
--- What is to be relayed, first written first.
-SELECT id, task, payload, options FROM {table} WHERE error IS NULL ORDER BY id
+-- What is to be relayed, first written first, as much as a batch.
+SELECT id, task, payload, options FROM {table} WHERE error IS NULL ORDER BY id LIMIT :limit
 
 -- name: remove
 -- Forget a row whose job is stored.

@@ -17,6 +17,7 @@ from windlass.wire import jobs as wire
 from windlass.wire.base import MAX_CANCEL_WAIT_S, MAX_WAIT_S
 from windlass.wire.trail import MAX_LINES, LogPage
 
+ANSWER_S = 15.0
 MAX_BATCH = 1000
 MAX_BATCH_BYTES = 7 << 20
 """Of the jobs in one request; servers take 8 MiB."""
@@ -34,6 +35,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The type of what comes back; None: nothing."""
     wait_s: float = 0.0
     """How long the server itself may wait before it answers."""
+    answer_s: float = ANSWER_S
+    """How long an answer may take beyond that."""
+    key: str | None = None
+    """The idempotency key of the one job that it submits."""
     repeatable: bool = True
     """Whether sending it again changes nothing, also when the first one was heard and its answer lost."""
 
@@ -57,6 +62,7 @@ def _batch(jobs: Sequence[Mapping[str, Any]], encoded: Sequence[bytes]) -> Reque
         path="/jobs" if one else "/jobs/batch",
         body=encoded[0] if one else b'{"jobs":[%b]}' % b",".join(encoded),
         answer=wire.Submitted if one else wire.Batch,
+        key=jobs[0].get("idempotency_key") if one else None,
         repeatable=all("idempotency_key" in job for job in jobs),
     )
 

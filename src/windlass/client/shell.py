@@ -11,6 +11,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -38,18 +39,32 @@ class Shell:
         self._door: Door | None = None
         self._refused: Door | None = None
         """The door at which nobody was, since then."""
-        self._left: list[Door] = []
-        """Doors that others of our threads may still be at."""
+        self._counting = threading.Lock()
+        """Held for a moment only, also by event loops; taken inside the other."""
+        self._calls: Counter[Door] = Counter()
+        """How many calls are at each door."""
         self._process = os.getpid()
 
     def use(self, settings: Settings) -> None:
-        """Go to the server of these settings, unless something else was said."""
-        self._finder.use(settings)
+        """Go to the server of these settings from now on, whatever was said before."""
+        with self._lock, self._counting:
+            self._finder.use(settings)
+            before, self._door, self._refused = self._door, None, None
+            alone = before is not None and not self._calls[before]
+        if before is not None and alone:
+            self._close(before)
+
+    @property
+    def database(self) -> str | None:
+        """The database that was named; None: the settings name it."""
+        return self._finder.database
 
     @property
     def where(self) -> str:
         """Where requests go now."""
-        return self._found().where
+        door = self._entered()
+        self._left(door)
+        return door.where
 
     def now(self) -> datetime:
         """Return the time of this machine."""
@@ -67,14 +82,16 @@ class Shell:
         """Send a request and return its answer, trying again while that is safe and patience lasts."""
         tries = self.tries(self._patience_s) if tries is None else tries
         while True:
-            door = self._found()
+            door = self._entered()
             try:
-                answer = answers.read(request, door.send(request), where=door.where)
+                answer = answers.read(request, door.send(tries.bounded(request)), where=door.where)
             except WindlassError as error:
                 pause_s = self._after(door, request, error, tries=tries)
             else:
                 tries.answered()
                 return answer
+            finally:
+                self._left(door)
             time.sleep(pause_s)
 
     async def acall(self, request: Request, tries: Tries | None = None) -> Any:
@@ -82,16 +99,18 @@ class Shell:
         tries = self.tries(self._patience_s) if tries is None else tries
         while True:
             # Opening a database, or looking whose file it is, must not stop the caller's loop.
-            door = self._door_here()
+            door = self._entered_here()
             if door is None:
-                door = await asyncio.to_thread(self._found)
+                door = await asyncio.to_thread(self._entered)
             try:
-                answer = answers.read(request, await door.asend(request), where=door.where)
+                answer = answers.read(request, await door.asend(tries.bounded(request)), where=door.where)
             except WindlassError as error:
                 pause_s = self._after(door, request, error, tries=tries)
             else:
                 tries.answered()
                 return answer
+            finally:
+                self._left(door)
             await asyncio.sleep(pause_s)
 
     def look(self, request: Request, tries: Tries) -> Any:
@@ -123,8 +142,8 @@ class Shell:
     def _all(self) -> list[Door]:
         if self._process != os.getpid():
             return []
-        with self._lock:
-            return [*self._left, *filter(None, [self._door])]
+        with self._lock, self._counting:
+            return list({*self._calls, *filter(None, [self._door])})
 
     def _after(self, door: Door, request: Request, error: WindlassError, *, tries: Tries) -> float:
         # A server that was found by its address file may have gone for good, or be back elsewhere.
@@ -133,30 +152,55 @@ class Shell:
                 self._refused = door
         return tries.pause_after(request, error)
 
-    def _door_here(self) -> Door | None:
-        """Return the door if it can be used as it is."""
-        door = self._door
-        known = door is not None and self._process == os.getpid() and door is not self._refused
-        return door if known and door is not None and not self._finder.has_come(door) else None
+    def _entered_here(self) -> Door | None:
+        """Enter the door if it can be used as it is."""
+        if self._process != os.getpid():  # the lock may have been held when this process was made
+            return None
+        with self._counting:
+            door = self._door
+            if door is None or door is self._refused or self._finder.has_come(door):
+                return None
+            self._calls[door] += 1
+            return door
 
-    def _found(self) -> Door:
+    def _entered(self) -> Door:
+        """Find a door and enter it; the one before is let go of, when its last call has returned."""
         if self._process != os.getpid():
-            # The lock may have been held when this process was made, and what the door has is the parent's:
+            # The locks may have been held when this process was made, and what the door has is the parent's:
             # never used again, and never closed.
-            _inherited.append(self._door)
-            self._lock, self._door, self._process = threading.Lock(), None, os.getpid()
-            self._refused, self._left = None, []
+            _inherited.append((self._door, self._calls))
+            self._lock, self._counting, self._calls = threading.Lock(), threading.Lock(), Counter()
+            self._door, self._refused, self._process = None, None, os.getpid()
         with self._lock:
-            door = self._door_here()
+            door = self._entered_here()
             if door is not None:
                 return door
             before = self._door
             refused = before is not None and before is self._refused
-            self._door, self._refused = self._finder.find(before, refused=refused), None
-            if before is not None and before is not self._door:
-                self._left.append(before)
-            return self._door
+            door = self._finder.find(before, refused=refused)
+            with self._counting:
+                self._door, self._refused = door, None
+                self._calls[door] += 1
+                alone = before is not None and before is not door and not self._calls[before]
+        if before is not None and alone:
+            self._close(before)
+        return door
+
+    def _left(self, door: Door) -> None:
+        """Leave a door; who is the last to leave one that is no longer used closes it."""
+        if self._process != os.getpid():
+            return
+        with self._counting:
+            self._calls[door] -= 1
+            alone = self._calls[door] <= 0 and door is not self._door
+        if alone:
+            self._close(door)
+
+    def _close(self, door: Door) -> None:
+        with self._counting:
+            self._calls.pop(door, None)
+        door.leave()
 
 
-_inherited: list[Door | None] = []
+_inherited: list[object] = []
 """What a forked child has of its parent's, kept so that nothing of it is closed."""

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from windlass.client.requests import Request
 from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, WindlassError
 
 FIRST_S = 0.1
 LONGEST_S = 2.0
+SHORTEST_ANSWER_S = 2.0
+"""However short patience is, an answer may take so long."""
 
 
 class NotHeard(Unavailable):
@@ -29,7 +33,10 @@ class Tries:
         self._monotonic = monotonic
         self._chance = chance
         self._over_at = None if within_s is None else monotonic() + within_s
+        self._within_s = within_s
         self._count = 0
+        self._is_unsure = False
+        """Whether one of the tries may have been heard."""
 
     @property
     def left_s(self) -> float | None:
@@ -44,10 +51,19 @@ class Tries:
         """Note that somebody answered: the next trouble is a new one."""
         self._count = 0
 
+    def bounded(self, request: Request) -> Request:
+        """Return the request with a bound for its answer that leaves time for another try, where one is safe."""
+        left_s = self.left_s
+        if left_s is None or self._within_s is None or not request.repeatable:
+            return request
+        answer_s = max(SHORTEST_ANSWER_S, min(request.answer_s, self._within_s * 0.45, left_s))
+        return msgspec.structs.replace(request, answer_s=answer_s)
+
     def pause_after(self, request: Request, error: WindlassError) -> float:
         """Return how long to wait before the next try; raises the error if there is to be none."""
-        safe = request.repeatable or isinstance(error, _SURELY_NOTHING)
-        if not safe or not isinstance(error, _WORTH_IT):
+        unheard = isinstance(error, _SURELY_NOTHING)
+        self._is_unsure |= not unheard
+        if not (request.repeatable or unheard) or not isinstance(error, _WORTH_IT):
             raise error
         self._count += 1
         longest_s: float = min(FIRST_S * 2 ** min(self._count, 10), LONGEST_S)
@@ -56,5 +72,13 @@ class Tries:
             pause_s = max(pause_s, error.retry_after_s)
         left_s = self.left_s
         if left_s is not None and pause_s > left_s:
-            raise error
+            raise self._last(error, request)
         return pause_s
+
+    def _last(self, error: WindlassError, request: Request) -> WindlassError:
+        """Return the error that ends the tries; it names the key under which a submit is safely said again."""
+        if self._is_unsure and request.key is not None and isinstance(error, Unavailable):
+            error.idempotency_key = request.key
+            how = f"submit it again with idempotency_key={request.key!r}, and it is one job either way"
+            error.args = (f"{error} Whether the job was stored is not known: {how}.",)
+        return error

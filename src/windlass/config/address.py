@@ -2,12 +2,14 @@
 
 `windlass.db` has `windlass.db.address` while a server has it open and listens. A server that was killed leaves the file
 behind: it is believed only while its process lives, and, if nobody answers there, while somebody has the lock of the
-server's role (db/sqlite.py).
+server's role (db/sqlite.py). Callers send their key there, so it must be written by this user or by the database's
+owner, and lead to this machine; only what this user wrote may lead to the name of a certificate.
 """
 
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -50,9 +52,9 @@ def remove_address(path: Path, pid: int) -> None:
 
 
 def read_address(path: Path) -> Address | None:
-    """Return the address of a process that lives; None if there is none."""
+    """Return the address of a process that lives here; None if there is none, or none to be believed."""
     found = _read(path)
-    return found if found is not None and _lives(found.pid) else None
+    return found if found is not None and _lives(found.pid) and _is_believed(path, found.url) else None
 
 
 def is_served(file: Path) -> bool:
@@ -73,6 +75,24 @@ def _read(path: Path) -> Address | None:
         return msgspec.json.decode(path.read_bytes(), type=Address)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def _is_believed(path: Path, url: str) -> bool:
+    """Say whether a key may be sent to an address."""
+    try:
+        writer = path.stat().st_uid
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_here = host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
+        if writer == os.geteuid():
+            return is_here or parts.scheme == "https"
+        return is_here and writer == path.with_name(path.name.removesuffix(".address")).stat().st_uid
+    except (OSError, ValueError):
+        return False
+
+
+def _is_number(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdecimal()
 
 
 def _lives(pid: int) -> bool:

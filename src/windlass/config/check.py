@@ -12,6 +12,14 @@ from windlass.errors import InvalidInput
 DERIVED = "worker.heartbeat_seconds", "scaling.min", "scaling.max"
 """Not set, these follow from other settings."""
 
+_SEQUENTIAL = {
+    "threads": 1,
+    "claim_batch": 1,
+    "wait_seconds": 0.0,
+    "poll_interval_seconds": 5.0,
+    "lease_seconds": 300.0,
+    "heartbeat_seconds": 60.0,
+}
 _SCALING_BOUNDS = {"per_worker": (3, 20), "threshold": (10, 1000)}
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
@@ -20,6 +28,12 @@ def derive(settings: Settings, given: set[str]) -> tuple[Settings, dict[str, str
     """Return the settings with what nobody gave and what follows from others; and what it follows from, by key."""
     sources = {}
     worker = settings.worker
+    if worker.profile == "sequential":
+        following = {name: value for name, value in _SEQUENTIAL.items() if f"worker.{name}" not in given}
+        if "worker.lease_seconds" in given:
+            following.pop("heartbeat_seconds", None)
+        worker = msgspec.structs.replace(worker, **following)
+        sources = {f"worker.{name}": "worker.profile sequential" for name in following}
     if "worker.heartbeat_seconds" not in given and "worker.lease_seconds" in given:
         worker = msgspec.structs.replace(worker, heartbeat_seconds=worker.lease_seconds / 3)
         sources["worker.heartbeat_seconds"] = "a third of worker.lease_seconds"

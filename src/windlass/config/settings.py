@@ -76,6 +76,8 @@ class Worker(Section, frozen=True, kw_only=True):
 
     id: Name | None = None
     """Set it to a stable name, such as the host's; without it a worker is called worker-<uuid>."""
+    profile: Literal["usual", "sequential"] = "usual"
+    """Set it to sequential where a machine does one job at a time: 1 thread, poll 5 s, lease 300 s, beat 60 s."""
     version: Name | None = None
     """Set it at deployment: the version of your code, shown beside the worker."""
     threads: Annotated[int, Meta(ge=1, le=10_000)] = 20

@@ -43,8 +43,6 @@ class Duty(msgspec.Struct, frozen=True):
     run: Run
     period_s: float
     most: int = 500
-    hint: Callable[[], Awaitable[None]] | None = None
-    """Returns when there is something to do before the period is over; None: nobody would say so."""
 
 
 class Waking(Protocol):

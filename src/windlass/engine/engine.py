@@ -152,7 +152,6 @@ class Engine:
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        self.wake.on_outbox.append(relay.notice)
         duties = queue_duties(
             self.wake,
             outside.chance,
@@ -332,6 +331,7 @@ class Engine:
         answers = await report(self.db, reports, chance=self.outside.chance)
         with self._after_commit("report"):
             journal.reported(reports, answers)
+            self.meters.reported(reports, answers, self.lanes)
             for item, answer in zip(reports, answers, strict=True):
                 self._reported(item, answer)
         given = iter(answers)
@@ -346,7 +346,6 @@ class Engine:
 
     def _reported(self, item: Report, answer: Answer) -> None:
         lane = None if answer.lane is None else self.lanes.get(answer.lane)
-        self.meters.reported(item, answer, lane)
         if answer.status is Status.APPLIED:
             self._sessions.count(item, answer)
             if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from windlass.engine import words
 from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
 from windlass.engine.translate import (
     answer_of,
     beat_of,
     beaten_notes,
-    chunk_of,
     claimed_job,
     fitting,
     next_ask,
-    note_of,
     registered,
     session_of,
 )
@@ -43,7 +42,6 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
 async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, tenant: str) -> wire.Beat:
     """Renew a session and all its leases; Conflict if it has ended, NotFound if it is another worker's."""
     beat = beat_of(asked, session, tenant=tenant)
-    await engine.trail.keep([], beaten_notes(asked, tenant=tenant, settings=engine.settings))
     answer = await engine.heartbeat(beat, worker=asked.worker_id)
     if not answer.alive:
         # Not known here yet, or ended; registering tells which, by Conflict.
@@ -53,7 +51,14 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
         if not answer.alive:
             raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
     await engine.signatures.heard(session)
-    return wire.Beat(cancel=answer.cancel, lost=answer.lost, released=answer.released, drain=answer.draining)
+    named = wire.LeaseBody(worker_id=asked.worker_id, session=session)
+    return wire.Beat(
+        cancel=answer.cancel,
+        lost=answer.lost,
+        released=answer.released,
+        drain=answer.draining,
+        refused=await words.keep(engine, named, tenant=tenant, notes=beaten_notes(asked)),
+    )
 
 
 async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost: bool, reason: str) -> None:
@@ -99,20 +104,18 @@ async def told(engine: Engine, handout: Handout) -> wire.Claim:
 async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str) -> wire.Answers:
     """Keep what attempts tell, record how they ended, and hand out what is there at once if more is wanted.
 
-    The reports are those of `asked`, turned. They stand, whatever becomes of the claim.
+    The reports are those of `asked`, turned. They stand, whatever becomes of the claim, and of the words before them:
+    these come first only because a lease that is over takes none.
     """
     ask = next_ask(asked, tenant=tenant)
     named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
-    await engine.trail.keep(
-        [chunk_of(chunk, named, tenant=tenant) for chunk in asked.logs],
-        [note_of(note, named, tenant=tenant, settings=engine.settings) for note in asked.notes],
-    )
+    refused = await words.keep(engine, named, tenant=tenant, logs=asked.logs, notes=asked.notes, must=not asked.reports)
     answers = await engine.report(reports) if reports else []
     told_of = [answer_of(item.job_id, answer) for item, answer in zip(reports, answers, strict=True)]
     if ask is None:
-        return wire.Answers(answers=told_of)
+        return wire.Answers(answers=told_of, refused=refused)
     try:
         more = await told(engine, await engine.claim(ask))
     except WindlassError:  # the worker asks again, by a claim of its own, and is told why
-        return wire.Answers(answers=told_of)
-    return wire.Answers(answers=told_of, jobs=more.jobs, cancel=more.cancel)
+        return wire.Answers(answers=told_of, refused=refused)
+    return wire.Answers(answers=told_of, jobs=more.jobs, cancel=more.cancel, refused=refused)

@@ -83,7 +83,7 @@ class Holding:
 
     async def _work(self, db: Database, most: int) -> None:
         while True:
-            await self._rest()
+            await self._time.sleep(self._rest_s)
             began_s = self._time.monotonic()
             try:
                 self.check()  # the process may have been stopped while it slept
@@ -98,17 +98,6 @@ class Holding:
                 self._note(None, began_s)
             else:
                 self._note(ran, began_s)
-
-    async def _rest(self) -> None:
-        """Wait until the next run: for a while, or until a hint says that there is something to do."""
-        if self.duty.hint is None:
-            return await self._time.sleep(self._rest_s)
-        waits = [asyncio.ensure_future(wait) for wait in (self._time.sleep(self._rest_s), self.duty.hint())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     def _note(self, ran: Ran | None, began_s: float) -> None:
         """Keep what a run did; without `ran` it failed."""

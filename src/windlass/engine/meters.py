@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as Total
 
 from windlass.engine.line import Handed
-from windlass.job import Outcome, State
-from windlass.queue.lanes import Lane
+from windlass.job import SPOT_REASON, Outcome, State
+from windlass.queue.lanes import Lane, Lanes
 from windlass.queue.moves import Move
-from windlass.queue.report import Answer, Complete, Fail, Report, Status
+from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
 
 MOST_NAMES = 200
 OTHER = "other"
@@ -88,6 +88,7 @@ class Meters:
         self.dead = counter("jobs_dead_total", "Jobs gone dead.", "queue")
         self.leases_lost = counter("leases_lost_total", "Leases of workers that fell silent.", "queue")
         self.stale_reports = counter("stale_reports_total", "Reports refused because the lease was another's.")
+        self.spot_saved = counter("spot_saved_total", "Jobs given back because their machine was withdrawn.")
         self.unfenced_reports = counter("unfenced_reports_total", "Reports taken without a fence.")
         self.released_unheard = counter("claims_unheard_total", "Jobs given back because their claimer had gone.")
         self.duration = histogram(
@@ -139,21 +140,29 @@ class Meters:
         for queue, count in counts.items():
             self._queue(queue).claimed.inc(count)
 
-    def reported(self, report: Report, answer: Answer, lane: Lane | None) -> None:
-        """Count one report and what became of it."""
-        if answer.status is Status.STALE:
-            self.stale_reports.inc()
-        if answer.status is not Status.APPLIED:
-            return
-        of_queue = self._of_lane(lane)
-        if answer.run_ms is not None:
-            of_queue.duration.observe(answer.run_ms / 1000)
-        if isinstance(report, Complete):
-            of_queue.completed.inc()
-        elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
-            of_queue.failed.inc()
-        if answer.state is State.DEAD:
-            of_queue.dead.inc()
+    def reported(self, reports: Sequence[Report], answers: Sequence[Answer], lanes: Lanes) -> None:
+        """Count the reports of one flush and what became of them."""
+        completed: Counter[int | None] = Counter()
+        runs: defaultdict[int | None, list[float]] = defaultdict(list)
+        for report, answer in zip(reports, answers, strict=True):
+            if answer.status is Status.STALE:
+                self.stale_reports.inc()
+            if answer.status is not Status.APPLIED:
+                continue
+            if answer.run_ms is not None:
+                runs[answer.lane].append(answer.run_ms / 1000)
+            if isinstance(report, Complete):
+                completed[answer.lane] += 1
+            elif isinstance(report, Fail) and report.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
+                self._of_number(answer.lane, lanes).failed.inc()
+            elif isinstance(report, Release) and report.reason == SPOT_REASON:
+                self.spot_saved.inc()
+            if answer.state is State.DEAD:
+                self._of_number(answer.lane, lanes).dead.inc()
+        for number, count in completed.items():
+            self._of_number(number, lanes).completed.inc(count)
+        for number, ran_s in runs.items():
+            self._of_number(number, lanes).duration.observe_all(ran_s)
 
     def moved(self, move: Move, lane: Lane | None) -> None:
         """Count a lease that a duty has ended."""
@@ -166,6 +175,9 @@ class Meters:
             of_queue.failed.inc()
         if move.to == "dead":
             of_queue.dead.inc()
+
+    def _of_number(self, number: int | None, lanes: Lanes) -> _OfQueue:
+        return self._of_lane(None if number is None else lanes.get(number))
 
     def _of_lane(self, lane: Lane | None) -> _OfQueue:
         return self._queue(OTHER if lane is None else lane.name.queue)

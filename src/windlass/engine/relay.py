@@ -3,12 +3,14 @@
 Rows of the outbox (queue/outbox.py) are seen only after their commit. Jobs are stored by the ordinary path, in the same
 transaction that removes their rows, so a relay that dies in between leaves both or neither; finishes end their jobs.
 A row that can never be done is set aside with its error, one that cannot be done now is put off: neither keeps others
-waiting. A hint of the commit wakes the duty at once; without one it looks twice a second.
+waiting. Nobody tells of a commit: with a NOTIFY in the application's transaction all commits of the cluster would wait
+for each other. So the duty looks twice a second, and ten times a second while rows come.
+A payload that the task's workers would refuse is stored all the same: nobody is there to hear a refusal, and a dead
+letter says more, to more people, than a row in a table; the next version of the worker may take it, too.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
@@ -31,11 +33,17 @@ from windlass.wire.jobs import JobRequest
 
 RELAY = "relay"
 LOOK_S = 0.5
+SOON_S = 0.1
+"""How often it looks while rows come."""
+SOON_COUNT = 50
+"""So many looks find nothing before it looks more seldom again."""
 PUT_OFF_MS = 10_000
 """A row that a cap keeps out is tried again after this."""
 
 Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | WindlassError]], None]
 """Told, after the commit, what was stored."""
+Asked = tuple[Waiting, NewJob]
+"""A row, and the job that it asks for."""
 
 logger = logging.getLogger("windlass")
 
@@ -57,75 +65,83 @@ class Relay:
         self._wake = wake
         self._stored = stored
         self._ended = ended
-        self._hinted = asyncio.Event()
+        self._soon_count = 0
 
     @property
     def duty(self) -> Duty:
         """The duty, for the loops that hold it."""
-        return Duty(RELAY, self.run, LOOK_S, outbox.RELAY_BATCH, hint=self._hint)
-
-    def notice(self) -> None:
-        """Look at once: somebody has committed."""
-        self._hinted.set()
-
-    async def _hint(self) -> None:
-        await self._hinted.wait()
+        return Duty(RELAY, self.run, LOOK_S, outbox.RELAY_BATCH)
 
     async def run(self, db: Database, most: int) -> Ran:
         """Do one batch of rows."""
-        # Before the look: what is committed while we look is looked for again.
-        self._hinted.clear()
-        rows = await outbox.waiting(db, limit=most)
-        await self._enqueue(db, [row for row in rows if row.kind == "enqueue"])
-        await self._finish(db, [row for row in rows if row.kind == "finish"])
-        return Ran(len(rows), 0.0 if len(rows) >= most else None)
+        rows, unread = await outbox.waiting(db, limit=most)
+        for kept in unread:
+            log.event("outbox.refused", row=kept.name, message=kept.error)
+        await outbox.keep(db, unread)
+        count = len(unread)
+        count += await self._enqueue(db, [row for row in rows if row.kind == "enqueue"])
+        count += await self._finish(db, [row for row in rows if row.kind == "finish"])
+        self._soon_count = SOON_COUNT if count else max(0, self._soon_count - 1)
+        # What is left of a full batch is a rival's: it is not asked for again without a pause.
+        if count and len(rows) + len(unread) >= most:
+            return Ran(count, 0.0)
+        return Ran(count, SOON_S if self._soon_count else None)
 
-    async def _enqueue(self, db: Database, rows: Sequence[Waiting]) -> None:
-        jobs: list[NewJob] = []
+    async def _enqueue(self, db: Database, rows: Sequence[Waiting]) -> int:
+        """Store the jobs of rows; return how many rows wait no more, or wait for later."""
+        asked: list[Asked] = []
         refused: list[tuple[Waiting, WindlassError]] = []
-        asked: list[Waiting] = []
         for row in rows:
             try:
-                jobs.append(job_of(row, self._settings))
-                asked.append(row)
-            except InvalidInput as problem:
-                refused.append((row, problem))
-        answers = await self._submit(db, [[job] for job in jobs])
+                asked.append((row, job_of(row, self._settings)))
+            except Exception as problem:
+                # Also what nobody foresaw: one row must not stop all that come after it.
+                refused.append((row, _refusal(problem)))
+        answers = await self._submit(db, asked)
         refused += [
-            (row, answer) for row, answer in zip(asked, answers, strict=True) if isinstance(answer, WindlassError)
+            (row, answer) for (row, _), answer in zip(asked, answers, strict=True) if isinstance(answer, WindlassError)
         ]
         await outbox.keep(db, [_kept(row, error) for row, error in refused])
+        return len(refused) + sum(bool(answer) for answer in answers if not isinstance(answer, WindlassError))
 
-    async def _submit(
-        self, db: Database, requests: Sequence[Sequence[NewJob]]
-    ) -> list[list[Submitted] | WindlassError]:
-        if not requests:
+    async def _submit(self, db: Database, asked: Sequence[Asked]) -> list[list[Submitted] | WindlassError]:
+        if not asked:
             return []
+        requests = [[job] for _, job in asked]
         try:
-            answers = await submit_requests(db, self._lanes, requests, take=outbox.take)
+            answers = await submit_requests(db, self._lanes, requests, take=outbox.taking([row for row, _ in asked]))
         except (Unavailable, DutyLost):
             raise
         except Exception as error:
-            if len(requests) == 1:
+            if len(asked) == 1:
                 logger.exception("A row of the outbox could not be stored.")
-                problem = InvalidInput("outbox", f"it cannot be stored: {error}")
-                return [error if isinstance(error, WindlassError) else problem]
-            answers = []
-        if not answers:
+                return [_refusal(error)]
             # One of them cannot be stored: find it by halves, so that the others are.
-            middle = len(requests) // 2
-            return [*await self._submit(db, requests[:middle]), *await self._submit(db, requests[middle:])]
+            middle = len(asked) // 2
+            return [*await self._submit(db, asked[:middle]), *await self._submit(db, asked[middle:])]
         # A request that another relay stores has no answers of ours.
         mine = [number for number, answer in enumerate(answers) if answer]
         self._stored([requests[number] for number in mine], [answers[number] for number in mine])
         return answers
 
-    async def _finish(self, db: Database, rows: Sequence[Waiting]) -> None:
-        moved, nowhere = await outbox.end_finished(db, rows)
+    async def _finish(self, db: Database, rows: Sequence[Waiting]) -> int:
+        """End the jobs of rows; return how many rows wait no more."""
+        try:
+            moved, nowhere = await outbox.end_finished(db, rows)
+        except (Unavailable, DutyLost):
+            raise
+        except Exception as error:
+            if len(rows) == 1:
+                logger.exception("A finish of the outbox could not be done.")
+                await outbox.keep(db, [_kept(rows[0], _refusal(error))])
+                return 1
+            middle = len(rows) // 2
+            return await self._finish(db, rows[:middle]) + await self._finish(db, rows[middle:])
         tell(self._wake, moved)
         self._ended(moved)
         for job_id in nowhere:
             log.event("outbox.refused", row=str(job_id), message="It finishes a lease that does not wait for it.")
+        return len(moved) + len(nowhere)
 
 
 def job_of(row: Waiting, settings: Settings) -> NewJob:
@@ -141,8 +157,12 @@ def job_of(row: Waiting, settings: Settings) -> NewJob:
     return new_job(asked, settings, job_id=row.id, tenant=asked.tenant or row.tenant)
 
 
+def _refusal(error: Exception) -> WindlassError:
+    return error if isinstance(error, WindlassError) else InvalidInput("outbox", f"it cannot be stored: {error}.")
+
+
 def _kept(row: Waiting, error: WindlassError) -> Kept:
     """Put off what a cap keeps out, set aside what can never be done."""
     later = isinstance(error, TooMany)
     log.event("outbox.put_off" if later else "outbox.refused", row=str(row.id), task=row.task, message=str(error))
-    return Kept(row.id, wait_ms=PUT_OFF_MS) if later else Kept(row.id, error=str(error))
+    return Kept(row.name, wait_ms=PUT_OFF_MS) if later else Kept(row.name, error=str(error))

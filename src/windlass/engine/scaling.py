@@ -1,6 +1,8 @@
 """Scaling: how many workers there should be. Pure: figures in, a number and a state to keep out.
 
-More is asked for at once; fewer only when fewer were enough for the whole cool-down, so that a dip costs no workers.
+More is asked for at once, but not for work that those there are will have done in a moment, by how long jobs have run
+lately (H8), unless some have waited too long already. Fewer are asked for only when fewer were enough for the whole
+cool-down, so that a dip costs no workers.
 The duty `scale` keeps the state between rounds, as JSON; the local pool and autoscalers outside follow the number.
 
 - `depth`: one worker per waiting job.
@@ -10,11 +12,17 @@ The duty `scale` keeps the state between rounds, as JSON; the local pool and aut
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
 
 from windlass.config import Settings
+
+SOON_S = 5.0
+"""No worker is started for work that is done within this: it would begin when that is over."""
+LATE_S = 5.0
+"""Jobs that have waited so long want all the workers that the policy gives."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +47,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     running_count: int = 0
     """Jobs under lease: workers are not called superfluous while so many are needed for these."""
     threads_per_worker: int = 1
+    run_s: float | None = None
+    """How long a job has run lately, in the mean; none if that is not known."""
+    waited_s: float = 0.0
+    """How long the one that waits longest has been due."""
 
 
 class ScalingState(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +98,9 @@ def _wanted(policy: Policy, figures: Figures, present: int) -> int:
     if wanted < present:
         needed = _shares(figures.running_count, figures.threads_per_worker)
         wanted = max(wanted, min(present, needed))
+    elif figures.run_s is not None and figures.waited_s < LATE_S:
+        work_s = pending * figures.run_s / max(1, figures.threads_per_worker)
+        wanted = max(present, min(wanted, math.ceil(work_s / SOON_S)))
     return _bounded(policy, wanted)
 
 

@@ -254,16 +254,10 @@ def note_of(told: trail.Note, named: wire.LeaseBody, *, tenant: str, settings: S
     )
 
 
-def beaten_notes(asked: wire.BeatRequest, *, tenant: str, settings: Settings) -> list[Note]:
+def beaten_notes(asked: wire.BeatRequest) -> list[trail.Note]:
     """Return what a heartbeat tells of the jobs that it names."""
-    named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
     return [
-        note_of(
-            trail.Note(job_id=job.job_id, fence=job.fence, progress=job.progress),
-            named,
-            tenant=tenant,
-            settings=settings,
-        )
+        trail.Note(job_id=job.job_id, fence=job.fence, progress=job.progress)
         for job in asked.held or ()
         if job.progress is not UNSET
     ]

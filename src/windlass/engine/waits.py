@@ -2,24 +2,29 @@
 
 A job that ends on this server is heard of at once. One that ends on another is found by a look at all the jobs that
 are waited for here, ten times a second: one statement, however many wait.
+A job that an application has committed, and that the relay has not stored yet (relay.py), is waited for a little too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from uuid import UUID
 
 from windlass.db import Database
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
-from windlass.errors import WindlassError
+from windlass.errors import NotFound, Unavailable, WindlassError
 from windlass.job import FINAL_STATES
-from windlass.queue import history
+from windlass.queue import history, outbox
 from windlass.queue.history import Job
 
 LOOK_S = 0.1
 SILENT_S = 10.0
+RELAY_LOOK_S = 0.05
+RELAYED_S = 2.0
+"""By then the relay of a server has stored what an application committed."""
 
 logger = logging.getLogger("windlass")
 
@@ -37,7 +42,9 @@ class Waits:
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
-        job = await history.get(self._db, job_id, tenant=tenant)
+        until_s = self._outside.monotonic() + wait_s
+        job = await self._stored(job_id, tenant, wait_s)
+        wait_s = until_s - self._outside.monotonic()
         if wait_s <= 0 or self._over or job.state in FINAL_STATES:
             return job
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,6 +61,17 @@ class Waits:
             waiting.discard(ended)
             if not waiting:
                 self._waiting.pop(job_id, None)
+        return await history.get(self._db, job_id, tenant=tenant)
+
+    async def _stored(self, job_id: UUID, tenant: str, wait_s: float) -> Job:
+        """Return the job as soon as it is stored; NotFound if nobody asked for it, Unavailable if that takes long."""
+        with suppress(NotFound):
+            return await history.get(self._db, job_id, tenant=tenant)
+        until_s = self._outside.monotonic() + max(wait_s, RELAYED_S)
+        while await outbox.is_waiting(self._db, job_id, tenant=tenant):
+            if self._over or self._outside.monotonic() >= until_s:
+                raise Unavailable(f"Job {job_id} waits in the outbox and is not stored yet. Try again.")
+            await self._outside.pause(RELAY_LOOK_S)
         return await history.get(self._db, job_id, tenant=tenant)
 
     async def run(self) -> None:

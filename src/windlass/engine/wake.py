@@ -44,8 +44,6 @@ class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
     duties: bool = False
-    outbox: bool = False
-    """Said by the functions of migration 0004, when the application commits."""
     all: bool = False
     """More than fits into a message: look at everything."""
 
@@ -69,7 +67,6 @@ class Wake:
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
-        self.on_outbox: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
         self._ready: dict[int, int] = {}
@@ -194,9 +191,6 @@ class Wake:
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()
-        if hint.outbox:
-            for written in self.on_outbox:
-                written()
         if hint.all:
             self._all()
         self.changed()

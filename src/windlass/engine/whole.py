@@ -105,6 +105,8 @@ async def _recommend(db: Statements, settings: Settings, *, now_s: float, state:
         running_count=sum(depth.jobs for depth in depths if depth.state in stats.IN_PROGRESS),
         worker_count=await stats.active_workers(db),
         threads_per_worker=settings.workers.threads,
+        run_s=await stats.mean_run_s(db),
+        waited_s=max((wait.waited_s for wait in await stats.longest_waits(db)), default=0.0),
     )
     count, state = desired(policy_from(settings), figures, now_s=now_s, state=state)
     return Recommendation(

@@ -1,28 +1,47 @@
 -- name: waiting
--- Rows of the outbox that are due, in the order in which they were written; looked at without a lock.
+-- Rows of the outbox that are due, in the order in which they were written; looked at without a lock. On SQLite anything
+-- may stand in a text, so its bytes are read; only the id is surely one, by its CHECK.
 -- hot: a duty must not wait for lists.
 -- index: outbox_due.
--- both
-SELECT id, kind, tenant, task, payload, options, fence, created_at FROM outbox
+-- postgres
+SELECT CAST(id AS text) AS name, kind, tenant, task, payload, options, fence FROM outbox
  WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
+-- sqlite
+SELECT id AS name, CAST(kind AS BLOB) AS kind, CAST(tenant AS BLOB) AS tenant, CAST(task AS BLOB) AS task,
+       CAST(payload AS BLOB) AS payload, CAST(options AS BLOB) AS options, fence
+  FROM outbox WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
+
+-- name: find_row
+-- The row that asks for the job of an id. On SQLite an id in another spelling is not found.
+-- postgres
+SELECT tenant, options, error FROM outbox WHERE id = :id AND kind = 'enqueue'
+-- sqlite
+SELECT CAST(tenant AS BLOB) AS tenant, CAST(options AS BLOB) AS options, error FROM outbox WHERE id = :id AND kind = 'enqueue'
 
 -- name: take_rows
--- Remove rows that no rival is doing; what follows in the transaction does them.
+-- Remove rows that no rival is doing, by their ids as they are written; what follows in the transaction does them.
 -- plan: `|| ''` keeps out outbox_due, which would be read whole, dead entries too.
--- locks: outbox rows, skipping locked ones; nobody else locks them.  returns: what was removed, and whether a job has that id already.
+-- locks: outbox rows, skipping locked ones; nobody else locks them.  returns: what was removed.
 -- postgres
 WITH l AS MATERIALIZED (
-    SELECT o.id FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN outbox o ON o.id = ANY(ARRAY[i.id])
+    SELECT o.id FROM unnest(CAST(:names AS text[])) AS i (name) JOIN outbox o ON o.id = ANY(ARRAY[CAST(i.name AS uuid)])
      WHERE (o.error || '') IS NULL FOR UPDATE OF o SKIP LOCKED
 )
-DELETE FROM outbox USING l WHERE outbox.id = ANY(ARRAY[l.id])
-RETURNING outbox.id,
-          CASE WHEN EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[outbox.id])) OR EXISTS (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[outbox.id]))
-                 OR EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[outbox.id])) THEN 1 ELSE 0 END AS known
+DELETE FROM outbox USING l WHERE outbox.id = ANY(ARRAY[l.id]) RETURNING CAST(outbox.id AS text) AS name
 -- sqlite
-DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(:ids)) AND error IS NULL
-RETURNING id, CASE WHEN EXISTS (SELECT 1 FROM job AS j WHERE j.id = outbox.id) OR EXISTS (SELECT 1 FROM done AS d WHERE d.id = outbox.id)
-                     OR EXISTS (SELECT 1 FROM dead AS d WHERE d.id = outbox.id) THEN 1 ELSE 0 END AS known
+DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(:names)) AND error IS NULL RETURNING id AS name
+
+-- name: known
+-- Which ids are those of jobs, live or ended.
+-- hot: it is asked between taking rows and storing their jobs.
+-- postgres
+SELECT i.id FROM unnest(CAST(:ids AS uuid[])) AS i (id)
+ WHERE EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[i.id])) OR EXISTS (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[i.id]))
+    OR EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[i.id]))
+-- sqlite
+SELECT i.value AS id FROM json_each(:ids) AS i
+ WHERE EXISTS (SELECT 1 FROM job AS j WHERE j.id = i.value) OR EXISTS (SELECT 1 FROM done AS d WHERE d.id = i.value)
+    OR EXISTS (SELECT 1 FROM dead AS d WHERE d.id = i.value)
 
 -- name: reopen
 -- Let leases whose finish was taken be leases again, for their end in the same transaction; nobody sees them so.
@@ -41,9 +60,10 @@ UPDATE queue SET place = 1 FROM rows(:leases, id uuid, fence int) AS i
 -- Keep rows that could not be done: set aside with an error, or due later without one.
 -- postgres
 UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * interval '1 millisecond'
-  FROM rows(:kept, id uuid, error text, wait_ms bigint) AS i WHERE outbox.id = ANY(ARRAY[i.id]) AND (outbox.error || '') IS NULL
-RETURNING outbox.id
+  FROM rows(:kept, name text, error text, wait_ms bigint) AS i
+ WHERE outbox.id = ANY(ARRAY[CAST(i.name AS uuid)]) AND (outbox.error || '') IS NULL
+RETURNING CAST(outbox.id AS text) AS name
 -- sqlite
 UPDATE outbox SET error = i.error, due_at = :now + i.wait_ms * 1000
-  FROM rows(:kept) AS i WHERE outbox.id = i.id AND outbox.error IS NULL
-RETURNING id
+  FROM rows(:kept) AS i WHERE outbox.id = i.name AND outbox.error IS NULL
+RETURNING outbox.id AS name

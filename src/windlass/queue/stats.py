@@ -32,6 +32,8 @@ CHUNK = 60 * MINUTE
 AHEAD = 2 * MINUTE
 """An end may lie ahead of the clock that reads it, where the clock was set back meanwhile."""
 HEARD_MS = 60_000
+RECENT_MS = 600_000
+"""How far back the running time of attempts is looked at."""
 MAX_SERIES = 50_000
 MAX_LEASES = 10_000
 IN_PROGRESS = frozenset({State.ASSIGNED, State.RUNNING, State.CANCELLING})
@@ -163,6 +165,12 @@ async def series(
     limit = max(1, min(limit, MAX_SERIES))
     rows = await db.fetch(SQL.series, tenant=tenant, queue=queue, since=since, until=until, limit=limit)
     return [Minute(**row) for row in rows]
+
+
+async def mean_run_s(db: Statements) -> float | None:
+    """Return how long an attempt ran in the mean of the last minutes that are rolled up; None if none ended in them."""
+    [row] = await db.fetch(SQL.mean_run, span_ms=RECENT_MS)
+    return row["run_ms"] / row["ended"] / 1000 if row["ended"] else None
 
 
 async def active_workers(db: Statements, tenant: str | None = None) -> int:

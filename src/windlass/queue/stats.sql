@@ -97,6 +97,15 @@ SELECT coalesce(sum(succeeded), 0) AS succeeded, coalesce(sum(dead), 0) AS dead,
        coalesce(sum(wait_ms), 0) AS wait_ms
   FROM stat WHERE minute_at >= :since AND minute_at < :until AND (:tenant IS NULL OR tenant = :tenant)
 
+-- name: mean_run
+-- How many attempts ended in the minutes since so long ago that are counted, of all tenants, and how long they ran together.
+-- postgres
+SELECT CAST(coalesce(sum(succeeded + failed), 0) AS bigint) AS ended, CAST(coalesce(sum(run_ms), 0) AS bigint) AS run_ms
+  FROM stat WHERE minute_at >= :now - CAST(:span_ms AS bigint) * interval '1 millisecond'
+-- sqlite
+SELECT coalesce(sum(succeeded + failed), 0) AS ended, coalesce(sum(run_ms), 0) AS run_ms
+  FROM stat WHERE minute_at >= :now - :span_ms * 1000
+
 -- name: series
 -- The minutes from :since until :until of one queue of a tenant or of all its queues, oldest first.
 -- postgres

@@ -169,6 +169,10 @@ async def heartbeat(
         if begun:
             await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
+        if missing := [name for name in named if name not in own]:
+            # The relay has ended what an application finished in its own transaction (outbox.py).
+            ended = await transaction.fetch(SQL.succeeded, named=missing)
+            own |= {(row["id"], row["fence"], row["session"]): 0 for row in ended}
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)

@@ -82,14 +82,27 @@ UPDATE queue SET started_at = :now,
 
 -- name: held
 -- Which of the named leases are really the session's own, with their flags (2: cancel).
+-- place: 1 leased; 3 held, with a session: finished in a transaction of the application's, and its body may go on.
 -- postgres
 SELECT q.id, q.fence, q.session, q.flags
   FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
- WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session
+ WHERE q.fence = i.fence AND q.place + 0 IN (1, 3) AND q.session = i.session
 -- sqlite
 SELECT q.id, q.fence, q.session, q.flags
   FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN queue AS q ON q.id = i.id
- WHERE q.fence = i.fence AND q.place = 1 AND q.session = i.session
+ WHERE q.fence = i.fence AND q.place IN (1, 3) AND q.session = i.session
+
+-- name: succeeded
+-- Which of the named leases have ended as succeeded: nobody else has them, and their bodies need not be stopped.
+-- hot: workers wait for it.
+-- postgres
+SELECT d.id, d.fence, d.session
+  FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN done d ON d.id = ANY(ARRAY[i.id])
+ WHERE d.fence = i.fence AND d.outcome = 0 AND d.session = i.session
+-- sqlite
+SELECT d.id, d.fence, d.session
+  FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN done AS d ON d.id = i.id
+ WHERE d.fence = i.fence AND d.outcome = 0 AND d.session = i.session
 
 -- name: old_leases
 -- The leases of sessions, but for those younger than :older_ms.

@@ -262,7 +262,7 @@ def _event(call: Call, event: Event) -> wire.Event:
 
 
 async def _job(call: Call) -> wire.Job:
-    return await _with_trail(call, await history.get(call.engine.db, call.job_id, tenant=call.tenant))
+    return await _with_trail(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
 
 
 async def _with_trail(call: Call, job: history.Job) -> wire.Job:

@@ -123,7 +123,7 @@ ROUTES: tuple[Route, ...] = (
     _line("POST", "/workers/register", workers.register, "work", "Open a session for a worker",
           {200: k.Registered}, body=k.RegisterRequest, query_is_body=True, errors=(409,), bound="own"),
     _line("POST", "/workers/heartbeat", workers.heartbeat, "work", "Say that a worker lives, and what it holds",
-          {200: k.Beat}, body=k.BeatRequest, errors=(404, 409), bound="own"),
+          {200: k.Beat}, body=k.BeatRequest, body_bytes=8 * MIB, errors=(404, 409), bound="own"),
     _line("GET", "/workers", workers.find, "read", "List workers by name", {200: p.WorkerList}, query=p.WorkersQuery),
     _line("GET", "/workers/status", workers.statuses, "read", "How the workers are, in the words of item workers",
           {200: p.WorkerStatuses}, query=Words),

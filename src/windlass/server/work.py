@@ -11,9 +11,9 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from windlass.engine import exchange
+from windlass.engine import exchange, words
 from windlass.engine.line import Handout
-from windlass.engine.translate import ask_of, note_of, report_of, reports_of
+from windlass.engine.translate import ask_of, report_of, reports_of
 from windlass.errors import Forbidden, NotFound, StaleFence
 from windlass.job import State
 from windlass.queue import report as step
@@ -52,11 +52,12 @@ async def heartbeat(call: Call) -> wire.JobBeat:
         tenant=call.tenant,
         started=asked.started,
     )
+    refused = []
     if asked.progress is not UNSET or asked.checkpoint is not UNSET:
         told = Note(job_id=call.job_id, fence=beat.fence, progress=asked.progress, checkpoint=asked.checkpoint)
         named = wire.LeaseBody(worker_id=asked.worker_id, session=beat.session)
-        await call.engine.trail.keep([], [note_of(told, named, tenant=call.tenant, settings=call.settings)])
-    return wire.JobBeat(cancel=beat.cancel, lease_seconds=beat.lease_ms / 1000, drain=beat.draining)
+        refused = await words.keep(call.engine, named, tenant=call.tenant, notes=[told])
+    return wire.JobBeat(cancel=beat.cancel, lease_seconds=beat.lease_ms / 1000, drain=beat.draining, refused=refused)
 
 
 async def complete(call: Call) -> wire.Completed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from windlass.engine import exchange
+from windlass.engine import exchange, words
 from windlass.engine.translate import beaten_notes, skew_ms
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
 from windlass.queue import fleet
@@ -40,8 +40,6 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
         named.append((asked.current_page_id, None, True))
     foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
     lost += foreign
-    notes = beaten_notes(asked, tenant=call.tenant, settings=call.settings)
-    await call.engine.trail.keep([], [note for note in notes if note.job_id not in foreign])
     for job_id, fence, started in named:
         if job_id in foreign:
             continue
@@ -53,7 +51,10 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
                 cancel.append(job_id)
         except (NotFound, Conflict):
             lost.append(job_id)
-    return wire.Beat(cancel=cancel, lost=lost, released=[], drain=draining)
+    notes = [note for note in beaten_notes(asked) if note.job_id not in foreign]
+    named_by = wire.LeaseBody(worker_id=asked.worker_id)
+    refused = await words.keep(call.engine, named_by, tenant=call.tenant, notes=notes)
+    return wire.Beat(cancel=cancel, lost=lost, released=[], drain=draining, refused=refused)
 
 
 async def find(call: Call) -> wire_people.WorkerList:

@@ -51,6 +51,14 @@ class Note(Body, frozen=True, kw_only=True):
     checkpoint: Raw | UnsetType = UNSET
 
 
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Words of an attempt that were not kept; what came with them stands."""
+
+    job_id: UUID
+    field: Literal["progress", "checkpoint", "logs"]
+    detail: str
+
+
 class Left(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's attempts left behind; of a job by itself, and not in lists."""
 

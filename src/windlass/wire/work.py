@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
 from windlass.wire.tasks import MOST_PUBLISHED, Signature
-from windlass.wire.trail import LogChunk, Note
+from windlass.wire.trail import LogChunk, Note, Refused
 
 MOST_BARE = 100
 """Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
@@ -127,6 +127,8 @@ class JobBeat(msgspec.Struct, frozen=True, kw_only=True):
     cancel: bool
     lease_seconds: float
     drain: bool
+    refused: list[Refused] = []
+    """Notes that were not kept."""
 
 
 class CompleteRequest(LeaseBody, frozen=True, kw_only=True):
@@ -293,6 +295,8 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
     answers: list[Answer]
     jobs: list[ClaimedJob] = []
     cancel: list[UUID] = []
+    refused: list[Refused] = []
+    """Notes and lines that were not kept."""
 
 
 class RegisterRequest(Body, frozen=True, kw_only=True):
@@ -370,3 +374,5 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[UUID]
     released: list[UUID]
     drain: bool
+    refused: list[Refused] = []
+    """Progress that was not kept."""

@@ -27,7 +27,9 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from windlass.client.context import Context, Stopped
+from windlass.config import Settings
 from windlass.config.redact import Redactor
+from windlass.config.settings import Server
 from windlass.errors import SetupError
 from windlass.wire.trail import Stream
 from windlass.worker import celllines
@@ -206,10 +208,12 @@ class Cell:
         if not isinstance(setup, Setup):
             return
         try:
-            tasks = load_app(setup.app_target).tasks
+            app = load_app(setup.app_target)
         except SetupError as error:
             self._wire.say(Broken(str(error)))
             return
+        if setup.server_url is not None:
+            app.use(Settings(server=Server(url=setup.server_url)))
         # A line goes to the worker once; there is no other place for it here.
         logging.lastResort = None
         CAPTURE.install(find=lambda: self._trail, through=False)
@@ -217,7 +221,7 @@ class Cell:
         self._traces.note()
         self._wire.say(Up())
         while isinstance(attempt := self._given.get(), RemoteAttempt):
-            self._one(tasks, attempt, rules=rules)
+            self._one(app.tasks, attempt, rules=rules)
 
     def _one(self, tasks: Tasks, attempt: RemoteAttempt, *, rules: Rules) -> None:
         trail = self._trail = SentTrail(attempt.job, self._wire, rules=rules)

@@ -28,6 +28,8 @@ class Setup(_Line, frozen=True, tag="setup"):
 
     app_target: str
     log_bytes: int
+    server_url: str | None = None
+    """Where jobs go that its bodies submit; the worker's key does not come with it."""
 
 
 class Run(_Line, frozen=True, tag="run"):

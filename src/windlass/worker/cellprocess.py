@@ -71,7 +71,7 @@ class Pipe:
 class CellProcess:
     """One isolated process; used by one thread at a time, pressed from another."""
 
-    def __init__(self, app_target: str, *, directory: Path, environment: Mapping[str, str], log_bytes: int) -> None:
+    def __init__(self, setup: Setup, *, directory: Path, environment: Mapping[str, str]) -> None:
         self.attempt: Attempt | None = None
         self.job_count = 0
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class CellProcess:
         self._pipes = (Pipe("stdout", self._process.stdout), Pipe("stderr", self._process.stderr))
         self._started_at = time.monotonic()
         with self._lock:
-            self._say(Setup(app_target, log_bytes))
+            self._say(setup)
 
     @property
     def is_alive(self) -> bool:

@@ -19,6 +19,7 @@ from windlass import log
 from windlass.config.redact import Redactor
 from windlass.config.settings import Worker as WorkerSettings
 from windlass.worker.attempt import Attempt
+from windlass.worker.celllines import Setup
 from windlass.worker.cellprocess import CellProcess
 from windlass.worker.endings import Ending, Halted, Raised
 
@@ -38,9 +39,8 @@ def cell_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class Isolated:
     """The processes of one worker."""
 
-    def __init__(self, app_target: str | None, *, settings: WorkerSettings) -> None:
-        self._app_target = app_target
-        self._log_bytes = settings.log_bytes
+    def __init__(self, app_target: str | None, *, settings: WorkerSettings, server_url: str | None = None) -> None:
+        self._setup = None if app_target is None else Setup(app_target, settings.log_bytes, server_url)
         self._max_jobs = settings.max_jobs
         # Now, before a body can change it.
         self._directory = Path.cwd()
@@ -79,17 +79,12 @@ class Isolated:
             self._end(cell)
 
     def _start(self) -> CellProcess | None:
-        if self._app_target is None:
+        setup = self._setup
+        if setup is None:
             return None
-        target = self._app_target
 
         def start() -> CellProcess:
-            return CellProcess(
-                target,
-                directory=self._directory,
-                environment=cell_environment(os.environ),
-                log_bytes=self._log_bytes,
-            )
+            return CellProcess(setup, directory=self._directory, environment=cell_environment(os.environ))
 
         cell = self._starter.submit(start).result()
         with self._lock:

@@ -61,6 +61,7 @@ class Pools:
         redactor: Redactor,
         on_start: Callable[[Sequence[UUID]], None],
         wake: Callable[[], None],
+        server_url: str | None = None,
         abandon_s: float = 2.0,
         clock: Monotonic = time.monotonic,
     ) -> None:
@@ -82,7 +83,7 @@ class Pools:
         self._due_at = math.inf
         self._told_due_at = math.inf
         self._zombie_count = 0
-        self._isolated = Isolated(app_target, settings=settings)
+        self._isolated = Isolated(app_target, settings=settings, server_url=server_url)
         self._threads = Threads(
             self._next, most=threads, has_work=self._has_work, clock=clock, isolated=self._isolated.run
         )

@@ -80,7 +80,15 @@ async def _work(
     target: str | None,
 ) -> None:
     link = HttpLink(settings)
-    worker = Worker(tasks, link, keeping=keeping, settings=settings, signatures=signatures, app_target=target)
+    worker = Worker(
+        tasks,
+        link,
+        keeping=keeping,
+        settings=settings,
+        signatures=signatures,
+        app_target=target,
+        server_url=settings.server.url,
+    )
     loop = asyncio.get_running_loop()
     # A platform may tell every process of a group to stop; Ctrl-C is the fleet's to hear.
     for number in (signal.SIGTERM, signal.SIGHUP):

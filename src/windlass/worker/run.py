@@ -17,14 +17,13 @@ from uuid import uuid4
 from windlass import log
 from windlass.config import Settings
 from windlass.engine.outside import Outside
+from windlass.job import SPOT_REASON
 from windlass.worker.child import Child, start_runner
 from windlass.worker.fleet import Fleet, pool_settings
 from windlass.worker.health import answering
 from windlass.worker.httplink import HttpLink
 from windlass.worker.scaler import follow
 from windlass.worker.spot import wait_for_notice
-
-SPOT_REASON = "Spot termination"
 
 
 async def run_fleet(

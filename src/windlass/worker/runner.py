@@ -53,6 +53,7 @@ class Worker:
         settings: Settings,
         signatures: Mapping[str, msgspec.Raw] | None = None,
         app_target: str | None = None,
+        server_url: str | None = None,
         carries: bool = True,
         outside: Outside | None = None,
     ) -> None:
@@ -62,6 +63,7 @@ class Worker:
         self._settings = settings
         self._signatures = signatures or {}
         self._app_target = app_target
+        self._server_url = server_url
         self._carries = carries
         """Whether reports carry claims: worth it where a request costs more than its work."""
         self._outside = outside or Outside()
@@ -121,6 +123,7 @@ class Worker:
             isolation=worker.isolation,
             settings=worker,
             app_target=self._app_target,
+            server_url=self._server_url,
             redactor=Redactor(self._settings.security.redact),
             on_start=self._started,
             wake=self._wake_from_any_thread,

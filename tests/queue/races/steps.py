@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from tests.queue import said
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
-from tests.queue.races.survey import survey
+from tests.queue.races.survey import survey_lists, survey_whole, survey_workers
 from windlass.db import Database
 from windlass.errors import Conflict, JobFinished
 from windlass.ids import Ids
@@ -172,7 +172,8 @@ async def resubmit(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def relay(stage: Stage, db: Database, scene: Scene) -> object:
     """Relay, and set a row aside that cannot be done."""
-    await outbox.keep(db, [outbox.Kept(stage.ids.new(), error="no such row")])
+    await outbox.is_waiting(db, scene.id, tenant="default")
+    await outbox.keep(db, [outbox.Kept(str(stage.ids.new()), error="no such row")])
     with suppress(JobFinished):
         await control.change(db, stage.lanes, scene.id, tenant="default", actor=ME, priority=0)
     return await said.relay(db)
@@ -221,7 +222,7 @@ async def leave_words(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def beat(_: Stage, db: Database, scene: Scene) -> object:
     """Tell that the job has begun."""
-    begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True)]
+    begun = [workers.Held(scene.lease.id, scene.lease.fence, started=True), workers.Held(UUID(int=1), 1)]
     return await workers.heartbeat(db, [workers.Beat(scene.session, begun, busy=1, skew_ms=5)])
 
 
@@ -417,7 +418,9 @@ STEPS = {
     ),
     "look": Step(cancelled, look, State.CANCELLED),
     "undo": Step(leased, lambda _, db, scene: claims.undo(db, scene.leases), State.QUEUED),
-    "survey": Step(cancelled, survey, State.CANCELLED),
+    "survey_lists": Step(cancelled, survey_lists, State.CANCELLED),
+    "survey_whole": Step(cancelled, survey_whole, State.CANCELLED),
+    "survey_workers": Step(cancelled, survey_workers, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),
 }

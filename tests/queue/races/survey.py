@@ -1,4 +1,4 @@
-"""What servers and people read of the whole, as one step: every query of the lists, counts and look-ups."""
+"""What servers and people read of the whole, in three steps: every query of the lists, counts and look-ups."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from windlass.job import FINAL_STATES, State
 from windlass.queue import attempts, claim, fleet, history, queues, recent, stats, workers
 
 
-async def survey(stage: Stage, db: Database, scene: Scene) -> object:
-    """Read everything that can be read of the whole."""
-    now = stage.clock.now()
+async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
+    """Read lists of jobs by each filter."""
+    for where in _filters():
+        await history.find(db, where)
+        await history.count(db, where)
+    return await history.live(db, scene.ids)
+
+
+async def survey_workers(stage: Stage, db: Database, scene: Scene) -> object:
+    """Read everything that can be read of workers and queues."""
     await claim.heads(db)
     await stage.lanes.learn(db, [0])
     await workers.find_sessions(db, [scene.session])
@@ -22,10 +29,17 @@ async def survey(stage: Stage, db: Database, scene: Scene) -> object:
     await workers.register(db, workers.NewSession(id=stage.ids.new(), worker="nobody", presence=1))
     await workers.find_presence(db, tenant="default", worker="nobody")
     await workers.find_lease(db, scene.id, tenant="default")
-    await history.live(db, scene.ids)
-    for where in _filters():
-        await history.find(db, where)
-        await history.count(db, where)
+    await fleet.list_workers(db, "default")
+    with suppress(NotFound):
+        await fleet.get_worker(db, "default", "nobody")
+    await fleet.threads(db)
+    await queues.list_queues(db, "default")
+    return await queues.get_queue(db, "default", scene.queue)
+
+
+async def survey_whole(stage: Stage, db: Database, scene: Scene) -> object:
+    """Read reports, attempts, events and statistics."""
+    now = stage.clock.now()
     await history.report(db, scene.id, tenant="default")
     await attempts.find_attempts(db, attempts.AttemptFilter(tenant="default"))
     await recent.events_since(db, "default", since=now - timedelta(hours=1))
@@ -33,14 +47,9 @@ async def survey(stage: Stage, db: Database, scene: Scene) -> object:
     for tenant in (None, "default"):
         await stats.overview(db, tenant)
     await stats.series(db, tenant="default", since=now - timedelta(hours=1), until=now)
+    await stats.mean_run_s(db)
     await stats.storage(db)
-    await stats.longest_waits(db)
-    await fleet.list_workers(db, "default")
-    with suppress(NotFound):
-        await fleet.get_worker(db, "default", "nobody")
-    await fleet.threads(db)
-    await queues.list_queues(db, "default")
-    return await queues.get_queue(db, "default", scene.queue)
+    return await stats.longest_waits(db)
 
 
 def _filters() -> list[history.Filter]:

@@ -15,7 +15,7 @@ from tests.queue.races.stage import Scene, Stage, no_jitter
 from tests.queue.races.steps import ME
 from windlass.db import Database
 from windlass.engine.duty import Ran
-from windlass.errors import JobFinished, WindlassError
+from windlass.errors import Contention, JobFinished, WindlassError
 from windlass.job import State
 from windlass.queue import control, history, workers
 from windlass.queue.control import Cancelled
@@ -259,4 +259,17 @@ async def test_rel_r13_heartbeats_do_not_wait_for_an_open_finish(postgres_stage:
 
     assert [True, True] == [answer.alive for answer in answers]
     assert State.RUNNING is await stage.state(other.id)
+    await ended_by_the_application(stage, scene)
+
+
+async def test_rel_r13_a_cancel_does_not_wait_for_an_open_finish(postgres_stage: Stage) -> None:
+    """Whoever cancels a job that is being finished hears so while the application's transaction is still open."""
+    stage = postgres_stage
+    scene = await stage.leased(started=True)
+
+    async with stage.servers[0].transaction() as transaction:
+        await said.finish(transaction, scene.lease.id, scene.lease.fence, result='"by the application"')
+        with pytest.raises(Contention):
+            await control.cancel(stage.servers[-1], scene.ids, tenant="default", actor=ME)
+
     await ended_by_the_application(stage, scene)

@@ -8,13 +8,14 @@
 CREATE TABLE windlass.outbox (
     id uuid NOT NULL, kind text NOT NULL DEFAULT 'enqueue', tenant text NOT NULL DEFAULT 'default', task text NOT NULL,
     payload text, options text NOT NULL DEFAULT '{}', fence integer, created_at timestamptz NOT NULL DEFAULT now(),
-    due_at timestamptz NOT NULL DEFAULT to_timestamp(0), error text, PRIMARY KEY (id)
+    due_at timestamptz NOT NULL DEFAULT to_timestamp(0), error text, PRIMARY KEY (id), CHECK (kind IN ('enqueue', 'finish'))
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, vacuum_truncate = off);
 
 CREATE INDEX outbox_due ON windlass.outbox (due_at, id) WHERE error IS NULL;
 
 -- For applications: they may run as a role that has EXECUTE on it and nothing else. What is cheap to refuse is refused here,
--- the rest by the relay. The id is a UUIDv7 with microseconds, so that jobs of one transaction keep their order.
+-- the rest by the relay. Nothing is notified: with a NOTIFY all commits of the cluster would wait for each other.
+-- The id is a UUIDv7 with microseconds, so that jobs of one transaction keep their order.
 CREATE FUNCTION windlass.enqueue(task text, payload json DEFAULT NULL, options jsonb DEFAULT '{}') RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 $$
@@ -44,8 +45,6 @@ BEGIN
     END IF;
     INSERT INTO windlass.outbox (id, tenant, task, payload, options, created_at)
     VALUES (id, coalesce(options ->> 'tenant', 'default'), task, CAST(payload AS text), CAST(options - 'tenant' AS text), windlass.clock());
-    -- Only a hint, sent by the commit: the relay looks by itself twice a second.
-    PERFORM pg_notify('windlass_wake', '{"s":"00000000-0000-0000-0000-000000000000","outbox":true}');
     RETURN id;
 END
 $$;
@@ -71,7 +70,6 @@ BEGIN
     SELECT l.tenant INTO of_tenant FROM windlass.queue AS q JOIN windlass.lane AS l ON l.id = q.lane WHERE q.id = finish.job;
     INSERT INTO windlass.outbox (id, kind, tenant, task, payload, fence, created_at)
     VALUES (finish.job, 'finish', of_tenant, '', CAST(finish.result AS text), finish.fence, windlass.clock());
-    PERFORM pg_notify('windlass_wake', '{"s":"00000000-0000-0000-0000-000000000000","outbox":true}');
 END
 $$;
 
@@ -102,11 +100,13 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
 -- sqlite
 
 -- The defaults are for applications that write rows by themselves: an id, a task and a payload are enough.
+-- An id is a UUID in any spelling: with dashes or without, in upper or lower case.
 CREATE TABLE outbox (
     id TEXT NOT NULL, kind TEXT NOT NULL DEFAULT 'enqueue', tenant TEXT NOT NULL DEFAULT 'default', task TEXT NOT NULL,
     payload TEXT, options TEXT NOT NULL DEFAULT '{}', fence INTEGER,
     created_at INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)),
-    due_at INTEGER NOT NULL DEFAULT 0, error TEXT, PRIMARY KEY (id)
+    due_at INTEGER NOT NULL DEFAULT 0, error TEXT, PRIMARY KEY (id), CHECK (kind IN ('enqueue', 'finish')),
+    CHECK (length(CAST(replace(id, '-', '') AS BLOB)) = 32 AND replace(id, '-', '') NOT GLOB '*[^0-9a-fA-F]*')
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX outbox_due ON outbox (due_at, id) WHERE error IS NULL;
