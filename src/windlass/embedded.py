@@ -92,7 +92,7 @@ class Embedded:
 
 
 async def open_here(settings: Settings, *, claims: bool = False) -> Database:
-    """Return the database, open beside whatever server it has; an empty one is set up."""
+    """Return the database, open beside whatever server it has; an empty SQLite file is set up."""
     file = sqlite_file(settings.database.url)
     if file is not None and not claims:
         # A client makes no file by a mistyped name; here nobody else may be there to make it.
@@ -107,7 +107,8 @@ async def open_here(settings: Settings, *, claims: bool = False) -> Database:
         readers=settings.database.pool_size,
     )
     try:
-        if await migrations.is_empty(db):
+        # A PostgreSQL is somebody's to set up: the address may be a mistake, the role may not be allowed to.
+        if file is not None and await migrations.is_empty(db):
             await migrations.migrate(db)
         await migrations.check_schema(db)
     except BaseException:

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 _HUMP = re.compile(r"(?<!^)(?=[A-Z])")
@@ -54,6 +54,8 @@ class WindlassError(Exception):
     exit_code = 1
     code: ClassVar[str | None] = None
     """What programs know it by, where that is not the name of the class in snake_case."""
+    stored: Sequence[Any] = ()
+    """Handles of the jobs that an `enqueue_many` had stored before it failed."""
 
 
 class InvalidInput(WindlassError):

@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
     """Return when it is so."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 — what is waited for sets no event
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0)
 
 
 class _Quiet(uvicorn.Server):

@@ -177,3 +177,33 @@ def test_why_a_job_has_no_result(state: State, kind: type[Exception], text: str)
     assert (kind, ID) == (type(found), found.job_id)
     assert f"Job {ID} (print)" in str(found)
     assert text in str(found)
+
+
+def ending(state: State) -> Ending:
+    """Return a job in a state."""
+    return Ending(
+        id=ID,
+        task="t",
+        state=state,
+        attempt=0,
+        result=msgspec.Raw(b"null"),
+        reason=None,
+        error_type=None,
+        error_message=None,
+        failure_reason=None,
+        start_deadline=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "without_server", "says"),
+    [
+        (None, None, "no server answers."),
+        (ending(State.RUNNING), None, "it is running."),
+        (ending(State.QUEUED), None, "no worker has taken it. Is `windlass up`"),
+        (ending(State.QUEUED), "sqlite:///jobs.db", "no server was found for sqlite:///jobs.db. Is `windlass up`"),
+    ],
+)
+def test_a_wait_that_ends_says_what_is_the_matter(job: Ending | None, without_server: str | None, says: str) -> None:
+    """As far as it is known: nobody answers, nobody serves, nobody has taken the job."""
+    assert says in str(results.not_yet(ID, job, without_server=without_server))

@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from windlass import App
 from windlass.client.arguments import Arguments
 from windlass.client.context import Context
 from windlass.errors import InvalidInput
@@ -251,3 +252,31 @@ def test_a_context_is_found_by_its_annotation() -> None:
     assert not Arguments(plain, "plain").wants_context
     with pytest.raises(InvalidInput, match="must be its first parameter"):
         Arguments(late, "late").payload((1,), {})
+
+
+class Opaque:
+    """Nothing that JSON could be."""
+
+
+@pytest.mark.parametrize("kind", [Opaque, list[Opaque], Opaque | None, Data | dict[str, int], complex])
+def test_an_annotation_that_cannot_be_read_is_refused_with_the_task(kind: Any) -> None:
+    """Not at the first call, which may be in another program, months later."""
+
+    def take(what: Any) -> None: ...
+
+    take.__annotations__["what"] = kind
+
+    with pytest.raises(InvalidInput, match=r"what: .* cannot be read from JSON"):
+        App().task(take)
+
+
+def test_what_need_not_be_given_or_is_not_defined_yet_is_left_to_the_call() -> None:
+    """A default of the program's own, and a name that stands further down."""
+
+    def later(ctx: Context, x: Unknown) -> None: ...
+
+    def own(ctx: Context, x: int, session: Opaque | None = None) -> None: ...
+
+    payloads = [App().task(fn).s(1).payload for fn in (later, own)]
+
+    assert [b'{"x":1}'] * 2 == payloads

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import httpx2
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ from windlass.config.address import Address, address_file, read_address, write_a
 from windlass.config.settings import Client, Database
 from windlass.config.settings import Server as ServerSettings
 from windlass.embedded import Embedded
-from windlass.errors import DatabaseLocked, JobCancelled, SetupError, Unavailable
+from windlass.errors import DatabaseLocked, JobCancelled, SchemaMismatch, SetupError, Unavailable
 from windlass.job import State
 
 OURS = str(Path(__file__).parents[2] / "src")
@@ -473,3 +474,20 @@ def test_rel_t8_a_key_goes_where_a_trusted_file_leads(
         file.unlink()
 
     assert believed == (read_address(path) is not None)
+
+
+def test_a_result_that_nobody_makes_is_told_so(url: str) -> None:
+    """Without a server a job waits, and the error of who waits for it says that."""
+    with App(database=url) as app, pytest.raises(TimeoutError, match="no server was found for sqlite"):
+        app.enqueue("t").result(0.1)
+
+
+@pytest.mark.postgres
+async def test_an_empty_postgresql_is_not_set_up_by_itself(fresh_postgres_url: str) -> None:
+    """Its address may be a mistake: the error says how to set it up."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    await connection.execute("DROP SCHEMA windlass CASCADE")
+    await connection.close()
+
+    with App(database=fresh_postgres_url) as app, pytest.raises(SchemaMismatch, match="windlass migrate"):
+        await submitted(app)

@@ -139,3 +139,15 @@ async def test_too_many_calls_at_one_time_are_told_as_that(monkeypatch: pytest.M
         with pytest.raises(Unavailable):
             await first
         await door.aclose()
+
+
+@pytest.mark.parametrize(("method", "says"), [("GET", False), ("POST", True)])
+async def test_a_lost_answer_to_a_change_tells_to_look_first(method: Any, says: bool) -> None:
+    """A question is just asked again; what may have been done is not said twice without a look."""
+    async with silent(answers=False) as server:
+        door = HttpDoor(server.url, key=None)
+        with pytest.raises(Unavailable) as raised:
+            await door.asend(Request(method=method, path="/jobs", answer_s=0.5))
+        await door.aclose()
+
+    assert says == ("look before you repeat it" in str(raised.value))

@@ -19,7 +19,8 @@ from tests.client.serving import NoOne
 from windlass import App, Context
 from windlass.client.context import AboutJob
 from windlass.client.published import json_types
-from windlass.errors import InvalidInput
+from windlass.engine.signatures import refusal
+from windlass.errors import InvalidInput, Unavailable
 from windlass.wire.tasks import Parameter, Signature
 
 
@@ -156,6 +157,42 @@ def test_what_is_published_of_a_task() -> None:
     )
 
 
+def numbers(*args: int) -> int:
+    """Any number of numbers."""
+    return sum(args)
+
+
+def anything(*args: Any) -> Any:
+    """Any number of values."""
+    return args
+
+
+def first_and(x: int, y: int = 2) -> int:
+    """One that is needed."""
+    return x + y
+
+
+def number(x: int) -> int:
+    """Just one."""
+    return x
+
+
+@pytest.mark.parametrize("fn", [numbers, anything, first_and, number])
+@pytest.mark.parametrize("payload", [5, 1.0, "5", [1, 2], {"args": [1, 2]}, {"args": 5}, {"x": 1}, {"x": 1.0}, None])
+def test_a_server_refuses_what_the_worker_would(fn: Any, payload: Any) -> None:
+    """What is published of a task and what it takes when it runs say the same."""
+    task = App().task(fn)
+    text = msgspec.json.encode(payload)
+
+    try:
+        task.run(text, Context(AboutJob(id=UUID(int=1), task=task.name), NoOne()))
+        runs = True
+    except (InvalidInput, TypeError):
+        runs = False
+
+    assert runs == (refusal([task.signature()], text.decode(), task=task.name) is None)
+
+
 @pytest.mark.parametrize(
     ("kind", "types"),
     [
@@ -171,6 +208,14 @@ def test_what_is_published_of_a_task() -> None:
 def test_in_doubt_a_parameter_takes_anything(kind: Any, types: Any) -> None:
     """What JSON says nothing about is not refused by a server."""
     assert types == json_types(kind)
+
+
+def test_what_is_exported_is_there() -> None:
+    """Every name of the package's door leads somewhere, the errors that docs/python.md tells to catch among them."""
+    found = {name: getattr(windlass, name) for name in windlass.__all__}
+
+    assert {"Conflict", "InvalidInput", "NotFound", "TooMany", "Unavailable"} <= found.keys()
+    assert found["Unavailable"] is Unavailable
 
 
 def test_importing_windlass_is_light() -> None:

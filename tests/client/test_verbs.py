@@ -14,7 +14,7 @@ from tests.client.conftest import Voice
 from tests.client.serving import Served
 from windlass import App, Context, JobCancelled, JobFailed
 from windlass.client.task import Task
-from windlass.errors import Conflict, InvalidInput, JobExpired, JobFinished, NotFound
+from windlass.errors import Conflict, InvalidInput, JobExpired, JobFinished, KeyReused, NotFound
 from windlass.job import State
 from windlass.wire.trail import ShownLine
 
@@ -147,6 +147,33 @@ async def test_one_bad_job_of_a_batch_stores_none(app: App, voice: Voice) -> Non
 
     with pytest.raises(InvalidInput, match=r"jobs\[1\]"):
         await voice(app, "enqueue_many", [double.s(1), double.options(priority=1000).s(2)])
+
+
+async def test_what_no_server_takes_is_refused_before_the_first_request(app: App, voice: Voice) -> None:
+    """Of calls that take several requests the wrong one is named by its own index, and nothing is stored."""
+    double = tasks_of(app)["double"]
+    calls = [double.options(queue="many").s(number) for number in range(1005)]
+    calls[1003] = double.options(queue="bad/queue").s(1)
+
+    with pytest.raises(InvalidInput, match=r"jobs\[1003\].queue") as raised:
+        await voice(app, "enqueue_many", calls)
+
+    assert (1003, ()) == (raised.value.index, raised.value.stored)
+
+
+@pytest.mark.parametrize("last", [1001, 1005])
+async def test_a_refusal_after_the_first_request_tells_what_is_stored(app: App, voice: Voice, last: int) -> None:
+    """The error has the handles of the requests before, and the index that the call has in the whole."""
+    double = tasks_of(app)["double"]
+    await voice(double.options(idempotency_key="taken"), "enqueue", 1)
+    calls = [double.s(number) for number in range(last)]
+    calls[-1] = double.options(idempotency_key="taken").s(2)
+
+    with pytest.raises(KeyReused, match="first 1000 of") as raised:
+        await voice(app, "enqueue_many", calls)
+
+    assert (last - 1, 1000) == (raised.value.index, len(raised.value.stored))
+    assert {"number": 999} == (await raised.value.stored[-1].ainfo()).payload
 
 
 async def test_a_key_names_the_work(app: App, voice: Voice) -> None:

@@ -43,7 +43,8 @@ class Elapsed:
     ("signature", "payload", "field"),
     [
         (ADD, {"x": 1}, None),
-        (ADD, {"x": 1, "y": 2.0}, None),
+        (ADD, {"x": 1, "y": 2}, None),
+        (ADD, {"x": 1, "y": 2.0}, "payload.y"),
         (ADD, {}, "payload.x"),
         (ADD, None, "payload.x"),
         (ADD, {"x": "1"}, "payload.x"),

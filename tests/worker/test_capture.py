@@ -147,6 +147,23 @@ async def test_the_workers_own_lines_are_nobodys() -> None:
         assert [] == pools.texts(job)
 
 
+async def test_requests_of_a_body_s_own_submits_are_no_lines_of_it() -> None:
+    """What carries them logs each one; only its warnings are kept."""
+
+    def submits(context: Context) -> None:
+        for name in ("httpx2", "httpcore2.connection"):
+            logging.getLogger(name).info("HTTP Request: POST /api/v1/jobs")
+        logging.getLogger("httpx2").warning("trouble")
+
+    async with rig(submits) as pools:
+        job = claimed("submits")
+        await pools.run(job)
+        texts = pools.texts(job)
+
+    assert ["trouble"] == texts
+    assert logging.NOTSET == logging.getLogger("httpx2").level
+
+
 async def test_without_another_handler_warnings_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     """The handler of the capture does not keep `logging` from its last resort."""
 

@@ -6,6 +6,7 @@ with the same text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from windlass.errors import (
 )
 from windlass.wire.base import Problem
 
+_IN_BATCH = re.compile(r"jobs\[(?P<index>[0-9]+)\]\.(?P<field>.*)", re.DOTALL)
 _BY_STATUS: dict[int, type[WindlassError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -74,7 +76,8 @@ def error_of(answer: Answer, *, where: str) -> WindlassError:
         kind = kind if issubclass(kind, InvalidInput) else InvalidInput
         if problem.errors:
             field, text = problem.errors[0].field, problem.errors[0].problem
-        return kind(field, text)
+        place = _IN_BATCH.fullmatch(field)
+        return kind(field, text) if place is None else kind(place["field"], text, index=int(place["index"]))
     return _made(kind, problem.detail, answer)
 
 

@@ -21,7 +21,7 @@ from windlass.client.options import JobOptions, Options, Span
 from windlass.client.shell import Shell
 from windlass.client.task import AsyncTask, Call, Isolation, SyncTask, Task
 from windlass.config import Settings
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, WindlassError
 from windlass.wire import jobs as wire
 
 P = ParamSpec("P")
@@ -149,14 +149,34 @@ class App:
         return await self._call(task, payload, options).aenqueue()
 
     def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
-        """Submit calls, up to 1,000 in one request and all of these or none; return their handles in order."""
+        """Submit calls, up to 1,000 in one request and all of these or none; return their handles in order.
+
+        If a request fails, `stored` of its error has the handles of the requests before it.
+        """
         made = list(calls)
-        return self._handles(made, [self._shell.call(request) for request in requests.submits(self._jobs(made))])
+        stored: list[Job[R]] = []
+        for request in requests.submits(self._jobs(made)):
+            try:
+                answer = self._shell.call(request)
+            except WindlassError as error:
+                raise requests.failed_after(error, request, stored=stored, count=len(made)) from error
+            stored += self._handles(made[len(stored) :], answer)
+        return stored
 
     async def aenqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
-        """Submit calls, up to 1,000 in one request and all of these or none; return their handles in order."""
+        """Submit calls, up to 1,000 in one request and all of these or none; return their handles in order.
+
+        If a request fails, `stored` of its error has the handles of the requests before it.
+        """
         made = list(calls)
-        return self._handles(made, [await self._shell.acall(request) for request in requests.submits(self._jobs(made))])
+        stored: list[Job[R]] = []
+        for request in requests.submits(self._jobs(made)):
+            try:
+                answer = await self._shell.acall(request)
+            except WindlassError as error:
+                raise requests.failed_after(error, request, stored=stored, count=len(made)) from error
+            stored += self._handles(made[len(stored) :], answer)
+        return stored
 
     def job(self, job_id: UUID | str) -> Job[Any]:
         """Return the handle of a job that was submitted before; nothing is asked yet."""
@@ -212,11 +232,11 @@ class App:
             jobs[0].setdefault("idempotency_key", self._shell.new_key())
         return jobs
 
-    def _handles(self, calls: Sequence[Call[R]], answers: Sequence[wire.Submitted | wire.Batch]) -> list[Job[R]]:
-        stored = [job for answer in answers for job in (answer.jobs if isinstance(answer, wire.Batch) else [answer])]
+    def _handles(self, calls: Sequence[Call[R]], answer: wire.Submitted | wire.Batch) -> list[Job[R]]:
+        jobs = answer.jobs if isinstance(answer, wire.Batch) else [answer]
         return [
             Job(self._shell, job.id, decode=call.decode, duplicate=job.duplicate)
-            for call, job in zip(calls, stored, strict=True)
+            for call, job in zip(calls, jobs, strict=False)
         ]
 
 

@@ -40,6 +40,21 @@ class Arguments:
         self._name = name
         self._signature = inspect.signature(fn)
 
+    def check(self) -> None:
+        """Return if payloads can be read by the annotations; InvalidInput names the one that makes it impossible.
+
+        Names that are not known yet, because they are defined further down, are left for the first call.
+        """
+        try:
+            typing.get_type_hints(self._fn, include_extras=True)
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            return
+        _Form(self.own, self.hints)
+        for parameter in self.own.parameters.values():
+            # One that need not be given may be for callers in this program only.
+            if parameter.kind in _BY_NAME and parameter.default is Parameter.empty:
+                values.check(self.hints.get(parameter.name, Any), parameter.name)
+
     @cached_property
     def wants_context(self) -> bool:
         """Whether the first parameter is annotated as Context; InvalidInput if another one is."""

@@ -37,6 +37,8 @@ class Door(Protocol):
     """For messages: an address, or a database."""
     is_found: bool
     """Whether it was found beside a database, and may be found elsewhere next time."""
+    is_server: bool
+    """Whether a server is behind it, which hands jobs to workers."""
 
     def send(self, request: Request) -> Answer:
         """Send a request; NotHeard if nobody took it, Unavailable if no answer came."""
@@ -56,6 +58,8 @@ class Door(Protocol):
 
 class HttpDoor:
     """A server by its address."""
+
+    is_server = True
 
     def __init__(self, url: str, *, key: str | None, is_found: bool = False) -> None:
         self.where = url.rstrip("/")
@@ -154,7 +158,7 @@ class HttpDoor:
                 f"No server answers at {self.where}: {why}. Start one with `windlass server`, or set WINDLASS_URL."
             )
         silence = f"No answer came from {self.where}: {why}."
-        if request.repeatable:
+        if request.method == "GET" or request.key is not None:  # what to do about a key is told after the last try
             return Unavailable(silence)
         return Unavailable(
             f"{silence} Whether the request was heard is not known: look before you repeat it, or submit with an "
@@ -166,6 +170,7 @@ class EmbeddedDoor:
     """An engine inside this program, opened when it is used."""
 
     is_found = True
+    is_server = False
 
     def __init__(self, settings: Settings) -> None:
         self.where = without_password(settings.database.url)

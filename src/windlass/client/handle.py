@@ -75,7 +75,7 @@ class Job(Generic[R]):
             if job is not None and job.state in FINAL_STATES:
                 break
             if tries.left_s == 0.0:
-                raise results.not_yet(self.id, job)
+                raise results.not_yet(self.id, job, without_server=self._shell.without_server)
         if job.state is State.SUCCEEDED:
             found: R = results.value(job, self._decode)
             return found
@@ -90,7 +90,7 @@ class Job(Generic[R]):
             if job is not None and job.state in FINAL_STATES:
                 break
             if tries.left_s == 0.0:
-                raise results.not_yet(self.id, job)
+                raise results.not_yet(self.id, job, without_server=self._shell.without_server)
         if job.state is State.SUCCEEDED:
             found: R = results.value(job, self._decode)
             return found

@@ -46,6 +46,8 @@ _PLAIN: dict[type[kinds.Type], tuple[wire.JsonType, ...]] = {
     **dict.fromkeys(_ARRAYS, ("array",)),
     **dict.fromkeys(_OBJECTS, ("object",)),
 }
+_NO_OBJECT: tuple[wire.JsonType, ...] = ("array", "boolean", "integer", "null", "number", "string")
+"""What the single argument may be that no annotation bounds: an object is arguments by name."""
 _LONGEST = 255
 """Parameters that are published; a function with more takes any names as far as servers know."""
 
@@ -55,9 +57,12 @@ def published(signature: inspect.Signature, hints: Mapping[str, Any]) -> wire.Si
     parameters: dict[str, wire.Parameter] = {}
     extra = len(signature.parameters) > _LONGEST
     single = False
+    single_types: tuple[wire.JsonType, ...] | None = None
     for position, parameter in enumerate(list(signature.parameters.values())[:_LONGEST]):
         if position == 0:
             single = parameter.kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+            if single:
+                single_types = json_types(hints.get(parameter.name, Any)) or _NO_OBJECT
         elif parameter.default is Parameter.empty and parameter.kind in (
             Parameter.POSITIONAL_ONLY,
             Parameter.POSITIONAL_OR_KEYWORD,
@@ -71,7 +76,9 @@ def published(signature: inspect.Signature, hints: Mapping[str, Any]) -> wire.Si
         else:
             types = json_types(hints.get(parameter.name, Any))
             parameters[parameter.name] = wire.Parameter(types=types, required=parameter.default is Parameter.empty)
-    return wire.Signature(parameters=parameters, extra=extra, single=single)
+    return wire.Signature(
+        parameters=parameters, extra=extra, single=single, single_types=single_types if single else None
+    )
 
 
 def json_types(annotation: Any) -> tuple[wire.JsonType, ...] | None:

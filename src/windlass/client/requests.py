@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.client.shown import Attempts, Ending, JobInfo
+from windlass.errors import InvalidInput, WindlassError
 from windlass.wire import jobs as wire
 from windlass.wire.base import MAX_CANCEL_WAIT_S, MAX_WAIT_S
 from windlass.wire.trail import MAX_LINES, LogPage
@@ -39,12 +40,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """How long an answer may take beyond that."""
     key: str | None = None
     """The idempotency key of the one job that it submits."""
+    job_count: int = 0
+    """How many jobs it submits."""
     repeatable: bool = True
     """Whether sending it again changes nothing, also when the first one was heard and its answer lost."""
 
 
 def submits(jobs: Sequence[Mapping[str, Any]]) -> list[Request]:
-    """Ask to store jobs, in order, in as few requests as they fit into; each stores all of its jobs or none."""
+    """Ask to store jobs, in order, in as few requests as they fit into; each stores all of its jobs or none.
+
+    Where it takes several, InvalidInput names the job that no server would take, before the first is sent.
+    """
     encoded = [msgspec.json.encode(job) for job in jobs]
     found, first, size = [], 0, 0
     for index, job in enumerate(encoded):
@@ -52,7 +58,21 @@ def submits(jobs: Sequence[Mapping[str, Any]]) -> list[Request]:
             found.append(_batch(jobs[first:index], encoded[first:index]))
             first, size = index, 0
         size += len(job) + 1
+    if found:
+        _check(encoded)
     return [*found, _batch(jobs[first:], encoded[first:])] if first < len(jobs) else found
+
+
+def _check(encoded: Sequence[bytes]) -> None:
+    for index, job in enumerate(encoded):
+        try:
+            _job.decode(job)
+        except msgspec.ValidationError as error:
+            text, _, path = str(error).partition(" - at `$")
+            raise InvalidInput(path.strip(".`") or "job", f"{text}.", index=index) from None
+
+
+_job = msgspec.json.Decoder(wire.JobRequest)
 
 
 def _batch(jobs: Sequence[Mapping[str, Any]], encoded: Sequence[bytes]) -> Request:
@@ -63,8 +83,21 @@ def _batch(jobs: Sequence[Mapping[str, Any]], encoded: Sequence[bytes]) -> Reque
         body=encoded[0] if one else b'{"jobs":[%b]}' % b",".join(encoded),
         answer=wire.Submitted if one else wire.Batch,
         key=jobs[0].get("idempotency_key") if one else None,
+        job_count=len(jobs),
         repeatable=all("idempotency_key" in job for job in jobs),
     )
+
+
+def failed_after(error: WindlassError, request: Request, *, stored: Sequence[Any], count: int) -> WindlassError:
+    """Return the error of a submit with the handles of those that were stored before it, and the job's own index."""
+    if not stored:
+        return error
+    if isinstance(error, InvalidInput) and (error.index is not None or request.job_count == 1):
+        error = error.at(len(stored) + (error.index or 0))
+    note = f"The first {len(stored)} of {count} jobs are stored, and are in `stored` of this error."
+    error.args = (f"{error} {note}",)
+    error.stored = tuple(stored)
+    return error
 
 
 def job_fields(task: str, payload: bytes, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,10 +44,16 @@ def failure(job: Ending, attempts: Sequence[AttemptInfo]) -> NoResult:
     return error
 
 
-def not_yet(job_id: UUID, job: Ending | None) -> TimeoutError:
-    """Return the error for a job that has not ended in time."""
+def not_yet(job_id: UUID, job: Ending | None, *, without_server: str | None = None) -> TimeoutError:
+    """Return the error for a job that has not ended in time; `without_server`: the database that was asked instead."""
     how = "no server answers" if job is None else f"it is {job.state.value}"
-    return TimeoutError(f"Job {job_id} has not ended in time: {how}. Ask again with its handle, or app.job(id).")
+    if job is not None and without_server is not None:
+        how += f", and no server was found for {without_server}. Is `windlass up` running there?"
+    elif job is not None and job.state is State.QUEUED:
+        how += ": no worker has taken it. Is `windlass up`, or a worker for its queue and task, running?"
+    else:
+        how += "."
+    return TimeoutError(f"Job {job_id} has not ended in time: {how} Ask again with its handle, or app.job(id).")
 
 
 def place_after(page: LogPage, before: str | None) -> str | None:

@@ -66,6 +66,12 @@ class Shell:
         self._left(door)
         return door.where
 
+    @property
+    def without_server(self) -> str | None:
+        """The database that calls go to because no server was found; None: a server was, or nobody looked yet."""
+        door = self._door
+        return None if door is None or door.is_server else door.where
+
     def now(self) -> datetime:
         """Return the time of this machine."""
         return datetime.now(UTC)

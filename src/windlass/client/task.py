@@ -84,6 +84,8 @@ class Task(Generic[P, R]):
         self.job_options = job_options
         self.is_async = inspect.iscoroutinefunction(fn)
         self._arguments = arguments or Arguments(fn, name)
+        if arguments is None:
+            self._arguments.check()
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

@@ -8,10 +8,11 @@ annotation; without one it is plain JSON. Next: arguments.py makes payloads of t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_origin
 
 import msgspec
+from msgspec import inspect
 
 from windlass.errors import InvalidInput
 
@@ -57,6 +58,47 @@ def decoder(kind: Any, field: str) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(kind, dec_hook=_from_json)
     except (TypeError, NameError) as error:
         raise InvalidInput(field, f"its type {shown_type(kind)} cannot be read from JSON: {error}.") from error
+
+
+def check(kind: Any, field: str) -> None:
+    """Return if values of an annotated type, which has a decoder, can be made from JSON; InvalidInput if not."""
+    try:
+        info = inspect.type_info(kind)
+    except (TypeError, NameError, ValueError, NotImplementedError):  # in doubt the value itself decides
+        return
+    for custom in _customs(info, set()):
+        if not _can_be_made(custom):
+            raise InvalidInput(
+                field,
+                f"{shown_type(custom)} cannot be read from JSON. Use plain types, a dataclass, a msgspec struct or a "
+                "pydantic model.",
+            )
+
+
+def _customs(part: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield the classes in an annotation that msgspec itself does not know."""
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, inspect.CustomType):
+        yield part.cls
+    elif isinstance(part, inspect.Type | inspect.Field):
+        for name in part.__struct_fields__:
+            yield from _customs(getattr(part, name), seen)
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _customs(item, seen)
+
+
+def _can_be_made(kind: Any) -> bool:
+    wanted = get_origin(kind) or kind
+    try:
+        return is_model(wanted) or any(issubclass(plain, wanted) for plain in _PLAIN)
+    except TypeError:  # nothing that can be asked; the value itself decides
+        return True
+
+
+_PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
 def convert(value: Any, kind: Any) -> Any:

@@ -146,6 +146,8 @@ def _problem(signature: Signature, value: Any, task: str) -> InvalidInput | None
         if not signature.single:
             return InvalidInput("payload", f"it is {_named(value)}; task {task} takes an object of arguments by name.")
         [only] = signature.parameters.items() if len(signature.parameters) == 1 else [(None, Parameter())]
+        if signature.single_types is not None:
+            only = (None, Parameter(types=signature.single_types))
         return _mistyped(only[0], only[1], value, task)
     arguments: dict[str, Any] = value or {}
     for name, parameter in signature.parameters.items():
@@ -173,8 +175,8 @@ def _mistyped(name: str | None, parameter: Parameter, value: Any, task: str) -> 
 def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
-    if isinstance(value, float):
-        return kind == "number" or (kind == "integer" and value.is_integer())
+    if isinstance(value, float):  # 1.0 too: a worker that wants an integer does not take it
+        return kind == "number"
     if isinstance(value, int):
         return kind in ("integer", "number")
     return _named(value) == kind

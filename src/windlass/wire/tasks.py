@@ -31,6 +31,8 @@ class Signature(Body, frozen=True, kw_only=True):
     """Names that are not listed are taken too."""
     single: bool = False
     """A payload that is no object is allowed: it is the only argument."""
+    single_types: tuple[JsonType, ...] | None = None
+    """Of such a payload. Null: any value, or those of the parameter if there is only one."""
 
 
 def read_signatures(published: Mapping[str, msgspec.Raw]) -> dict[str, Signature]:

@@ -22,6 +22,8 @@ CURRENT: ContextVar[Trail | None] = ContextVar("windlass_attempt", default=None)
 """The trail of the attempt whose code runs here."""
 
 _OWN, _TASKS = "windlass", "windlass.task"
+_CARRIERS = ("httpx2", "httpcore2")
+"""Loggers of what carries our own requests: their every request is no line of a job."""
 Find = Callable[[], Trail | None]
 
 
@@ -154,6 +156,10 @@ class Capture:
         for other in others:
             other.addFilter(as_before)
             self._undo.callback(other.removeFilter, as_before)
+        for carrier in map(logging.getLogger, _CARRIERS):
+            if carrier.level == logging.NOTSET:  # who has set a level wants to see them
+                self._undo.callback(carrier.setLevel, logging.NOTSET)
+                carrier.setLevel(logging.WARNING)
         handler = _Handler(find)
         self._undo.callback(root.setLevel, root.level)
         self._undo.callback(tasks.setLevel, tasks.level)
