@@ -157,6 +157,7 @@ class Model(Control):
             session = self.sessions[beat.session]
             session.heartbeat_at, session.expires_at = self.now, self._after(session.lease_ms)
             session.busy = session.busy if beat.busy is None else beat.busy
+            session.draining = session.draining or beat.draining
         stopping = sorted((job for job in self.leased() if job.cancel), key=lambda job: job.id)
         return [self._beat(beat, stopping) if beat in heard else self._deaf(beat) for beat in beats]
 

@@ -383,7 +383,9 @@ async def test_heartbeats_look_up_what_they_name(url: str) -> None:
         held = await explained(connection, workers.SQL.held, named=named)
         begun = await explained(connection, workers.SQL.start, begun=named, grace_ms=1)
         renewed = await explained(
-            connection, workers.SQL.renew, beats=[(made(SESSION, n), "default", 1, None, 0, 0) for n in range(10, 110)]
+            connection,
+            workers.SQL.renew,
+            beats=[(made(SESSION, n), "default", 1, None, 0, 0, 0) for n in range(10, 110)],
         )
 
     for plan in (held, begun):

@@ -297,6 +297,15 @@ async def test_a_worker_told_to_drain_hears_it(steps: Steps) -> None:
     assert 0 == await drain(steps.db, tenant="default", worker="nobody")
 
 
+async def test_a_worker_that_drains_by_itself_says_so(steps: Steps) -> None:
+    """H4: it is shown, and stays so; of several beats in one request one is enough, and others are left alone."""
+    ann, bob = await steps.worker("ann"), await steps.worker("bob")
+
+    await heartbeat(steps.db, [Beat(ann.session, draining=True), Beat(ann.session), Beat(bob.session)])
+
+    assert [True, False] == [(await steps.beat(who)).draining for who in (ann, bob)]
+
+
 async def test_closing_gives_back_what_is_held(steps: Steps) -> None:
     """W10: a worker that leaves releases the rest without using an attempt; a second close finds nothing."""
     ann, bob = await steps.worker("ann"), await steps.worker("bob")

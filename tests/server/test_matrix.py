@@ -59,6 +59,13 @@ async def test_rel_t4_a_route_answers_only_its_scopes(calls: Calls, role: str) -
         assert allowed != refused, (route.method, route.path, answer.text)
 
 
+async def test_a_worker_may_ask_how_many_there_should_be(calls: Calls) -> None:
+    """H8: a pool that scales needs no second key."""
+    answer = await calls("worker.a").get("/autoscale")
+
+    assert 200 == answer.status_code, answer.text
+
+
 @pytest.mark.parametrize("role", sorted(SCOPES))
 async def test_rel_t6_a_tenant_in_the_query_is_refused(calls: Calls, role: str) -> None:
     """The tenant comes from the key alone."""

@@ -12,9 +12,11 @@ from tests.worker.kept import PATIENCE_S, READY, MovedTime, ToldRunner, ToldServ
 from windlass.config import Settings
 from windlass.config.settings import Workers
 from windlass.errors import SetupError, Unavailable
-from windlass.worker.fleet import UNHURRIED_S, Fleet, next_backoff_s, pool_settings
-from windlass.worker.frames import Drain, Failed, Hold, Leaving, Ready
+from windlass.worker.fleet import SHORT_LIFE_S, UNHURRIED_S, Fleet, next_backoff_s, pool_settings
+from windlass.worker.frames import Drain, Failed, Hold, Leaving, Ready, Start
 from windlass.worker.scaler import bounded
+
+JOB = uuid4()
 
 
 class Fleeted:
@@ -64,6 +66,13 @@ class Fleeted:
         await settle()
         for runner in runners:
             runner.end(0)
+        await settle()
+
+    async def leave_to_be_replaced(self, runner: ToldRunner) -> None:
+        """Let one leave because it takes too much memory."""
+        runner.say(Leaving("It takes 90 MB.", replace=True))
+        await settle()
+        runner.end(0)
         await settle()
 
     async def ended(self) -> int:
@@ -126,12 +135,28 @@ def test_the_pause_doubles_and_begins_anew_after_a_minute_of_life() -> None:
 
 async def test_a_runner_that_asks_for_it_is_replaced_at_once(two: Fleeted) -> None:
     """It was recycled: nothing is wrong that a pause would mend."""
+    await two.time.pass_by(SHORT_LIFE_S)
     two.runners[0].say(Leaving("max_jobs", replace=True))
     await settle()
     two.runners[0].end(0)
     await settle()
 
     assert 3 == len(two.runners)
+
+
+async def test_a_runner_that_asks_for_it_too_soon_is_replaced_after_a_pause(two: Fleeted) -> None:
+    """A limit of memory below what a process takes must not start one after the other without end."""
+    await two.leave_to_be_replaced(two.runners[0])
+    assert 2 == len(two.runners)
+
+    await two.time.pass_by(1.0)
+    await two.opened()
+    await two.leave_to_be_replaced(two.runners[2])
+    await two.time.pass_by(1.0)
+    assert 3 == len(two.runners)
+
+    await two.time.pass_by(1.0)
+    assert 4 == len(two.runners)
 
 
 async def test_a_runner_that_leaves_for_good_leaves_its_place_empty(two: Fleeted) -> None:
@@ -199,6 +224,21 @@ async def test_the_first_signal_drains_the_second_gives_back_the_third_kills(two
     assert [] == two.alive()
 
 
+@pytest.mark.parametrize("is_down", [False, True])
+async def test_rel_a12_the_second_signal_waits_for_nobody(two: Fleeted, is_down: bool) -> None:
+    """Runners that do not answer are ended and their sessions closed, not lost; a server that is down is let be."""
+    two.runners[0].say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    await settle()
+    two.server.down = Unavailable("gone") if is_down else None
+    two.fleet.signalled()
+
+    two.fleet.signalled()
+
+    assert 130 == await two.ended()
+    assert [] == two.alive()
+    assert ([] if is_down else [False, False]) == [lost for _, lost in two.server.closed]
+
+
 async def test_a_clean_drain_ends_with_zero(two: Fleeted) -> None:
     """All have left, nobody is replaced."""
     two.fleet.signalled()
@@ -253,6 +293,28 @@ async def test_work_that_comes_while_some_leave_gets_new_runners() -> None:
     await pool.leave(*pool.draining())
     assert 2 == len(pool.alive())
     assert not pool.running.done()
+    await pool.stop()
+
+
+async def test_those_that_leave_and_those_that_stay_are_never_more_than_may_be() -> None:
+    """H5: one that finishes its last job takes memory too; its place is filled when it is gone."""
+    pool = Fleeted(2, is_scaled=True)
+    most = Settings().workers.max_count
+    await pool.opened()
+    pool.fleet.scale(most)
+    await pool.opened()
+    pool.fleet.scale(1)
+    await settle()
+
+    pool.fleet.scale(most)
+    await pool.opened()
+
+    assert most == len(pool.alive())
+    [first, *_] = pool.draining()
+    await pool.leave(first)
+    pool.fleet.scale(most)
+    await pool.opened()
+    assert (most, most - 2) == (len(pool.alive()), len(pool.draining()))
     await pool.stop()
 
 

@@ -69,6 +69,30 @@ async def test_what_is_done_is_counted_once(kept: Kept) -> None:
     assert [5, 2] == [beat.completed for beat in kept.server.beats]
 
 
+async def test_a_runner_that_drains_says_so(kept: Kept) -> None:
+    """Whoever looks at the workers sees it, also when a signal or the scaler is the cause."""
+    await kept.opened()
+    await kept.time.pass_by(10.0)
+
+    kept.keeper.drain("Scaled in.", within_s=1000.0)
+    await kept.time.pass_by(10.0)
+
+    assert [False, True] == [beat.draining for beat in kept.server.beats]
+
+
+async def test_what_was_done_last_is_counted_too(kept: Kept) -> None:
+    """A runner that leaves says it before; a last heartbeat tells it."""
+    await kept.opened()
+    kept.runner.say(Tick(jobs_done=3, jobs_failed=1), Leaving("drained"))
+    await settle()
+
+    kept.runner.end(0)
+
+    await kept.ended()
+    assert [(2, 1)] == [(beat.completed, beat.failed) for beat in kept.server.beats]
+    assert [False] == [lost for _, lost in kept.server.closed]
+
+
 async def test_a_heartbeat_that_is_not_answered_is_sent_again_within_the_interval(kept: Kept) -> None:
     """The lease runs from before the request that was answered, not from before the first."""
     await kept.opened()

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.worker.kept import Kept, quick, settle
-from windlass.errors import Unavailable
+from windlass.errors import NotFound, Unavailable
 from windlass.wire import work as wire
 from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
 
@@ -123,6 +123,36 @@ async def test_a_stuck_runner_that_comes_back_is_drained_and_replaced(kept: Kept
     await settle()
     kept.runner.end(0)
     assert (await kept.ended()).replace
+
+
+@pytest.mark.parametrize("how", ["job", "session"])
+async def test_a_silent_runner_whose_lease_was_taken_is_replaced(kept: Kept, how: str) -> None:
+    """Nothing is left to report, and the body runs on without its lease; what waits in the runner goes to others."""
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1), (WAITING, 1)]), Start([(JOB, 1), (OTHER, 1)]))
+    if how == "job":
+        kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
+    else:
+        kept.server.failing = [NotFound("no such session")]
+    await kept.time.pass_by(10.0)
+
+    await kept.time.pass_by(34.0)
+    assert not kept.runner.has_ended()
+    await kept.time.pass_by(2.0 + 300.0)
+
+    ending = await kept.ended()
+    assert ("left", True) == (ending.kind, ending.replace)
+    assert [] == kept.server.reports
+
+
+async def test_a_runner_that_speaks_after_a_loss_stops_its_tasks_itself(kept: Kept) -> None:
+    """It heard of it, and has a ladder of its own."""
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
+    await kept.time.pass_by(10.0)
+
+    await kept.pass_ticking(400)
+
+    assert not kept.runner.has_ended()
 
 
 async def test_the_report_of_a_stuck_attempt_is_said_until_it_is_heard(kept: Kept) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
+from windlass.config.settings import Worker
 from windlass.db import Database
 from windlass.engine.duty import tell
 from windlass.engine.wake import Wake
@@ -18,7 +19,7 @@ from windlass.errors import Conflict, JobFinished, NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import control, deadletters, lanes, workers
-from windlass.queue.control import CANCEL_GRACE_MS, Actor, Cancelled
+from windlass.queue.control import CANCEL_GRACE_MS, CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.deadletters import Retried
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.moves import Moved
@@ -26,13 +27,21 @@ from windlass.queue.submit import Submitted
 
 AT_ONCE = 3
 PATIENCE_S = 5.0
+STOPPED_S = 7.0
+"""For the last rungs of a worker's ladder, and its report."""
+
+
+def stop_margin_ms(worker: Worker) -> int:
+    """Return how long beyond the grace a worker may take to stop a task: it may hear of it only by a heartbeat."""
+    return round((worker.heartbeat_seconds + worker.kill_seconds + STOPPED_S) * 1000)
 
 
 class Acts:
     """The acts of people, on one server."""
 
-    def __init__(self, db: Database, known: Lanes, ids: Ids, *, wake: Wake) -> None:
+    def __init__(self, db: Database, known: Lanes, ids: Ids, *, wake: Wake, margin_ms: int = CANCEL_MARGIN_MS) -> None:
         self._db = db
+        self._margin_ms = margin_ms
         self._lanes = known
         self._ids = ids
         self._wake = wake
@@ -52,11 +61,14 @@ class Acts:
             self._turn.release()
 
     async def cancel(
-        self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int = CANCEL_GRACE_MS
+        self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int | None = CANCEL_GRACE_MS
     ) -> list[Cancelled | JobFinished | NotFound]:
-        """Cancel jobs; answers in order: cancelled, cancelling, or why not."""
+        """Cancel jobs; answers in order: cancelled, cancelling, or why not. No grace: do not wait for their workers."""
+        margin_ms = CANCEL_MARGIN_MS if grace_ms is None else self._margin_ms
         async with self._taken():
-            answers = await control.cancel(self._db, ids, tenant=tenant, actor=actor, grace_ms=grace_ms)
+            answers = await control.cancel(
+                self._db, ids, tenant=tenant, actor=actor, grace_ms=grace_ms or 0, margin_ms=margin_ms
+            )
             for answer in answers:
                 if not isinstance(answer, Cancelled) or answer.already:
                     continue

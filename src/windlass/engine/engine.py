@@ -21,7 +21,7 @@ from windlass.config import Settings
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
-from windlass.engine.acts import Acts
+from windlass.engine.acts import Acts, stop_margin_ms
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
@@ -47,7 +47,6 @@ from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
 from windlass.queue import workers
 from windlass.queue.claim import Claimed
-from windlass.queue.control import CANCEL_MARGIN_MS
 from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
@@ -90,7 +89,8 @@ class Engine:
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
-        self.acts = Acts(db, self.lanes, ids, wake=self.wake)
+        self._stop_margin_ms = stop_margin_ms(settings.worker)
+        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
         self.draining = False
         self._claims = True
         self.outside = outside
@@ -370,7 +370,7 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + CANCEL_MARGIN_MS
+        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
         return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:

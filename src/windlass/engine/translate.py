@@ -81,6 +81,7 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
         tenant=tenant,
         completed=asked.completed,
         failed=asked.failed,
+        draining=asked.draining,
     )
 
 

@@ -27,7 +27,7 @@ SQL = load(__file__)
 
 CANCEL_GRACE_MS = 30_000
 CANCEL_MARGIN_MS = 10_000
-"""Beyond the grace, before the lease of a job told to cancel is revoked."""
+"""Beyond the grace, before the lease of a job told to cancel is revoked, unless its worker is known to need longer."""
 TRIES = 10
 PauseKind = Literal["queue", "tenant", "job"]
 
@@ -54,7 +54,13 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 async def cancel(
-    db: Statements, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int = CANCEL_GRACE_MS
+    db: Statements,
+    ids: Sequence[UUID],
+    *,
+    tenant: str,
+    actor: Actor,
+    grace_ms: int = CANCEL_GRACE_MS,
+    margin_ms: int = CANCEL_MARGIN_MS,
 ) -> list[Cancelled | JobFinished | NotFound]:
     """Cancel jobs; answers in order: cancelled, cancelling, or why not."""
     answers: dict[UUID, Cancelled | JobFinished | NotFound] = {}
@@ -66,7 +72,7 @@ async def cancel(
             # Only what is locked here, in one order: a job promoted meanwhile is found by the next try.
             found = [r["id"] for r in await transaction.fetch(SQL.lock_places, ids=open_ids, tenant=tenant)]
             stopped = await transaction.fetch(
-                SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + CANCEL_MARGIN_MS
+                SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + margin_ms
             )
             ended = [
                 row

@@ -127,6 +127,8 @@ class Beat(msgspec.Struct, frozen=True):
     completed: int | None = None
     """Jobs completed since the beat before; added to the session's count. None: it does not say."""
     failed: int | None = None
+    draining: bool = False
+    """It finishes what it holds and claims no more; once said, it stays so."""
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -309,7 +311,8 @@ def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
     for beat in beats:
         completed, failed = counts[beat.session, beat.tenant]
         counts[beat.session, beat.tenant] = (completed + (beat.completed or 0), failed + (beat.failed or 0))
-    return [(*name, last[name].busy, last[name].skew_ms, *counts[name]) for name in sorted(last)]
+    draining = {(beat.session, beat.tenant) for beat in beats if beat.draining}
+    return [(*name, last[name].busy, last[name].skew_ms, *counts[name], int(name in draining)) for name in sorted(last)]
 
 
 def _answer(

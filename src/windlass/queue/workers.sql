@@ -46,14 +46,16 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 -- postgres
 UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms),
-       completed = least(CAST(s.completed AS bigint) + i.completed, 2147483647), failed = least(CAST(s.failed AS bigint) + i.failed, 2147483647)
-  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int) AS i
+       completed = least(CAST(s.completed AS bigint) + i.completed, 2147483647), failed = least(CAST(s.failed AS bigint) + i.failed, 2147483647),
+       draining = greatest(s.draining, i.draining)
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int, draining int) AS i
  WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0
 RETURNING s.id, s.tenant, s.draining
 -- sqlite
 UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
        busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms),
-       completed = min(session.completed + i.completed, 2147483647), failed = min(session.failed + i.failed, 2147483647)
+       completed = min(session.completed + i.completed, 2147483647), failed = min(session.failed + i.failed, 2147483647),
+       draining = max(session.draining, i.draining)
   FROM rows(:beats) AS i
  WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0
 RETURNING id, tenant, draining

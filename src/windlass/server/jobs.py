@@ -158,7 +158,7 @@ async def cancel(call: Call) -> Reply:
     request: wire.CancelRequest | None = call.body
     reason = call.query.reason if request is None else request.reason
     force = request is not None and request.force
-    grace_ms = 0 if force else round(call.settings.worker.cancel_grace_seconds * 1000)
+    grace_ms = None if force else round(call.settings.worker.cancel_grace_seconds * 1000)
     [answer] = await call.engine.acts.cancel(
         [call.job_id], tenant=call.tenant, actor=call.actor(reason), grace_ms=grace_ms
     )

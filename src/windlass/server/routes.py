@@ -146,7 +146,7 @@ ROUTES: tuple[Route, ...] = (
     _line("GET", "/queues/{name}/scale", scale.queue, "read", "How many workers a queue wants", {200: p.Scale},
           bound="queue"),
     # the whole
-    _line("GET", "/autoscale", scale.whole, "read", "How many workers there should be", {200: p.Scale}),
+    _line("GET", "/autoscale", scale.whole, ("read", "work"), "How many workers there should be", {200: p.Scale}),
     _line("GET", "/admin/queue/status", whole.status, "read", "What waits, runs and ended", {200: p.Overview}),
     _line("GET", "/attempts", whole.attempts, "read", "List ended attempts, newest first",
           {200: j.AttemptPage}, query=j.AttemptsQuery),

@@ -359,6 +359,8 @@ class BeatRequest(Body, frozen=True, kw_only=True):
     completed: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     """Attempts since the last heartbeat. Null: it does not count, the server does."""
     failed: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    draining: bool = False
+    """It finishes what it holds and claims no more; with a session."""
     current_page_id: UUID | None = None
     timestamp: Instant | None = None
     """Its clock, for the skew that is shown."""

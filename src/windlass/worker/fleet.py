@@ -2,7 +2,7 @@
 
 `windlass worker` keeps a fixed number; the local pool of `windlass up` follows the servers' recommendation (scaler.py).
 One that crashes is replaced after a pause that doubles. Scaling in drains, idle ones first, and never ends work (H8).
-The first signal drains all, the second gives everything back now, the third kills (W10).
+The first signal drains all, the second gives everything back within a second, the third kills (W10).
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ UNHURRIED_S = 366 * 86_400.0
 """How long one that is scaled in may finish its jobs: longer than any of them may run."""
 LAST_WORDS_S = 2.0
 """How long after the third signal the servers are told whose jobs are lost."""
+HURRY_S = 0.3
+"""How long after the second signal the runners may give their jobs back themselves; then their keepers do."""
+END_S = 0.6
+"""How long after the second signal the fleet is there: nobody waits for a server that does not answer."""
+SHORT_LIFE_S = 5.0
+"""A runner that asks to be replaced so soon would do so again."""
 INTERRUPTED = 130
 SIGNALLED = "The worker stops."
 
@@ -119,7 +125,9 @@ class Fleet:
         """Have so many places: more at once, fewer by letting the least busy finish and leave."""
         if self._is_stopping:
             return
-        while self.staying_count < count:
+        # Those that leave still take memory: together they are never more than may be.
+        most = self._settings.workers.max_count if self._is_scaled else count
+        while self.staying_count < count and len(self._places) < most:
             self._add()
         staying = sorted((place for place in self._places.values() if not place.leaving.is_set()), key=lambda p: p.load)
         for place in staying[: max(0, len(staying) - count)]:
@@ -139,9 +147,12 @@ class Fleet:
         if self._signal_count == 1:
             self.drain(SIGNALLED, within_s=self._settings.worker.drain_seconds)
         elif self._signal_count == 2:
-            self.drain(SIGNALLED, within_s=0.0)
-        else:
             self._was_killed = True
+            self.drain(SIGNALLED, within_s=0.0)
+            loop = asyncio.get_running_loop()
+            loop.call_later(HURRY_S, self._give_back)
+            loop.call_later(END_S, self._end_now)
+        else:
             self._kill()
             asyncio.get_running_loop().call_later(LAST_WORDS_S, self._end_now)
 
@@ -197,6 +208,10 @@ class Fleet:
         for keeper in self._keepers():
             keeper.kill()
 
+    def _give_back(self) -> None:
+        for keeper in self._keepers():
+            keeper.give_back()
+
     async def _occupy(self, place: Place) -> None:
         """Keep one runner after the other in this place, until it is to leave."""
         backoff_s: float | None = None
@@ -206,7 +221,7 @@ class Fleet:
                 if place.leaving.is_set() or (ending.kind == "left" and not ending.replace):
                     return
                 self._raise_if_hopeless(ending)
-                if ending.kind == "left":
+                if ending.kind == "left" and not self._is_too_soon(ending):
                     backoff_s = None
                     continue
                 backoff_s = next_backoff_s(backoff_s, ending.lived_s)
@@ -214,6 +229,10 @@ class Fleet:
                 await self._pause(place, backoff_s)
         finally:
             self._places.pop(place.number, None)
+
+    def _is_too_soon(self, ending: Ending) -> bool:
+        """Say whether a runner is replaced so soon that something is wrong, as a memory limit below its own size."""
+        return ending.lived_s < SHORT_LIFE_S and not self._settings.worker.max_jobs
 
     async def _one_life(self, place: Place) -> Ending:
         # Once it is known that the servers can be reached, an outage is waited for.

@@ -84,6 +84,9 @@ class Keeper:
         self._replace = False
         self._drain_by: float | None = None
         self._stuck_at: float | None = None
+        self._lost_at: float | None = None
+        """Since when a body runs without its lease in a runner that has not said a word."""
+        self._gives_back = False
         self._tick = frames.Tick(jobs_done=0)
         self._completed_told = self._failed_told = 0
         self._reports: set[asyncio.Task[None]] = set()
@@ -118,6 +121,11 @@ class Keeper:
             # It has no session, so it holds nothing.
             self.kill()
 
+    def give_back(self) -> None:
+        """End the runner at once; what it had goes back without an attempt being used."""
+        self._gives_back = True
+        self.kill()
+
     def kill(self) -> None:
         """End the runner at once: what it had begun is lost and runs again elsewhere."""
         if self._child is not None:
@@ -143,6 +151,7 @@ class Keeper:
     async def _listen(self, child: Child) -> None:
         async for frame in child.frames():
             self._heard_at = self._outside.monotonic()
+            self._lost_at = None
             self._hear(frame)
 
     def _hear(self, frame: frames.FromRunner) -> None:
@@ -180,6 +189,8 @@ class Keeper:
             self._ticked_at = self._outside.monotonic()
             self.opened.set()
             await self._renew(child)
+            if self.held.begun_count:
+                self._note_lost()
             child.send(frames.Lost(jobs=self.held.drop_all()))
 
     async def _renew(self, child: Child) -> None:
@@ -194,7 +205,12 @@ class Keeper:
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
-        return self._session.beat(self.held.named(), completed_count=max(0, completed), failed_count=max(0, failed))
+        return self._session.beat(
+            self.held.named(),
+            completed_count=max(0, completed),
+            failed_count=max(0, failed),
+            is_draining=self.is_draining,
+        )
 
     def _pass_on(self, child: Child, renewal: Renewal) -> None:
         """Tell the runner what the server said."""
@@ -203,12 +219,19 @@ class Keeper:
         self._failed_told += renewal.request.failed or 0
         child.send(frames.Renewed(renewed_at=renewal.sent_at))
         named = renewal.request.held or ()
+        begun_count = self.held.begun_count
         if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
+            if self.held.begun_count < begun_count:
+                self._note_lost()
             child.send(frames.Lost(jobs=lost))
         if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
             child.send(frames.Cancel(jobs=told))
         if answer.drain and not self.is_draining:
             self.drain("drained", within_s=self._settings.drain_seconds)
+
+    def _note_lost(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._outside.monotonic()
 
     async def _watch(self, child: Child) -> None:
         """Look for what the runner cannot end itself."""
@@ -229,6 +252,9 @@ class Keeper:
         patience_s = self._settings.cancel_grace_seconds + self._settings.kill_seconds
         if overdue := self.held.overdue(now, patience_s=patience_s):
             self._give_up(child, overdue)
+        elif self._stuck_at is None and self._lost_at is not None and now >= self._lost_at + patience_s:
+            # Nothing is left to be reported of it, and nobody can stop it.
+            self._give_up(child, [])
         if self._stuck_at is not None:
             over = now >= self._stuck_at + self._settings.drain_seconds
             if over or (self.held.begun_count == 0 and not self._reports):
@@ -243,9 +269,13 @@ class Keeper:
         self._replace = True
         if self._stuck_at is None:
             self._stuck_at = self._outside.monotonic()
+        if not overdue:
+            log.event("worker.stuck", worker=self.worker_id, pid=child.pid, reason="A task runs without its lease.")
         for late in overdue:
             log.event("worker.stuck", worker=self.worker_id, pid=child.pid, job=late.job_id, reason=late.outcome)
         child.send(frames.Lost(jobs=[*self.held.drop_waiting(), *((late.job_id, late.fence) for late in overdue)]))
+        if not overdue:
+            return
         task = asyncio.create_task(self._report(overdue))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
@@ -273,7 +303,7 @@ class Keeper:
         if isinstance(last, frames.Failed):
             return Ending(kind="failed", reason=last.reason, lived_s=lived_s, was_open=was_open)
         if isinstance(last, frames.Leaving):
-            await self._session.close(lost=False)
+            await self._session.close(lost=False, last_beat=self._beat())
             log.event("worker.stopped", worker=self.worker_id, reason=last.reason, jobs=len(self.held))
             replace = self._replace or last.replace
             return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
@@ -283,7 +313,8 @@ class Keeper:
             log.event("worker.stopped", worker=self.worker_id, reason=reason, jobs=0)
             return Ending(kind="left", reason=reason, lived_s=lived_s, was_open=False)
         log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
-        await self._session.close(lost=True, last_beat=self._beat() if self.held.begun_count else None)
+        # Said first what had begun: a job that kills its process at once must count as lost.
+        await self._session.close(lost=not self._gives_back, last_beat=self._beat())
         # A runner that was killed because it was stuck is replaced at once, like one that asked for it.
         kind: Literal["left", "died"] = "left" if self._replace or self.is_draining else "died"
         return Ending(kind=kind, reason=how, lived_s=lived_s, was_open=was_open, replace=self._replace)

@@ -71,7 +71,7 @@ class Worker:
         capacity = Capacity(settings.worker.threads, batch=None if batch == "auto" else batch)
         self._holdings = Holdings(keeping, capacity, monotonic=self._outside.monotonic)
         self._departure: Departure | None = None
-        self._jobs_done = self._jobs_failed = 0
+        self._jobs_done = self._jobs_completed = self._jobs_failed = 0
         self._moved_at = self._second_at = self._outside.monotonic()
         self._doubted_at: float | None = None
         self._woken, self._left = asyncio.Event(), asyncio.Event()
@@ -87,6 +87,7 @@ class Worker:
             await self._work()
             assert self._departure is not None
             leaving = Leaving(self._departure.reason, self._departure.replace)
+            self._keeping.tick(self._tick())
             await self._keeping.leave(leaving)
             return leaving
         finally:
@@ -312,6 +313,7 @@ class Worker:
         if self._departure is not None:
             entries = [self._departure.reworded(entry) for entry in entries]
         self._jobs_done += len(entries)
+        self._jobs_completed += sum(isinstance(entry, wire.CompleteEntry) for entry in entries)
         self._jobs_failed += sum(isinstance(entry, wire.FailEntry) for entry in entries)
         self._moved_at = now
         self._holdings.drop(over)
@@ -327,7 +329,7 @@ class Worker:
         worker = self._settings.worker
         used_mb = memory_mb()
         if self._claims_advance(now):
-            self._keeping.tick(Tick(self._jobs_done, self._jobs_failed))
+            self._keeping.tick(self._tick())
         self._reports.send_trail()
         if self._pools.line_count and now - self._moved_at >= BEGIN_S:
             self._holdings.capacity.stalled()
@@ -339,6 +341,9 @@ class Worker:
                 self.drain(f"It has run {self._jobs_done} jobs.", within_s=worker.drain_seconds, replace=True)
             elif worker.max_memory_mb and used_mb > worker.max_memory_mb:
                 self.drain(f"It takes {used_mb} MB.", within_s=worker.drain_seconds, replace=True)
+
+    def _tick(self) -> Tick:
+        return Tick(self._jobs_completed + self._jobs_failed, self._jobs_failed)
 
     def _claims_advance(self, now: float) -> bool:
         """Say whether the claim loop goes round, or rests because it has nothing to ask for."""

@@ -119,7 +119,7 @@ class Session:
     async def close(self, *, lost: bool, last_beat: wire.BeatRequest | None = None) -> None:
         """End the session, if one is open; what cannot be said in time is found out when the lease is over.
 
-        The last heartbeat says first what had begun: a job that kills its process at once must count as lost.
+        The last heartbeat says first what was done, and what had begun.
         """
         session, self.id = self.id, None
         began_at, again = self._outside.monotonic(), self._back_off()
@@ -128,7 +128,7 @@ class Session:
                 async with answered(self._settings.report_timeout_seconds):
                     if last_beat is not None:
                         await self._link.heartbeat(last_beat)
-                        last_beat = None
+                        last_beat = None  # heard: what it counted must not count again
                     await self._link.close(self.worker_id, session=session, lost=lost)
                 return
             except (NotFound, Conflict):
@@ -144,7 +144,7 @@ class Session:
         return min(self._settings.heartbeat_seconds, self.lease_s / 2)
 
     def beat(
-        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int
+        self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int, is_draining: bool
     ) -> wire.BeatRequest:
         """Return a heartbeat that names what is held: how busy it is can be seen from that."""
         return wire.BeatRequest(
@@ -153,6 +153,7 @@ class Session:
             held=held,
             completed=completed_count,
             failed=failed_count,
+            draining=is_draining,
             timestamp=self._clock(),
         )
 

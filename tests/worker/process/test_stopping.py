@@ -49,7 +49,7 @@ async def test_what_does_not_end_in_time_is_given_back_without_an_attempt(instal
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_gives_everything_back_now(installation: Installation, number: signal.Signals) -> None:
-    """Though the drain time is five minutes."""
+    """Though the drain time is five minutes; exit code 130."""
     fleet = await installation.start_workers()
     await installation.submit("wait", port=installation.port)
     first = await installation.begun()
@@ -58,8 +58,24 @@ async def test_a_second_signal_gives_everything_back_now(installation: Installat
 
     fleet.send(number)
 
-    assert 0 == await fleet.ended()
+    assert 130 == await fleet.ended()
     assert "queued" == (await installation.job(first.job_id))["status"]
+
+
+async def test_rel_a12_a_second_signal_does_not_wait_for_a_task_that_never_stops(installation: Installation) -> None:
+    """Its process is ended, and the job given back as the attempt that it was."""
+    fleet = await installation.start_workers(worker_lease_seconds="300")
+    job_id = await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
+    held = await installation.begun()
+    fleet.send(signal.SIGHUP)
+
+    fleet.send(signal.SIGINT)
+
+    assert 130 == await fleet.ended()
+    await held.gone()
+    assert "queued" == (await installation.job(job_id))["status"]
+    assert ["released"] == [attempt["outcome"] for attempt in await installation.attempts(job_id)]
+    assert "Traceback" not in fleet.text
 
 
 async def test_a_spot_notice_gives_work_back_with_its_reason(installation: Installation) -> None:
