@@ -154,7 +154,7 @@ def test_a_second_interrupt_gives_back_at_once(tmp_path: Path) -> None:
         process.said("Ctrl-C again: now")
         process.send(signal.SIGINT)
 
-        assert 0 == process.ended()
+        assert 130 == process.ended()
     assert [(0, 1)] == stored(tmp_path, "SELECT attempt, releases FROM jobs")
 
 

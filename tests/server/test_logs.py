@@ -106,14 +106,27 @@ async def test_a_wrong_question_is_refused(client: httpx2.AsyncClient, params: J
     assert 404 == (await client.get(f"/jobs/{uuid4()}/logs")).status_code
 
 
-@pytest.mark.parametrize("line", [{"at": "1900-01-01T00:00:00Z", "text": "x"}, {"at": AT, "text": "x" * 16_385}])
-async def test_a_line_that_cannot_be_kept_is_refused(client: httpx2.AsyncClient, line: Json) -> None:
-    """A time before 1970 or a line that is too long is 422, and names the lines."""
+async def test_a_line_that_is_too_long_is_refused(client: httpx2.AsyncClient) -> None:
+    """It is 422, and names the lines."""
     job = await submit_and_claim(client)
+    line = {"at": AT, "text": "x" * 16_385}
 
     answer = await client.post("/jobs/report", json={"worker_id": WORKER, "logs": [chunk(job, lines=[line])]})
 
     assert (422, True) == (answer.status_code, "logs" in answer.json()["errors"][0]["field"])
+
+
+async def test_a_line_that_cannot_be_kept_refuses_no_report(client: httpx2.AsyncClient) -> None:
+    """A time before 1970 is left out and told; the end of the attempt stands."""
+    job = await submit_and_claim(client)
+    line = {"at": "1900-01-01T00:00:00Z", "text": "x"}
+
+    answer = await client.post(
+        "/jobs/report", json={"worker_id": WORKER, "logs": [chunk(job, lines=[line])], "reports": [completed(job)]}
+    )
+
+    assert (200, "applied") == (answer.status_code, answer.json()["answers"][0]["status"])
+    assert answer.json()["refused"]
 
 
 async def test_a_stream_of_an_ended_job_tells_all_and_ends(client: httpx2.AsyncClient) -> None:

@@ -181,7 +181,7 @@ async def test_a_lease_is_renewed_by_its_holder_alone(client: httpx2.AsyncClient
     session = await client.post(path, json={**lease(job), "session": str(uuid4())})
 
     assert [200, 200, 404, 409, 409] == [a.status_code for a in (own, by_query, other, fence, session)]
-    assert {"status": "ok", "cancel": False, "lease_seconds": 30, "drain": False} == own.json()
+    assert {"status": "ok", "cancel": False, "lease_seconds": 30, "drain": False, "refused": []} == own.json()
 
 
 async def test_a_result_is_recorded_once(client: httpx2.AsyncClient) -> None:

@@ -69,26 +69,32 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
 async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(handler: logging.Handler) -> None:
     """However often a body is stopped while it logs, the next one can log."""
 
+    over = threading.Event()
+
     def chatty(context: Context) -> None:
-        while True:
+        while not over.is_set():
             WRITER.warning("again")
+            sum(range(5000))
 
     def ok(context: Context) -> str:
         WRITER.warning("fine")
         return "ok"
 
-    async with rig(chatty, ok, settings=SHORT, abandon_s=PATIENCE_S) as pools:
-        for _ in range(5):
-            jobs = [claimed("chatty") for _ in range(3)]
-            pools.start(*jobs)
-            await pools.until(partial(begun, pools, jobs))
-            for job in jobs:
-                pools.pools.stop((job.id, job.fence), "cancel")
-            stopped = [failed(await pools.end(job)).metrics for job in jobs]
-            after = await pools.run(claimed("ok"))
+    try:
+        async with rig(chatty, ok, settings=SHORT, abandon_s=PATIENCE_S) as pools:
+            for _ in range(5):
+                jobs = [claimed("chatty") for _ in range(3)]
+                pools.start(*jobs)
+                await pools.until(partial(begun, pools, jobs))
+                for job in jobs:
+                    pools.pools.stop((job.id, job.fence), "cancel")
+                stopped = [failed(await pools.end(job)).metrics for job in jobs]
+                after = await pools.run(claimed("ok"))
 
-            assert [{"stopped_by": "exception"}] * 3 == stopped
-            assert Raw(b'"ok"') == completed(after).result
+                assert [{"stopped_by": "exception"}] * 3 == stopped
+                assert Raw(b'"ok"') == completed(after).result
+    finally:
+        over.set()  # a body that could not be stopped must not go on beside other tests
 
 
 def test_the_capture_of_lines_has_no_lock_and_hears_nothing_of_the_workers_own_requests() -> None:

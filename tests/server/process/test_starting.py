@@ -68,7 +68,7 @@ async def test_an_open_address_without_a_key_is_refused(launch: Launch) -> None:
     code = await server.ended()
 
     assert 1 == code
-    assert server.lines[-1].startswith("Error: There is no key yet, and 0.0.0.0 can be reached from elsewhere.")
+    assert server.lines[-1].startswith("Error: There is no key yet, and callers of 0.0.0.0 need one.")
     assert "Traceback" not in server.text
 
 
