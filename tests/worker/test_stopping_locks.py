@@ -26,9 +26,7 @@ def handler() -> Iterator[logging.Handler]:
     """A handler of the logger that bodies write to."""
     made = logging.StreamHandler(io.StringIO())
     WRITER.addHandler(made)
-    WRITER.propagate = False
     yield made
-    WRITER.propagate = True
     WRITER.removeHandler(made)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, TextIO
 
+from windlass.client.context import Stopped
 from windlass.wire.trail import Stream
 from windlass.worker.trail import Trail
 
@@ -40,10 +41,15 @@ class _Handler(logging.Handler):
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record, without a lock."""
+        """Keep the record, without a lock; Stopped if this line is to be the body's last: here it holds none either."""
         passed = bool(self.filter(record))
         if passed:
             self.emit(record)
+        trail = self._find()
+        if trail is not None and trail.stops_thread == [threading.get_ident()]:
+            with contextlib.suppress(IndexError):  # whoever stops it otherwise was faster
+                trail.stops_thread.pop()
+                raise Stopped("It is to stop.")
         return passed
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -88,10 +88,31 @@ class Hand(threading.Thread):
             if rung == "exception" and attempt.open and self.ident is not None:
                 # Who has just taken the interpreter's lock keeps it for some milliseconds: the look then holds true.
                 time.sleep(0)
-                attempt.unpressed = _is_delicate(sys._current_frames().get(self.ident))
-                if not attempt.unpressed:
-                    self._pressed = attempt
-                    _set_async_exc(self.ident, Stopped)
+                last_line = attempt.trail.stops_thread
+                if attempt.unpressed and not last_line:
+                    attempt.unpressed = False  # a line of its log was its last
+                    return
+                if _is_delicate(sys._current_frames().get(self.ident)):
+                    # One that logs all the time is met only while it waits for locks: it ends by its next line.
+                    if not attempt.unpressed:
+                        attempt.unpressed = True
+                        last_line.append(self.ident)
+                    return
+                if attempt.unpressed and not _taken(last_line):
+                    attempt.unpressed = False
+                    return
+                attempt.unpressed = False
+                self._pressed = attempt
+                _set_async_exc(self.ident, Stopped)
+
+
+def _taken(last_line: list[int]) -> bool:
+    """Take the stop back from the body's next line; False if the line was faster."""
+    try:
+        last_line.pop()
+    except IndexError:
+        return False
+    return True
 
 
 def _is_delicate(top: FrameType | None) -> bool:

@@ -63,12 +63,15 @@ class Trail:
         "checkpoint",
         "fence",
         "job_id",
+        "stops_thread",
     )
 
     def __init__(self, job_id: UUID, fence: int, *, rules: Rules, fresh: deque[Trail]) -> None:
         self.job_id = job_id
         self.fence = fence
         self.checkpoint: Raw | UnsetType = UNSET
+        self.stops_thread: list[int] = []
+        """The thread whose next line of `logging` is to be its body's last (threads.py); who takes it out stops it."""
         self._rules = rules
         self._fresh = fresh
         self._lock = threading.Lock()
