@@ -9,13 +9,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from uuid import UUID
 
 import pytest
 from msgspec import Raw
 
-from tests.worker.poolsrig import PATIENCE_S, SHORT, Rig, claimed, completed, failed, rig
+from tests.worker.poolsrig import PATIENCE_S, SHORT, claimed, completed, failed, rig
 from windlass.client.context import Context
-from windlass.wire import work as wire
 from windlass.worker.capture import CAPTURE
 
 WRITER = logging.getLogger("test.stopping")
@@ -28,11 +28,6 @@ def handler() -> Iterator[logging.Handler]:
     WRITER.addHandler(made)
     yield made
     WRITER.removeHandler(made)
-
-
-def begun(pools: Rig, jobs: list[wire.ClaimedJob]) -> bool:
-    """Say whether the bodies of all these jobs have begun."""
-    return all((job.id, job.fence) in pools.started for job in jobs)
 
 
 async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after_it(handler: logging.Handler) -> None:
@@ -68,10 +63,12 @@ async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(han
     """However often a body is stopped while it logs, the next one can log."""
 
     over = threading.Event()
+    logging_now: set[UUID] = set()
 
     def chatty(context: Context) -> None:
         while not over.is_set():
             WRITER.warning("again")
+            logging_now.add(context.id)
             sum(range(5000))
 
     def ok(context: Context) -> str:
@@ -83,7 +80,7 @@ async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(han
             for _ in range(5):
                 jobs = [claimed("chatty") for _ in range(3)]
                 pools.start(*jobs)
-                await pools.until(partial(begun, pools, jobs))
+                await pools.until(partial(logging_now.issuperset, [job.id for job in jobs]))
                 for job in jobs:
                     pools.pools.stop((job.id, job.fence), "cancel")
                 stopped = [failed(await pools.end(job)).metrics for job in jobs]
