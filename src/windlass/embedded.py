@@ -31,6 +31,7 @@ from windlass.server.auth import Gate
 
 CONNECTIONS = 3
 CLOSE_S = 10.0
+LEFT_S = 1.0
 Asked = tuple[int, bytes, dict[str, str]]
 
 
@@ -79,6 +80,10 @@ class Embedded:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            # A query that was cut off is cancelled by a task of its driver's: its connection is closed with it.
+            left = asyncio.all_tasks(self._loop)
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=LEFT_S))
         finally:
             self._loop.close()
 
