@@ -56,6 +56,9 @@ class Served:
         self._within(self._stack.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE_S)
+        # A query that was cut off is cancelled by a task of its driver's: its connection is closed with it.
+        if left := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(asyncio.wait(left, timeout=PATIENCE_S))
         self._loop.close()
 
     def run_next(self, app: App, *lines: str) -> dict[str, Any]:

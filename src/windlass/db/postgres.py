@@ -164,12 +164,14 @@ class PostgresDatabase:
         connection = await translated(self._connect)
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
-        await translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
-        pinging = asyncio.create_task(_ping(connection, hints))
+        pinging: asyncio.Task[None] | None = None
         try:
+            await translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
+            pinging = asyncio.create_task(_ping(connection, hints))
             yield _until_none(hints)
         finally:
-            pinging.cancel()
+            if pinging is not None:
+                pinging.cancel()
             connection.terminate()
 
     async def version(self) -> str:
