@@ -64,9 +64,9 @@ async def _die(world: Installation, first: Begun, fleets: list[ServerProcess], *
     again = await world.begun()
     after_s = time.monotonic() - killed_at
     again.go_on()
-    if what == "fleet":
-        await fleets[number].ended()
-        fleets[number] = await _fleet(world, number)
+    # A fresh one in any case: the back-off of one whose runners die again and again is not what is measured.
+    await fleets[number].close()
+    fleets[number] = await _fleet(world, number)
     return after_s
 
 
