@@ -228,12 +228,28 @@ def test_what_cannot_be_said_twice_is_not(server: Served, monkeypatch: pytest.Mo
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("way", ["http", "embedded"])
-def test_a_forked_child_finds_its_own_way(server: Served, way: str) -> None:
+def test_a_forked_child_finds_its_own_way(server: Served) -> None:
     """It uses nothing of its parent's connections, and the parent goes on with them."""
-    app = App(server.url) if way == "http" else App(database=server.settings.database.url)
+    app = App(server.url)
     app.enqueue("before")
 
+    assert 0 == forked(app)
+    assert State.QUEUED is app.enqueue("after").status
+    assert 3 == stored_count(server)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_an_engine_of_its_own(tmp_path: Path) -> None:
+    """The engine of its parent rests while it is forked: SQLite's locks are those of a process."""
+    with App(database=f"sqlite:///{tmp_path}/jobs.db") as app:
+        app.enqueue("before")
+
+        assert 0 == forked(app)
+        assert State.QUEUED is app.enqueue("after").status
+
+
+def forked(app: App) -> int:
+    """Enqueue a job in a forked child; return its exit code."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -243,12 +259,7 @@ def test_a_forked_child_finds_its_own_way(server: Served, way: str) -> None:
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    after = app.enqueue("after").status
-
-    assert 0 == os.waitstatus_to_exitcode(status)
-    assert State.QUEUED is after
-    assert 3 == stored_count(server)
-    app.close()
+    return os.waitstatus_to_exitcode(status)
 
 
 @pytest.mark.parametrize("way", ["http", "embedded"])
