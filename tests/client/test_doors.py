@@ -230,11 +230,11 @@ def test_what_cannot_be_said_twice_is_not(server: Served, monkeypatch: pytest.Mo
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_finds_its_own_way(server: Served) -> None:
     """It uses nothing of its parent's connections, and the parent goes on with them."""
-    app = App(server.url)
-    app.enqueue("before")
+    with App(server.url) as app:
+        app.enqueue("before")
 
-    assert 0 == forked(app)
-    assert State.QUEUED is app.enqueue("after").status
+        assert 0 == forked(app)
+        assert State.QUEUED is app.enqueue("after").status
     assert 3 == stored_count(server)
 
 
