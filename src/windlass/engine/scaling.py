@@ -129,16 +129,3 @@ def policy_from(settings: Settings) -> Policy:
         down_below=scaling.down_below,
         cooldown_s=scaling.cooldown_seconds,
     )
-
-
-def state_from_json(text: str | None) -> ScalingState:
-    """Return the state that was stored as JSON; a fresh one where there is none, or another version's."""
-    try:
-        return msgspec.json.decode(text or "{}", type=ScalingState)
-    except msgspec.DecodeError:
-        return ScalingState()
-
-
-def state_to_json(state: ScalingState) -> str:
-    """Return the state as JSON."""
-    return msgspec.json.encode(state).decode()

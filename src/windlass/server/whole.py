@@ -9,7 +9,6 @@ from prometheus_client import generate_latest
 
 from windlass.clock import from_us, to_us
 from windlass.job import Outcome
-from windlass.queue import attempts as attempts_step
 from windlass.queue import stats
 from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
 from windlass.queue.workers import MAX_INT
@@ -56,11 +55,6 @@ async def attempts(call: Call) -> AttemptPage:
         ],
         next_cursor=None if page.next_cursor is None else _text(page.next_cursor),
     )
-
-
-def _listed(call: Call, listed: attempts_step.ListedAttempt) -> ListedAttempt:
-    shown = msgspec.structs.asdict(shown_attempt(call, listed.attempt))
-    return ListedAttempt(**shown, queue=listed.queue, task=listed.task)
 
 
 async def metrics(call: Call) -> Reply:
