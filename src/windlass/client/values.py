@@ -32,6 +32,7 @@ def _from_json(kind: Any, value: Any) -> Any:
     wanted = get_origin(kind) or kind
     if isinstance(wanted, type) and isinstance(value, wanted):  # an abstract one, such as Iterable
         return value
+    # What msgspec asks of a hook for a type that it does not know.
     raise NotImplementedError(f"{shown_type(kind)} cannot be made from JSON")
 
 
