@@ -21,7 +21,7 @@ Expression = Annotated[
         min_length=1,
         max_length=200,
         examples=["30 2 * * *"],
-        description="Five fields (minute, hour, day, month, weekday), six with seconds first, or `@daily` and the like.",
+        description="Five fields (minute, hour, day, month, weekday), six with seconds first, or `@daily` and such.",
     ),
 ]
 Zone = Annotated[str, Meta(min_length=1, max_length=100, examples=["Europe/Berlin"], description="An IANA name.")]
