@@ -1,6 +1,6 @@
 """Crontabs, read as cron reads them: lines, variables, `%`, and the name that each line keeps. Pure.
 
-What a line asks for is a time and a command; `windlass schedules import crontab` (loading.py) makes schedules of them.
+A line asks for a time and a command; `windlass schedules import crontab` (importing.py) makes schedules of them.
 Nothing is guessed: a line that cron would refuse, or that means something only on the machine where cron runs, is
 refused here with its number and the reason. Whether a time can ever come is decided in queue/cron.py.
 """
@@ -81,7 +81,7 @@ class Crontab(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_crontab(content: bytes, *, zone: str, is_system: bool = False) -> Crontab:
-    """Return what a crontab asks for; `zone` is that of its times until it names one, `is_system`: lines name a user."""
+    """Return what a crontab asks for; `zone` holds until it names one itself, `is_system`: its lines name a user."""
     check_zone(zone)
     if len(content) > MAX_BYTES:
         raise InvalidInput("crontab", f"it has {len(content):,} bytes; {MAX_BYTES:,} are read at most. Split it.")
