@@ -28,7 +28,8 @@ DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logg
 EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
-        "schedule.fired": (INFO, "A schedule made a job: its slot, and how late."),
+        "schedule.fired": (INFO, "Slots of schedules were decided: how many made a job, and how late the latest was."),
+        "schedule.broken": (ERROR, "The times of a schedule cannot be computed any more, and it stands still: why."),
         "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
         "job.completed": (INFO, "A job succeeded: how long it waited and ran."),
