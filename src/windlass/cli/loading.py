@@ -68,25 +68,25 @@ class Tally:
 @click.command()
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--replace", is_flag=True, help="Give schedules that are there the settings of the file.")
-@click.option("--database", "url", metavar="URL", help="Store straight into this database: for millions.")
+@click.option("--database", metavar="URL", help="Store straight into this database: for millions.")
 @asks_server
-def jsonl(server: Server, file: str, replace: bool, url: str | None) -> None:
+def jsonl(server: Server, file: str, replace: bool, database: str | None) -> None:
     """Make a schedule of each line of a file; names that are there are passed over, so it can be run again.
 
     A line is what POST /schedules takes: {"name": "a", "task": "report", "cron": "30 2 * * *", "payload": {"n": 1}}
 
     Example: windlass schedules import jsonl schedules.jsonl --database postgresql://localhost/jobs
     """
-    if replace and url is not None:
+    if replace and database is not None:
         raise click.UsageError("--replace goes through a server. Leave --database out.")
     shown = "stdin" if file == "-" else file
     tally = Tally()
     with opened_file(file) as lines:
         try:
-            if url is None:
+            if database is None:
                 _through_server(server, lines, tally, shown=shown, replace=replace)
             else:
-                asyncio.run(_into_database(url, server.settings, lines, tally=tally, shown=shown))
+                asyncio.run(_into_database(database, server.settings, lines, tally=tally, shown=shown))
         except (WindlassError, KeyboardInterrupt):
             click.echo(f"Stopped: {tally}. Import the file again to go on; what is stored is passed over.", err=True)
             raise
