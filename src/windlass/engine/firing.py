@@ -1,10 +1,10 @@
 """Firing: the duties that fire schedules, each for its part of them.
 
 All schedules lie in 16 shards, divided among the duties `fire-0`, `fire-1`, … Those that this server holds look and
-fire together: whichever comes first looks for all of them, and one transaction has the slots of all, so that many duties
-on one server cost no more than one. A shard whose lease ends is left out from then on; what is under way for it is not
-committed (trusted.py). Slots are fired when they are due and never ahead: an idle look is one small query, and it is
-repeated when the next slot is due, after `schedules.tick_seconds` at the latest. What is decided stands in
+fire together: whichever comes first looks for all of them, and one transaction has the slots of all, so that several
+duties on one server cost no more than one. A shard whose lease ends is left out from then on; what is under way for it
+is not committed (trusted.py). Slots are fired when they are due and never ahead: an idle look is one small query, and
+it is repeated when the next slot is due, after `schedules.tick_seconds` at the latest. What is decided stands in
 queue/slots.py, how it is written in queue/firing.py.
 """
 
