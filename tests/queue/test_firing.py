@@ -195,7 +195,9 @@ async def test_a_slot_that_was_backfilled_makes_no_second_job(steps: Steps) -> N
     fired = await fire(steps, 180)
 
     assert 2 == fired.made
-    assert [("12:02:00", "fired"), ("12:03:00", "backfilled"), ("12:04:00", "fired")] == await decisions(steps, schedule)
+    assert [("12:02:00", "fired"), ("12:03:00", "backfilled"), ("12:04:00", "fired")] == await decisions(
+        steps, schedule
+    )
 
 
 async def test_a_tenant_with_too_many_lanes_misses_its_slots_with_the_reason(steps: Steps) -> None:
