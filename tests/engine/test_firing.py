@@ -1,9 +1,10 @@
-"""The firing duties: several on one server look together, on many servers each slot fires once, idle they cost little."""
+"""The firing duties: those of one server look together, on many servers each slot fires once, idle they cost little."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,6 +15,7 @@ from tests.engine.test_dispatch import PATIENCE_S, asking
 from tests.queue.fired import EVERY_MINUTE, decisions, jobs_of
 from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import Steps
+from windlass.config import Settings
 from windlass.config.settings import Schedules
 from windlass.db import Database
 from windlass.engine.engine import Engine
@@ -43,19 +45,19 @@ class Fires:
         self.wake.on_stop.append(lambda _, job_id: self.stops.append(job_id))
         self.meters = Meters()
 
-    def server(self, *, shards: int = 4, batch: int = 1000, **pace: object) -> Server:
+    def server(self, *, shards: int = 4, batch: int = 1000, **pace: Any) -> Server:
         """Start a server that holds firing duties."""
         firing = Firing(
             Lanes(),
             self.steps.ids,
-            settings=Schedules(shards=shards, batch=batch),
+            settings=Settings(schedules=Schedules(shards=shards, batch=batch)),
             wake=self.wake,
             meters=self.meters,
-            monotonic=lambda: self.world.now_s,
+            outside=Outside(monotonic=lambda: self.world.now_s),
         )
         return self.world.server(*firing.duties, **pace)
 
-    async def plenty(self, count: int = 32, **fields: object) -> list[Schedule]:
+    async def plenty(self, count: int = 32, **fields: Any) -> list[Schedule]:
         """Make schedules that fire each minute, in all shards."""
         asked = [
             planned(self.steps, f"s{n}", **{"trigger": EVERY_MINUTE, "policy": ALLOW} | fields) for n in range(count)

@@ -29,9 +29,7 @@ async def fire_all(steps: Steps, after_s: float = 0, **how: Any) -> int:
     """Move the clock and fire until nothing is due; return how many jobs were made."""
     steps.clock.advance(after_s)
     count = 0
-    while fired := (await firing.fire(steps.db, steps.lanes, steps.ids, **how)):
-        if not fired.decided:
-            return count
+    while (fired := await firing.fire(steps.db, steps.lanes, steps.ids, **how)).decided:
         count += fired.made
     return count
 
@@ -52,10 +50,15 @@ async def decisions(steps: Steps, schedule: Schedule) -> list[tuple[str, str]]:
 async def jobs_of(steps: Steps, schedule: Schedule) -> list[Row]:
     """Return the live jobs of a schedule by slot, with their places."""
     text = (
-        "SELECT j.id, j.slot_at, j.run_at, j.start_by, j.payload, j.priority, j.created_at, q.place, q.pending, q.lane, q.rank "
+        "SELECT j.id, j.slot_at, j.run_at, j.start_by, j.payload, j.priority, q.place, q.pending, q.lane, q.rank "
         "FROM job j JOIN queue q ON q.id = j.id WHERE j.schedule_id = :id ORDER BY j.slot_at, j.id"
     )
     return await steps.db.fetch(Query("jobs_of", "Jobs.", text, text), id=schedule.id)
+
+
+async def write(steps: Steps, text: str, **values: Any) -> None:
+    """Change rows by hand."""
+    await steps.db.fetch(Query("write", "By hand.", text, text), **values)
 
 
 async def again(steps: Steps, schedule: Schedule) -> Schedule:

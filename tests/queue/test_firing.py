@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
-import msgspec
-import pytest
-
-from tests.queue.fired import NOON, again, at, decisions, every_minute, fire, fire_all, jobs_of
+from tests.queue.fired import NOON, again, at, decisions, every_minute, fire, fire_all, jobs_of, write
 from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import Steps
 from windlass.job import Place, State
-from windlass.queue import firing, lanes, schedules
+from windlass.queue import firing, schedules
 from windlass.queue.cron import At, Cron, Every
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.schedule import Decision, Policy
@@ -127,7 +123,8 @@ async def test_a_batch_has_a_limit_and_says_that_more_is_due(steps: Steps) -> No
     first = await fire(steps, limit=16)
     left = await fire_all(steps, limit=16)
 
-    assert first.full and 0 < first.made <= 32
+    assert first.full
+    assert 0 < first.made <= 32
     assert 50 == first.made + left
 
 
@@ -158,39 +155,14 @@ async def test_what_is_on_time_does_not_wait_for_what_is_made_up_for(steps: Step
     assert ["fired"] == [word for _, word in await decisions(steps, fresh)]
 
 
-async def test_a_schedule_that_was_edited_since_it_was_read_does_not_fire(steps: Steps) -> None:
-    """The compare-and-set names the version."""
-    schedule = await every_minute(steps)
-    steps.clock.advance(60)
-    rows = await steps.db.fetch(firing.SQL.due, shards=list(range(16)), each=10, fresh_ms=5000)
-    await schedules_bump(steps, schedule)
-
-    plans, _ = firing._planned(rows, steps.ids, {})
-    fired = await firing._write(steps.db, steps.lanes, plans, term=0, margin_ms=0, full=False)
-
-    assert 0 == fired.decided
-    assert [] == await jobs_of(steps, schedule)
-
-
-async def schedules_bump(steps: Steps, schedule: Any) -> None:
-    """Raise the version as an edit does."""
-    from windlass.db import Query
-
-    for table in ("schedule", "schedule_next"):
-        text = f"UPDATE {table} SET version = version + 1 WHERE id = :id"
-        await steps.db.fetch(Query("bump", "Edit.", text, text), id=schedule.id)
-
-
 async def test_a_slot_that_was_backfilled_makes_no_second_job(steps: Steps) -> None:
     """The key of schedule_runs is the guard of firing and of backfill alike; slots around it fire."""
-    from windlass.db import Query
-
     schedule = await every_minute(steps, policy=Policy(overlap="allow", misfire_grace_s=600))
     text = (
         "INSERT INTO schedule_runs (schedule_id, slot_at, decision, term, decided_at, slot_count) "
         "VALUES (:id, :slot, 3, 0, :now, 1)"
     )
-    await steps.db.fetch(Query("backfill", "Backfill.", text, text), id=schedule.id, slot=at(2))
+    await write(steps, text, id=schedule.id, slot=at(2))
 
     fired = await fire(steps, 180)
 
@@ -218,11 +190,9 @@ async def test_a_tenant_with_too_many_lanes_misses_its_slots_with_the_reason(ste
 
 async def test_a_schedule_whose_times_cannot_be_computed_stands_still(steps: Steps) -> None:
     """One that is broken is recorded and stops; others fire."""
-    from windlass.db import Query
-
     broken, fine = await every_minute(steps, "broken"), await every_minute(steps, "fine")
     text = "UPDATE schedule SET zone = 'Mars/Olympus' WHERE id = :id"
-    await steps.db.fetch(Query("break", "Break.", text, text), id=broken.id)
+    await write(steps, text, id=broken.id)
 
     fired = await fire(steps, 60)
 

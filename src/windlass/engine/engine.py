@@ -153,15 +153,7 @@ class Engine:
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        fires = Firing(
-            self.lanes,
-            self.ids,
-            settings=settings.schedules,
-            wake=self.wake,
-            meters=self.meters,
-            monotonic=outside.monotonic,
-            margin_ms=self._stop_margin_ms,
-        )
+        fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
         duties = queue_duties(
             self.wake,
             outside.chance,

@@ -11,22 +11,23 @@ queue/slots.py, how it is written in queue/firing.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from uuid import UUID
 
-from windlass.config.settings import Schedules
+from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import journal
+from windlass.engine.acts import stop_margin_ms
 from windlass.engine.duty import Duty, Ran
 from windlass.engine.meters import Meters
+from windlass.engine.outside import Outside
 from windlass.engine.trusted import Trusted
 from windlass.engine.wake import Wake
 from windlass.errors import DutyLost
 from windlass.ids import Ids
 from windlass.job import Place, State
 from windlass.queue import firing, following, workers
-from windlass.queue.control import CANCEL_MARGIN_MS
 from windlass.queue.firing import Fired
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import SHARDS
@@ -47,19 +48,18 @@ class Firing:
         lanes: Lanes,
         ids: Ids,
         *,
-        settings: Schedules,
+        settings: Settings,
         wake: Wake,
         meters: Meters,
-        monotonic: Callable[[], float],
-        margin_ms: int = CANCEL_MARGIN_MS,
+        outside: Outside,
     ) -> None:
         self._lanes = lanes
         self._ids = ids
-        self._settings = settings
+        self._settings = settings.schedules
         self._wake = wake
         self._meters = meters
-        self._monotonic = monotonic
-        self._margin_ms = margin_ms
+        self._monotonic = outside.monotonic
+        self._margin_ms = stop_margin_ms(settings.worker)
         self._views: dict[int, Trusted] = {}
         """The database as the holder of each duty sees it; a lost one refuses."""
         self._looking = False
