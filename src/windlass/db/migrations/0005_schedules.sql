@@ -1,11 +1,12 @@
 -- Schedules: what makes jobs at set times. The definition is cold; when it fires next is narrow and hot; each slot is decided once.
 -- kind: 0 by hand only, 1 cron, 2 interval (seconds), 3 one time; `expression` is its text.
+-- name is ordered by its bytes, on both databases: pages and prefixes go by it.
 -- overlap: 0 skip, 1 allow, 2 queue_one, 3 queue_all, 4 cancel_previous. catch_up: 0 latest, 1 skip, 2 all.
 
 -- postgres
 
 CREATE TABLE windlass.schedule (
-    id uuid NOT NULL, tenant text NOT NULL, name text NOT NULL, owner text, kind smallint NOT NULL, expression text, zone text NOT NULL,
+    id uuid NOT NULL, tenant text NOT NULL, name text COLLATE "C" NOT NULL, owner text, kind smallint NOT NULL, expression text, zone text NOT NULL,
     start_at timestamptz, end_at timestamptz, exclude text, task text NOT NULL, payload text NOT NULL, headers text, tags text,
     queue text NOT NULL, labels text NOT NULL, concurrency_key text NOT NULL, priority smallint NOT NULL, max_attempts smallint NOT NULL,
     max_lost smallint NOT NULL, timeout_s integer, retry text, start_within_s integer, catch_up smallint NOT NULL, catch_up_max integer NOT NULL,
