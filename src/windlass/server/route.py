@@ -22,7 +22,8 @@ Bound = Literal["whole", "queue", "job", "schedule", "own"]
 """How a route keeps to its queues a key that is limited to some.
 
 whole: it is about more than queues, so such a key is refused. queue, job, schedule: the parameter of its path is a
-queue, or something of one, which must be one of them. own: its endpoint sees to it, as the queues stand in the query or the body.
+queue, or belongs to one, which must be one of them. own: its endpoint sees to it, as the queues stand in the query or
+the body.
 """
 Handler = Callable[[Call], Awaitable[Any]]
 

@@ -22,7 +22,7 @@ from windlass.queue.schedule import NewSchedule
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import payload_text
-from windlass.server.shown import shown_schedule, shown_submit
+from windlass.server.shown import redacted, shown_schedule, shown_submit
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because, PauseRequest
 from windlass.wire.jobs import Submitted
@@ -258,6 +258,13 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
         differences=[] if was is None else _shown_differences(call, was.definition, becomes),
         slots=planned.slots_after(becomes, now, base_at=base_at, count=SHOWN_SLOTS),
     )
+
+
+def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
+    return [
+        wire.Difference(field=field, was=redacted(call, before), becomes=redacted(call, after))
+        for field, before, after in step.differences(was, becomes)
+    ]
 
 
 async def _keep_declared_to_queues(call: Call, owner: str) -> None:
