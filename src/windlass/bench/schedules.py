@@ -37,7 +37,6 @@ RUNNERS = 2
 SLOTS = 500
 LOAD_RATE = 2_000
 """Schedules a second, at the least, that are loaded before they are due."""
-SETTLE_S = 15.0
 STUCK_S = 120.0
 LOOK_S = 0.02
 _DUE = "SELECT count(*) FROM windlass.schedule_next WHERE shard BETWEEN 0 AND 15 AND next_at = $1"
@@ -73,6 +72,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     herds: tuple[int, ...] = (10_000, 100_000)
     peers: bool = False
     peer_schedules: int = 10_000
+    settle_s: float = 15.0
+    """Before what is to be measured begins."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +113,7 @@ async def measure(plan: Plan, note: Note) -> list[Reading]:
                 readings += await _minutes(plan, url, served, note)
             if "herd" in plan.parts:
                 for count in plan.herds:
-                    readings += await _herd(url, served, count, note)
+                    readings += await _herd(plan, url, served, count=count, note=note)
     if plan.peers:
         readings += await _peers(plan, note)
     return readings
@@ -141,7 +142,7 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
             began = time.monotonic()
             async with windlass_server(url) as served:
                 ready_s = time.monotonic() - began
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(plan.settle_s)
                 memory = served.memory_mb()
             readings += [
                 Reading(part="start", name=f"ready beside {there:,} schedules", value=ready_s, unit="s"),
@@ -152,7 +153,7 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
 
 async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Reading]:
     expected = plan.per_minute * plan.minutes
-    begin_at = _soon(plan.per_minute)
+    begin_at = _soon(plan, plan.per_minute)
     note(f"{plan.per_minute:,} schedules that are due every minute are loaded")
     batch = Batch(kind="minute", count=plan.per_minute, at=begin_at, minutes=plan.minutes)
     await fill(url, batch, processes=PROCESSES, said=lambda _: None)
@@ -193,8 +194,8 @@ async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Rea
     ]
 
 
-async def _herd(url: str, served: Served, count: int, note: Note) -> list[Reading]:
-    at = _soon(count)
+async def _herd(plan: Plan, url: str, served: Served, *, count: int, note: Note) -> list[Reading]:
+    at = _soon(plan, count)
     note(f"{count:,} schedules due in the same second are loaded")
     await fill(url, Batch(kind="herd", count=count, first=count, at=at), processes=PROCESSES, said=lambda _: None)
     async with connected(url) as connection:
@@ -265,9 +266,9 @@ async def _database(url: str) -> list[int]:
     return [] if found is None else [found]
 
 
-def _soon(count: int) -> datetime:
+def _soon(plan: Plan, count: int) -> datetime:
     """Return a whole second at which so many schedules will be in."""
-    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=math.ceil(SETTLE_S + count / LOAD_RATE))
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=math.ceil(plan.settle_s + count / LOAD_RATE))
 
 
 async def _until(at: datetime) -> None:
