@@ -29,6 +29,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
         "schedule.fired": (INFO, "A schedule made a job: its slot, and how late."),
+        "schedules.declared": (INFO, "An application's schedules were made as it declares them: which ones changed."),
+        "schedules.unheard": (WARNING, "No server took the schedules that an application declares; it is tried again."),
+        "schedules.refused": (ERROR, "The schedules that an application declares were not accepted: why."),
+        "schedules.foreign": (WARNING, "An application declares no schedules, and others of its name are left: which."),
         "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
         "job.completed": (INFO, "A job succeeded: how long it waited and ran."),
