@@ -134,7 +134,11 @@ class UniqueTaken(Conflict):
 
 
 class NameTaken(Conflict):
-    """Another schedule of the tenant has this name; nothing was written."""
+    """Another schedule of the tenant has this name; nothing was written. `index` names the one of a batch."""
+
+    def __init__(self, message: str, *, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class AlreadyExists(Conflict):

@@ -1,4 +1,7 @@
-"""Schedules as their users see them: what is asked for, what is shown, and what became of each slot."""
+"""Schedules as their users see them: what is asked for, and what is shown.
+
+Next: triggers.py has when they fire, runs.py what became of each slot.
+"""
 
 from __future__ import annotations
 
@@ -10,63 +13,29 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import State
-from windlass.wire.base import MAX_PAGE, Because, Body, Instant, Key, Name, NamePages, PositiveSpan, Query, Span
+from windlass.wire.base import MAX_INT, Because, Body, Instant, Key, Name, NamePages, PositiveSpan, Query, Reason, Span
 from windlass.wire.jobs import Attempts, Json, Names, Policy, Preset, Priority, Timeout
 from windlass.wire.people import Pause
+from windlass.wire.runs import Backfill as Backfill
+from windlass.wire.runs import BackfillList as BackfillList
+from windlass.wire.runs import BackfillRequest as BackfillRequest
+from windlass.wire.runs import DecisionName as DecisionName
+from windlass.wire.runs import Run as Run
+from windlass.wire.runs import RunPage as RunPage
+from windlass.wire.runs import RunsQuery as RunsQuery
+from windlass.wire.triggers import Exclusion as Exclusion
+from windlass.wire.triggers import Exclusions as Exclusions
+from windlass.wire.triggers import Expression as Expression
+from windlass.wire.triggers import Preview as Preview
+from windlass.wire.triggers import PreviewQuery as PreviewQuery
+from windlass.wire.triggers import PreviewRequest as PreviewRequest
+from windlass.wire.triggers import ShownSlot as ShownSlot
+from windlass.wire.triggers import TriggerRequest as TriggerRequest
+from windlass.wire.triggers import Zone as Zone
 
-Expression = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=200,
-        examples=["30 2 * * *"],
-        description="Five fields (minute, hour, day, month, weekday), six with seconds first, or `@daily` and such.",
-    ),
-]
-Zone = Annotated[str, Meta(min_length=1, max_length=100, examples=["Europe/Berlin"], description="An IANA name.")]
-Exclusion = Annotated[
-    str,
-    Meta(
-        min_length=3,
-        max_length=21,
-        examples=["2026-12-25"],
-        description="A day, a range `2026-12-24/2027-01-01`, a day of each year `--12-25`, or a weekday `SAT`.",
-    ),
-]
-Exclusions = Annotated[tuple[Exclusion, ...], Meta(max_length=400)]
 CatchUp = Literal["latest", "skip", "all"]
 Overlap = Literal["skip", "allow", "queue_one", "queue_all", "cancel_previous"]
-DecisionName = Literal["fired", "waiting", "replaced", "backfilled", "manual", "overlapped", "missed", "paused"]
-
-
-class TriggerRequest(Body, frozen=True, kw_only=True):
-    """When something is to happen; without cron, every and at: by hand only."""
-
-    aliases: ClassVar[Mapping[str, str]] = {
-        "schedule": "cron",
-        "cron_expression": "cron",
-        "interval": "every",
-        "zone": "timezone",
-        "tz": "timezone",
-    }
-    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("cron", "every"), ("cron", "at"), ("every", "at"))
-
-    cron: Expression | None = None
-    every: PositiveSpan | None = None
-    """From 1 s, in whole seconds, by elapsed time."""
-    at: Instant | None = None
-    """Once."""
-    timezone: Zone | None = None
-    """Of the wall clock that cron goes by; UTC unless it is given."""
-    start: Instant | None = None
-    """No slot before then."""
-    end: Instant | None = None
-    """No slot after then."""
-    exclude: Exclusions = ()
-    """Days without a slot, by their date in the zone."""
-    jitter: Span | None = None
-    """Each slot is due later by a part of this that depends only on the schedule."""
+Version = Annotated[int, Meta(ge=1, le=MAX_INT)]
 
 
 class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
@@ -113,10 +82,19 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     """Store nothing; answer what would change."""
 
 
+class ScheduleReplacement(ScheduleRequest, frozen=True, kw_only=True):
+    """All settings that a schedule is to have from now on; what is left out is the default, not what it was."""
+
+    version: Version | None = None
+    """Only if it is still this version; 409 otherwise."""
+    reason: Reason | None = None
+
+
 class SchedulePatch(Because, frozen=True, kw_only=True):
-    """What to change of a schedule; null takes a setting away."""
+    """What to change of a schedule; null takes a setting away, and one of cron, every and at the others."""
 
     aliases: ClassVar[Mapping[str, str]] = TriggerRequest.aliases
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ScheduleRequest.exclusive
 
     name: Name | UnsetType = UNSET
     task: Name | UnsetType = UNSET
@@ -148,7 +126,7 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     expect_within: PositiveSpan | UnsetType | None = UNSET
     start_within: PositiveSpan | UnsetType | None = UNSET
     enabled: bool | UnsetType = UNSET
-    version: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    version: Version | None = None
     """Only if it is still this version; 409 otherwise."""
     dry_run: bool = False
     """Store nothing; answer what would change."""
@@ -266,38 +244,6 @@ class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
     slots: list[ShownSlot]
 
 
-class ShownSlot(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot to come: nominal, on the wall clock of its zone, and what a change of that clock does to it."""
-
-    slot_at: datetime
-    due_at: datetime
-    """Later than the slot where there is jitter."""
-    local: str
-    mark: str | None
-
-
-class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """The slots to come."""
-
-    words: str
-    timezone: str
-    slots: list[ShownSlot]
-
-
-class PreviewQuery(Query, frozen=True, kw_only=True):
-    """How many slots to show, and from when on."""
-
-    count: Annotated[int, Meta(ge=1, le=100)] = 10
-    after: Instant | None = None
-
-
-class PreviewRequest(TriggerRequest, frozen=True, kw_only=True):
-    """A trigger that is not stored, to be looked at."""
-
-    count: Annotated[int, Meta(ge=1, le=100)] = 10
-    after: Instant | None = None
-
-
 class DeleteQuery(Query, frozen=True, kw_only=True):
     """How to delete a schedule."""
 
@@ -309,84 +255,6 @@ class RunRequest(Because, frozen=True, kw_only=True):
     """A job to make now, beside the series."""
 
     payload: Raw | UnsetType = UNSET
-
-
-class BackfillRequest(Because, frozen=True, kw_only=True):
-    """A past range whose slots are to run: later than `since`, up to `until`."""
-
-    since: Instant
-    until: Instant
-    concurrency: Annotated[int, Meta(ge=1, le=1000)] = 1
-    """How many of its jobs live at a time."""
-
-
-class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill and how far it is."""
-
-    id: UUID
-    schedule_id: UUID
-    since: datetime
-    until: datetime
-    concurrency: int
-    status: Literal["running", "done", "stopped"]
-    made: int
-    """Jobs made."""
-    known: int
-    """Slots that had run before, or were under way: left alone."""
-    reached: datetime
-    """The last slot dealt with."""
-    created_at: datetime
-    ended_at: datetime | None
-
-
-class BackfillList(msgspec.Struct, frozen=True, kw_only=True):
-    """The backfills of a schedule, newest first."""
-
-    backfills: list[Backfill]
-
-
-class RunsQuery(Query, frozen=True, kw_only=True):
-    """Which slots of a schedule to list."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    cursor: Instant | None = None
-    """`next_cursor` of the page before."""
-    decision: DecisionName | None = None
-    since: Instant | None = None
-    until: Instant | None = None
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One slot: what was decided, and what became of its job."""
-
-    schedule_id: UUID
-    slot_at: datetime
-    scheduled_at: datetime
-    """The same as `slot_at`."""
-    decision: DecisionName
-    reason: str | None
-    slots: int
-    """How many slots this row stands for: those passed over together are one row, of the last of them."""
-    first_slot_at: datetime
-    decided_at: datetime
-    job_id: UUID | None
-    status: State | None
-    """Of its job; null: none was made, or it is past retention."""
-    executed_at: datetime | None
-    finished_at: datetime | None
-    execution_time_ms: int | None
-    lateness_ms: int | None
-    """From the slot to the start."""
-    attempt: int | None
-    worker_id: str | None
-    error_message: str | None
-
-
-class RunPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of slots, newest first."""
-
-    runs: list[Run]
-    next_cursor: datetime | None
 
 
 class DeclareRequest(Body, frozen=True, kw_only=True):
