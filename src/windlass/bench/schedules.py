@@ -37,7 +37,6 @@ RUNNERS = 2
 SLOTS = 500
 LOAD_RATE = 2_000
 """Schedules a second, at the least, that are loaded before they are due."""
-SETTLE_S = 15.0
 STUCK_S = 120.0
 LOOK_S = 0.02
 _DUE = "SELECT count(*) FROM windlass.schedule_next WHERE shard BETWEEN 0 AND 15 AND next_at = $1"
@@ -45,6 +44,7 @@ _BYTES = """
 SELECT pg_total_relation_size('windlass.schedule') + pg_total_relation_size('windlass.schedule_next')
 """
 _FINISHED = "SELECT count(*) FROM windlass.done WHERE slot_at >= $1"
+_MADE = "SELECT count(*), count(DISTINCT schedule_id) FROM windlass.job WHERE slot_at = $1"
 _LATE = """
 SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - slot_at)),
        percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM created_at - slot_at)),
@@ -52,11 +52,11 @@ SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch
 """
 # Number n of the minute's schedules is due at second n of every minute: its slots by arithmetic, not by cron.py.
 _EXPECTED = """
-SELECT s.id, $1 + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
+SELECT s.id, CAST($1 AS timestamptz) + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
   FROM windlass.schedule s CROSS JOIN LATERAL (SELECT CAST(substr(s.name, 8) AS int) AS n) AS n
  CROSS JOIN generate_series(0, CAST($3 AS int) - 1) AS m WHERE s.name LIKE 'minute-%'
 """
-_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= $1"
+_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= CAST($1 AS timestamptz)"
 _MISSED = f"SELECT count(*) FROM ({_EXPECTED} EXCEPT {_FIRED}) AS x"
 _UNASKED = f"SELECT count(*) FROM ({_FIRED} EXCEPT {_EXPECTED}) AS x "
 
@@ -73,6 +73,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     herds: tuple[int, ...] = (10_000, 100_000)
     peers: bool = False
     peer_schedules: int = 10_000
+    settle_s: float = 15.0
+    """Before what is to be measured begins."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +114,7 @@ async def measure(plan: Plan, note: Note) -> list[Reading]:
                 readings += await _minutes(plan, url, served, note)
             if "herd" in plan.parts:
                 for count in plan.herds:
-                    readings += await _herd(url, served, count, note)
+                    readings += await _herd(plan, url, served, count=count, note=note)
     if plan.peers:
         readings += await _peers(plan, note)
     return readings
@@ -125,7 +127,7 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
             continue
         began = time.monotonic()
         batch = Batch(kind="background", first=first, count=count)
-        await fill(url, batch, processes=PROCESSES, said=lambda n, most=count: note(f"{n:,} of {most:,} loaded"))
+        await fill(url, batch, processes=PROCESSES, said=_counting(note, count))
         took_s = time.monotonic() - began
         there = first + count
         async with connected(url) as connection:
@@ -141,7 +143,7 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
             began = time.monotonic()
             async with windlass_server(url) as served:
                 ready_s = time.monotonic() - began
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(plan.settle_s)
                 memory = served.memory_mb()
             readings += [
                 Reading(part="start", name=f"ready beside {there:,} schedules", value=ready_s, unit="s"),
@@ -150,9 +152,13 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
     return readings
 
 
+def _counting(note: Note, most: int) -> Callable[[int], None]:
+    return lambda count: note(f"{count:,} of {most:,} schedules loaded")
+
+
 async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Reading]:
     expected = plan.per_minute * plan.minutes
-    begin_at = _soon(plan.per_minute)
+    begin_at = _soon(plan, plan.per_minute)
     note(f"{plan.per_minute:,} schedules that are due every minute are loaded")
     batch = Batch(kind="minute", count=plan.per_minute, at=begin_at, minutes=plan.minutes)
     await fill(url, batch, processes=PROCESSES, said=lambda _: None)
@@ -163,7 +169,7 @@ async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Rea
         await _until(begin_at + timedelta(seconds=MINUTE * plan.minutes))
         await _finished(connection, begin_at, expected)
         per_run = costs.us_per_job(expected)
-        started, enqueued, count, distinct = await connection.fetchrow(_LATE, begin_at)
+        started, enqueued, count, distinct = await _row(connection, _LATE, begin_at)
         bounds = (begin_at, begin_at.second, plan.minutes)
         missed, unasked = [await connection.fetchval(query, *bounds) for query in (_MISSED, _UNASKED)]
     per = f"{plan.per_minute:,} a minute"
@@ -193,8 +199,8 @@ async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Rea
     ]
 
 
-async def _herd(url: str, served: Served, count: int, note: Note) -> list[Reading]:
-    at = _soon(count)
+async def _herd(plan: Plan, url: str, served: Served, *, count: int, note: Note) -> list[Reading]:
+    at = _soon(plan, count)
     note(f"{count:,} schedules due in the same second are loaded")
     await fill(url, Batch(kind="herd", count=count, first=count, at=at), processes=PROCESSES, said=lambda _: None)
     async with connected(url) as connection:
@@ -209,9 +215,7 @@ async def _herd(url: str, served: Served, count: int, note: Note) -> list[Readin
             await asyncio.sleep(LOOK_S)
         took_s = (datetime.now(UTC) - at).total_seconds()
         per_fire = costs.us_per_job(count)
-        made, distinct = await connection.fetchrow(
-            "SELECT count(*), count(DISTINCT schedule_id) FROM windlass.job WHERE slot_at = $1", at
-        )
+        made, distinct = await _row(connection, _MADE, at)
     goal = Goal(2.0, at_most=True) if count <= 10_000 else None
     what = f"{count:,} due at once"
     none = Goal(0, at_most=True)
@@ -260,14 +264,20 @@ async def _finished(connection: asyncpg.Connection[Any], since: datetime, expect
         await asyncio.sleep(1)
 
 
+async def _row(connection: asyncpg.Connection[Any], query: str, *parameters: object) -> Any:
+    row = await connection.fetchrow(query, *parameters)
+    assert row is not None
+    return row
+
+
 async def _database(url: str) -> list[int]:
     found = await postmaster(url)
     return [] if found is None else [found]
 
 
-def _soon(count: int) -> datetime:
+def _soon(plan: Plan, count: int) -> datetime:
     """Return a whole second at which so many schedules will be in."""
-    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=math.ceil(SETTLE_S + count / LOAD_RATE))
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=math.ceil(plan.settle_s + count / LOAD_RATE))
 
 
 async def _until(at: datetime) -> None:

@@ -191,7 +191,7 @@ def schedules(
     plan = of_schedules.Plan(postgres=postgres, parts=chosen, schedules=count, minutes=minutes, peers=peers)
     if quick:
         plan = msgspec.structs.replace(
-            plan, schedules=400, few=100, per_minute=120, minutes=1, herds=(200,), peer_schedules=20
+            plan, schedules=400, few=100, per_minute=120, minutes=1, herds=(200,), peer_schedules=20, settle_s=3.0
         )
     with Display(console) as display, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         _say_machine(console)

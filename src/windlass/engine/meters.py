@@ -102,6 +102,7 @@ class Meters:
         self.lateness = histogram(
             "lateness_seconds", "From the time asked for to claimed, of first attempts.", WAIT_BUCKETS_S
         )
+        self.runs_missing = counter("schedule_run_alarms_total", "Slots whose run had not succeeded in time.")
         self.batch_rows = histogram("batch_rows", "Rows of one flush.", ROWS_BUCKETS, "line")
         self.batch_seconds = histogram("batch_seconds", "Time of one flush.", FLUSH_BUCKETS_S, "line")
         self.claim_slots = histogram("claim_slots", "Slots asked for in one claim statement.", ROWS_BUCKETS)

@@ -249,6 +249,7 @@ class DeleteQuery(Query, frozen=True, kw_only=True):
 
     purge: bool = False
     """Remove its history too: the slots, and the jobs they made."""
+    reason: Reason | None = None
 
 
 class RunRequest(Because, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ def watch(url: str, count: int) -> None:
 def main(url: str, count: str) -> None:
     """Run beat with so many entries."""
     app = celery.Celery("bench", broker=url)
-    app.conf.broker_connection_retry_on_startup = True
+    app.conf.update(broker_connection_retry_on_startup=True, worker_redirect_stdouts=False)
     entry = {"task": "noop", "schedule": schedules.crontab(), "kwargs": stage.PAYLOAD}
     app.conf.beat_schedule = {f"entry-{number}": dict(entry) for number in range(int(count))}
     threading.Thread(target=watch, args=(url, int(count)), daemon=True).start()

@@ -39,12 +39,14 @@ CREATE TABLE windlass.schedule_runs (
     decided_at timestamptz NOT NULL, slot_count integer NOT NULL, first_at timestamptz, reason text, PRIMARY KEY (schedule_id, slot_at)
 ) PARTITION BY RANGE (slot_at);
 
--- What is expected of a schedule with a dead-man's switch: the slot whose run must have succeeded by due_at.
+-- What is expected of a schedule with a dead-man's switch: the slot whose run must have succeeded by due_at. With missing_at the
+-- slot was told to be missing, and due_at is when to look again.
 CREATE TABLE windlass.schedule_watch (
     schedule_id uuid NOT NULL, slot_at timestamptz NOT NULL, due_at timestamptz NOT NULL, missing_at timestamptz, PRIMARY KEY (schedule_id)
 ) WITH (fillfactor = 80);
 
 CREATE INDEX schedule_watch_due ON windlass.schedule_watch (due_at);
+CREATE INDEX schedule_watch_missing ON windlass.schedule_watch (schedule_id) WHERE missing_at IS NOT NULL;
 
 -- A past range of slots that is run, a few jobs at a time: state 0 under way, 1 done, 2 stopped. cursor_at: the last slot dealt with.
 CREATE TABLE windlass.backfill (
@@ -53,7 +55,7 @@ CREATE TABLE windlass.backfill (
     known_count integer NOT NULL, actor text, reason text, created_at timestamptz NOT NULL, ended_at timestamptz, PRIMARY KEY (id)
 );
 
-CREATE INDEX backfill_open ON windlass.backfill (created_at) WHERE state = 0;
+CREATE INDEX backfill_open ON windlass.backfill (id) WHERE state = 0;
 CREATE INDEX backfill_schedule ON windlass.backfill (schedule_id, created_at);
 
 CREATE TABLE windlass.backfill_job (
@@ -62,6 +64,24 @@ CREATE TABLE windlass.backfill_job (
 
 -- The live jobs of a schedule: to cancel them with it, and to list them.
 CREATE INDEX job_schedule ON windlass.job (schedule_id, id) WHERE schedule_id IS NOT NULL;
+
+-- What became of each slot and of its job, by plain SQL.
+CREATE VIEW windlass.schedule_history (
+       schedule_id, tenant, name, scheduled_at, decision, slot_count, reason, decided_at, job_id, status, executed_at, finished_at,
+       execution_time_ms) AS
+SELECT r.schedule_id, s.tenant, s.name, r.slot_at,
+       CASE r.decision WHEN 0 THEN 'fired' WHEN 1 THEN 'waiting' WHEN 2 THEN 'replaced' WHEN 3 THEN 'backfilled' WHEN 4 THEN 'manual' WHEN 5 THEN 'overlapped'
+                       WHEN 6 THEN 'missed' WHEN 7 THEN 'paused' END,
+       r.slot_count, r.reason, r.decided_at, r.job_id,
+       CASE WHEN d.outcome = 0 THEN 'succeeded' WHEN d.outcome = 4 THEN 'cancelled' WHEN d.id IS NOT NULL THEN 'expired'
+            WHEN x.id IS NOT NULL THEN 'dead' WHEN t.reason = 2 THEN 'sleeping' WHEN t.id IS NOT NULL THEN 'scheduled'
+            WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling' WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
+            WHEN q.place = 1 THEN 'assigned' WHEN q.place = 2 OR q.pending > 0 THEN 'blocked' WHEN q.id IS NOT NULL THEN 'queued' END,
+       coalesce(q.started_at, d.started_at, x.started_at), coalesce(d.finished_at, x.finished_at),
+       CAST(round(extract(epoch FROM coalesce(d.finished_at - d.started_at, x.finished_at - x.started_at)) * 1000) AS bigint)
+  FROM windlass.schedule_runs r LEFT JOIN windlass.schedule s ON s.id = r.schedule_id LEFT JOIN windlass.queue q ON q.id = r.job_id
+  LEFT JOIN windlass.timer t ON t.id = r.job_id LEFT JOIN windlass.dead x ON x.id = r.job_id
+  LEFT JOIN windlass.done d ON d.id = r.job_id AND d.finished_at >= r.decided_at - interval '1 day';
 
 DO $$
 DECLARE day date;
@@ -109,6 +129,7 @@ CREATE TABLE schedule_watch (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX schedule_watch_due ON schedule_watch (due_at);
+CREATE INDEX schedule_watch_missing ON schedule_watch (schedule_id) WHERE missing_at IS NOT NULL;
 
 CREATE TABLE backfill (
     id TEXT NOT NULL, tenant TEXT NOT NULL, schedule_id TEXT NOT NULL, since_at INTEGER NOT NULL, until_at INTEGER NOT NULL,
@@ -116,7 +137,7 @@ CREATE TABLE backfill (
     known_count INTEGER NOT NULL, actor TEXT, reason TEXT, created_at INTEGER NOT NULL, ended_at INTEGER, PRIMARY KEY (id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX backfill_open ON backfill (created_at) WHERE state = 0;
+CREATE INDEX backfill_open ON backfill (id) WHERE state = 0;
 CREATE INDEX backfill_schedule ON backfill (schedule_id, created_at);
 
 CREATE TABLE backfill_job (
@@ -124,3 +145,21 @@ CREATE TABLE backfill_job (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX job_schedule ON job (schedule_id, id) WHERE schedule_id IS NOT NULL;
+
+-- What became of each slot and of its job, by plain SQL.
+CREATE VIEW schedule_history (
+       schedule_id, tenant, name, scheduled_at, decision, slot_count, reason, decided_at, job_id, status, executed_at, finished_at,
+       execution_time_ms) AS
+SELECT r.schedule_id, s.tenant, s.name, r.slot_at,
+       CASE r.decision WHEN 0 THEN 'fired' WHEN 1 THEN 'waiting' WHEN 2 THEN 'replaced' WHEN 3 THEN 'backfilled' WHEN 4 THEN 'manual' WHEN 5 THEN 'overlapped'
+                       WHEN 6 THEN 'missed' WHEN 7 THEN 'paused' END,
+       r.slot_count, r.reason, r.decided_at, r.job_id,
+       CASE WHEN d.outcome = 0 THEN 'succeeded' WHEN d.outcome = 4 THEN 'cancelled' WHEN d.id IS NOT NULL THEN 'expired'
+            WHEN x.id IS NOT NULL THEN 'dead' WHEN t.reason = 2 THEN 'sleeping' WHEN t.id IS NOT NULL THEN 'scheduled'
+            WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling' WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
+            WHEN q.place = 1 THEN 'assigned' WHEN q.place = 2 OR q.pending > 0 THEN 'blocked' WHEN q.id IS NOT NULL THEN 'queued' END,
+       coalesce(q.started_at, d.started_at, x.started_at), coalesce(d.finished_at, x.finished_at),
+       (coalesce(d.finished_at - d.started_at, x.finished_at - x.started_at) + 500) / 1000
+  FROM schedule_runs r LEFT JOIN schedule s ON s.id = r.schedule_id LEFT JOIN queue q ON q.id = r.job_id
+  LEFT JOIN timer t ON t.id = r.job_id LEFT JOIN dead x ON x.id = r.job_id
+  LEFT JOIN done d ON d.id = r.job_id AND d.finished_at >= r.decided_at - 86400000000;
