@@ -201,7 +201,7 @@ BAD: list[tuple[Json, str, str]] = [
     ({"catch_up_max": 0}, "invalid_input", "catch_up_max"),
     ({"name": "a/b"}, "invalid_input", "name"),
     ({"name": "preview"}, "invalid_input", "name"),
-    ({"name": str(uuid4())}, "invalid_input", "name"),
+    ({"name": "0197a000-0000-7000-8000-00000000000c"}, "invalid_input", "name"),
     ({"max_attempts": 2, "max_retries": 5}, "invalid_input", "max_retries"),
     ({"interval": 60, "every": 60}, "invalid_input", "every"),
 ]
