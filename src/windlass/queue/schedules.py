@@ -30,7 +30,7 @@ TRIES = 10
 MAX_PAGE = 500
 EXAMINED = 10_000
 """How many schedules a page by filters looks at; where that is not enough, a short one says where to go on."""
-CHUNK = 5000
+CHUNK = 10_000
 """So many schedules are loaded in one transaction."""
 LAST = "\U0010ffff"
 """Sorts after every name."""
