@@ -45,9 +45,11 @@ async def create(call: Call) -> Reply:
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
-    """Store all schedules of the request, or none."""
+    """Store all schedules of the request, or none; those whose names are taken may be left out."""
     asked: wire.SchedulesRequest = call.body
     replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
+    if replace and asked.skip_existing:
+        raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
     definitions = []
     for index, schedule in enumerate(asked.schedules):
         if schedule.dry_run or (schedule.replace_existing and not replace):
@@ -56,7 +58,7 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
             raise InvalidSchedule(field, problem, index=index)
         definitions.append(_plan(call, schedule, index=index))
     await accept(call, definitions)
-    stored = await call.engine.schedules.create(definitions, replace=replace)
+    stored = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing)
     call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
     return wire.StoredSchedules(
         schedules=[
