@@ -7,8 +7,9 @@ another version. Acts: schedules.py creates, scheduledits.py changes and removes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -19,8 +20,8 @@ from windlass.errors import Contention
 from windlass.queue import cursor
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
-from windlass.queue.schedule import NewSchedule, shard_of
-from windlass.queue.schedulerows import Schedule, columns_of, schedule_from
+from windlass.queue.schedule import NewSchedule, shape_of, shard_of
+from windlass.queue.schedulerows import Schedule, own_columns_of, schedule_from, shape_columns_of
 
 SQL = load(__file__)
 
@@ -55,21 +56,32 @@ async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datet
 
 async def insert(transaction: Statements, schedules: Sequence[NewSchedule], *, now: datetime) -> dict[UUID, Cursor]:
     """Store schedules whose names are free; return where each of these stands."""
-    bases = {schedule.id: cursor.base_of(schedule, now) for schedule in schedules}
-    # Sorted, so that rivals wait for each other and do not deadlock.
-    ordered = sorted(schedules, key=lambda schedule: (schedule.tenant, schedule.name))
-    rows = await transaction.fetch(
-        SQL.insert_schedules, schedules=[(*columns_of(schedule), bases[schedule.id]) for schedule in ordered], at=now
-    )
-    stored = {row["id"] for row in rows}
-    made = [schedule for schedule in ordered if schedule.id in stored]
-    cursors = {schedule.id: cursor.begun(schedule, base_at=bases[schedule.id], now=now) for schedule in made}
+    shapes: dict[Hashable, tuple[Any, ...]] = {}
+    rows = []
+    for schedule in schedules:
+        key = _shape_key(schedule)
+        if key not in shapes:
+            shapes[key] = (len(shapes), *shape_columns_of(schedule), cursor.base_of(schedule, now))
+        rows.append((*own_columns_of(schedule), shapes[key][0]))
+    written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=list(shapes.values()), at=now)
+    stored = {row["id"] for row in written}
+    made = [schedule for schedule in schedules if schedule.id in stored]
+    cursors = {s.id: cursor.begun(s, base_at=cursor.base_of(s, now), now=now) for s in made}
     if made:
         await transaction.fetch(
             SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
         )
     await keep_pauses(transaction, [schedule for schedule in made if schedule.paused], now=now)
     return cursors
+
+
+def _shape_key(schedule: NewSchedule) -> Hashable:
+    shape = shape_of(schedule)
+    try:
+        hash(shape)
+    except TypeError:  # a policy by error type: a shape of its own
+        return schedule.id
+    return shape
 
 
 async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str) -> Found:
@@ -95,7 +107,9 @@ async def change(
         return
     written = await transaction.fetch(
         SQL.change_schedules,
-        schedules=[(*columns_of(c.becomes), c.base_at, c.was.version) for c in changes],
+        schedules=[
+            (*own_columns_of(c.becomes), *shape_columns_of(c.becomes), c.base_at, c.was.version) for c in changes
+        ],
         at=now,
     )
     moved = await transaction.fetch(
