@@ -210,6 +210,8 @@ class SchedulesRequest(Body, frozen=True, kw_only=True):
 
     schedules: Annotated[list[ScheduleRequest], Meta(min_length=1, max_length=1000)]
     replace_existing: bool = False
+    skip_existing: bool = False
+    """Leave out those whose names are taken: an import that was interrupted is said again."""
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +224,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each schedule, in order."""
+    """The schedules that were stored, in order."""
 
     schedules: list[StoredSchedule]
 
@@ -249,6 +251,7 @@ class DeleteQuery(Query, frozen=True, kw_only=True):
 
     purge: bool = False
     """Remove its history too: the slots, and the jobs they made."""
+    reason: Reason | None = None
 
 
 class RunRequest(Because, frozen=True, kw_only=True):
