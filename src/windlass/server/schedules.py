@@ -18,7 +18,7 @@ from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, differences
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import payload_text
@@ -45,9 +45,11 @@ async def create(call: Call) -> Reply:
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
-    """Store all schedules of the request, or none."""
+    """Store all schedules of the request, or none; those whose names are taken may be left out."""
     asked: wire.SchedulesRequest = call.body
     replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
+    if replace and asked.skip_existing:
+        raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
     definitions = []
     for index, schedule in enumerate(asked.schedules):
         if schedule.dry_run or (schedule.replace_existing and not replace):
@@ -56,7 +58,7 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
             raise InvalidSchedule(field, problem, index=index)
         definitions.append(_plan(call, schedule, index=index))
     await accept(call, definitions)
-    stored = await call.engine.schedules.create(definitions, replace=replace)
+    stored = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing)
     call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
     return wire.StoredSchedules(
         schedules=[
@@ -245,7 +247,9 @@ async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.
         return await _difference(call, becomes)
     if not replace:
         raise step.name_taken(becomes.name)
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id), was)
+    # A pause stays: only `resume` ends it.
+    paused = becomes.paused or was.definition.paused
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
@@ -263,7 +267,7 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
 def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
     return [
         wire.Difference(field=field, was=redacted(call, before), becomes=redacted(call, after))
-        for field, before, after in step.differences(was, becomes)
+        for field, before, after in differences(was, becomes)
     ]
 
 

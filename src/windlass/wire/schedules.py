@@ -210,6 +210,8 @@ class SchedulesRequest(Body, frozen=True, kw_only=True):
 
     schedules: Annotated[list[ScheduleRequest], Meta(min_length=1, max_length=1000)]
     replace_existing: bool = False
+    skip_existing: bool = False
+    """Leave out those whose names are taken: an import that was interrupted is said again."""
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +224,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each schedule, in order."""
+    """The schedules that were stored, in order."""
 
     schedules: list[StoredSchedule]
 
