@@ -112,7 +112,7 @@ def test_a_preview_needs_something_to_look_at(windlass: Windlass, queue: str) ->
 
 
 def test_a_change_is_shown_before_it_is_made(windlass: Windlass, queue: str) -> None:
-    """`--dry-run` tells what would change and the slots that follow, and stores nothing; a taken name needs --replace."""
+    """`--dry-run` tells what would change and which slots follow, and stores nothing; a taken name needs --replace."""
     new = windlass("schedules", "add", queue, "--task", "report", *NIGHTLY, "--dry-run")
     absent = windlass("schedules", "show", queue)
     added(windlass, queue, *NIGHTLY)

@@ -38,10 +38,10 @@ class Schedules:
         self._wake = wake
         self._turn = turn
 
-    async def create(self, asked: Sequence[NewSchedule], *, replace: bool = False) -> list[Stored]:
-        """Store schedules, all or none; NameTaken if a name is another's, unless they replace."""
+    async def create(self, asked: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False) -> list[Stored]:
+        """Store schedules, all or none; NameTaken if a name is another's, unless they replace it, or skip those."""
         async with self._turn():
-            return await schedules.create(self._db, asked, replace=replace)
+            return await schedules.create(self._db, asked, replace=replace, skip=skip)
 
     async def edit(
         self, schedule_id: UUID, definition: NewSchedule, *, tenant: str, actor: Actor, version: int | None = None

@@ -57,17 +57,20 @@ class _Rival(Exception):
     """Somebody made a schedule of this name while we looked."""
 
 
-async def create(db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False) -> list[Stored]:
+async def create(
+    db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False
+) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
     With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
-    and a pause, which only `resume` ends.
+    and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
+    returned.
     """
     check_all(schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, replace)
+                return await _create(transaction, schedules, replace=replace, skip=skip)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -131,11 +134,15 @@ async def find(
     return SchedulePage(found, None)
 
 
-async def _create(transaction: Statements, schedules: Sequence[NewSchedule], replace: bool) -> list[Stored]:
+async def _create(
+    transaction: Statements, schedules: Sequence[NewSchedule], *, replace: bool, skip: bool
+) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
     known = await _known(transaction, schedules) if replace else {}
     fresh = [schedule for schedule in schedules if _name(schedule) not in known]
     made = await schedulewrites.insert(transaction, fresh, now=now) if fresh else {}
+    if skip:
+        schedules = [schedule for schedule in schedules if schedule.id in made]
     for index, schedule in enumerate(schedules):
         if schedule.id not in made and _name(schedule) not in known:
             if replace:

@@ -11,6 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from windlass.engine import planned
 from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NotFound
@@ -45,9 +46,11 @@ async def create(call: Call) -> Reply:
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
-    """Store all schedules of the request, or none."""
+    """Store all schedules of the request, or none; those whose names are taken may be left out."""
     asked: wire.SchedulesRequest = call.body
     replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
+    if replace and asked.skip_existing:
+        raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
     definitions = []
     for index, schedule in enumerate(asked.schedules):
         if schedule.dry_run or (schedule.replace_existing and not replace):
@@ -56,7 +59,7 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
             raise InvalidSchedule(field, problem, index=index)
         definitions.append(_plan(call, schedule, index=index))
     await accept(call, definitions)
-    stored = await call.engine.schedules.create(definitions, replace=replace)
+    stored = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing)
     call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
     return wire.StoredSchedules(
         schedules=[
@@ -262,9 +265,14 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
     )
 
 
+def _hidden(call: Call, text: str | None) -> Raw | None:
+    # A plain text: the queue marks what is JSON already by a type of its own.
+    return None if text is None else redacted(call, str(text))
+
+
 def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
     return [
-        wire.Difference(field=field, was=redacted(call, before), becomes=redacted(call, after))
+        wire.Difference(field=field, was=_hidden(call, before), becomes=_hidden(call, after))
         for field, before, after in differences(was, becomes)
     ]
 
