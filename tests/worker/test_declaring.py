@@ -15,7 +15,7 @@ from windlass.client.context import Context
 from windlass.client.shown import ScheduleInfo
 from windlass.db import Database
 from windlass.engine.outside import Outside
-from windlass.errors import Forbidden, InvalidSchedule, Unavailable, WindlassError
+from windlass.errors import Forbidden, InvalidSchedule, NameTaken, NotFound, Unavailable, WindlassError
 from windlass.wire.schedules import Declared
 from windlass.worker.declaring import Declaring
 
@@ -121,7 +121,11 @@ async def test_where_nothing_changed_nothing_is_said(app: Told, lines: Callable[
 async def test_it_is_tried_again_until_a_server_hears(app: Told, lines: Callable[[], Any]) -> None:
     """With longer and longer pauses; only the first failure is said, and then what changed."""
     pauses: list[float] = []
-    app.answers = [*[Unavailable("nobody")] * 9, Declared(added=["report"], changed=[], removed=[], unchanged=0)]
+    app.answers = [
+        NotFound("a server too old"),
+        *[Unavailable("nobody")] * 8,
+        Declared(added=["report"], changed=[], removed=[], unchanged=0),
+    ]
 
     await begun(app, pauses)
 
@@ -129,7 +133,9 @@ async def test_it_is_tried_again_until_a_server_hears(app: Told, lines: Callable
     assert ["schedules.unheard", "schedules.declared"] == [name for name, _ in lines()]
 
 
-@pytest.mark.parametrize("error", [InvalidSchedule("cron", "hour 25."), Forbidden("no"), ValueError("a user's")])
+@pytest.mark.parametrize(
+    "error", [InvalidSchedule("cron", "hour 25."), Forbidden("no"), NameTaken("x"), ValueError("a user's")]
+)
 async def test_what_is_refused_is_said_and_not_repeated(app: Told, lines: Callable[[], Any], error: Exception) -> None:
     """A wrong expression, a key that may not, an argument that is no JSON: the worker goes on without."""
     app.answers = [error]

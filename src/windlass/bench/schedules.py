@@ -52,11 +52,11 @@ SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch
 """
 # Number n of the minute's schedules is due at second n of every minute: its slots by arithmetic, not by cron.py.
 _EXPECTED = """
-SELECT s.id, $1 + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
+SELECT s.id, CAST($1 AS timestamptz) + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
   FROM windlass.schedule s CROSS JOIN LATERAL (SELECT CAST(substr(s.name, 8) AS int) AS n) AS n
  CROSS JOIN generate_series(0, CAST($3 AS int) - 1) AS m WHERE s.name LIKE 'minute-%'
 """
-_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= $1"
+_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= CAST($1 AS timestamptz)"
 _MISSED = f"SELECT count(*) FROM ({_EXPECTED} EXCEPT {_FIRED}) AS x"
 _UNASKED = f"SELECT count(*) FROM ({_FIRED} EXCEPT {_EXPECTED}) AS x "
 

@@ -82,12 +82,12 @@ class Backfill:
         raise AssertionError
 
     def stop(self, reason: str | None = None) -> BackfillInfo:
-        """Make no more jobs; those that it has made go on."""
+        """Make no more jobs, and cancel those that have not begun; return how far it came."""
         found: BackfillInfo = self._shell.call(requests.stop_backfill(self.id, reason=reason))
         return found
 
     async def astop(self, reason: str | None = None) -> BackfillInfo:
-        """Make no more jobs; those that it has made go on."""
+        """Make no more jobs, and cancel those that have not begun; return how far it came."""
         found: BackfillInfo = await self._shell.acall(requests.stop_backfill(self.id, reason=reason))
         return found
 

@@ -93,9 +93,9 @@ def run(ref: Ref, payload: bytes | None, *, reason: str | None) -> Request:
     return Request(method="POST", path=_path(ref, "run"), body=body, answer=jobs.Submitted, repeatable=False)
 
 
-def delete(ref: Ref, *, purge: bool) -> Request:
+def delete(ref: Ref, *, purge: bool, reason: str | None) -> Request:
     """Ask to delete a schedule, with `purge` its history too."""
-    query = {"purge": "true"} if purge else {}
+    query = {**({"purge": "true"} if purge else {}), **({} if reason is None else {"reason": reason})}
     return Request(method="DELETE", path=_path(ref), query=query, repeatable=False)
 
 

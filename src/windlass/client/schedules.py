@@ -223,13 +223,13 @@ class Schedule(Generic[R]):
         self._learn(await self._shell.acall(requests.change(self.id, fields, reason=reason)))
         return self
 
-    def delete(self, *, purge: bool = False) -> None:
+    def delete(self, reason: str | None = None, *, purge: bool = False) -> None:
         """Delete it and cancel its jobs that have not started; `purge`: its history too."""
-        self._shell.call(requests.delete(self.id, purge=purge))
+        self._shell.call(requests.delete(self.id, purge=purge, reason=reason))
 
-    async def adelete(self, *, purge: bool = False) -> None:
+    async def adelete(self, reason: str | None = None, *, purge: bool = False) -> None:
         """Delete it and cancel its jobs that have not started; `purge`: its history too."""
-        await self._shell.acall(requests.delete(self.id, purge=purge))
+        await self._shell.acall(requests.delete(self.id, purge=purge, reason=reason))
 
     def _learn(self, known: Known | ScheduleInfo) -> None:
         self.name, self.next_run_at = known.name, known.next_run_at

@@ -1,25 +1,35 @@
 -- name: behind
--- Schedules whose jobs wait, the next :limit of them after an id, with whether the run before is over.
+-- Schedules whose jobs wait, the next :limit of them after an id: whether the run before lives, and whether one of the first
+-- jobs that wait does not.
 -- hot: a duty must not wait for lists.
 -- index: schedule_behind.
 -- postgres
-SELECT n.id, n.live_job_id, n.waiting_count, j.live
-  FROM (SELECT x.id, x.shard, x.live_job_id, x.waiting_count FROM schedule_next x
+SELECT n.id, n.live_job_id, j.live, w.ended
+  FROM (SELECT x.id, x.live_job_id FROM schedule_next x
          WHERE x.waiting_count > 0 AND x.id > CAST(:after AS uuid) ORDER BY x.id LIMIT :limit) n
   LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = n.live_job_id LIMIT 1) j ON true
+ CROSS JOIN LATERAL (
+     SELECT count(*) - count(k.live) AS ended
+       FROM (SELECT x.job_id FROM schedule_wait x WHERE x.schedule_id = n.id ORDER BY x.job_id LIMIT :read) y
+       LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = y.job_id LIMIT 1) k ON true) w
 -- sqlite
-SELECT n.id, n.live_job_id, n.waiting_count, (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live
-  FROM (SELECT x.id, x.live_job_id, x.waiting_count FROM schedule_next AS x
+SELECT n.id, n.live_job_id, (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live,
+       (SELECT count(*) FROM (SELECT x.job_id FROM schedule_wait AS x WHERE x.schedule_id = n.id ORDER BY x.job_id LIMIT :read) AS y
+         WHERE NOT EXISTS (SELECT 1 FROM job AS k WHERE k.id = y.job_id)) AS ended
+  FROM (SELECT x.id, x.live_job_id FROM schedule_next AS x
          WHERE x.waiting_count > 0 AND x.id > :after ORDER BY x.id LIMIT :limit) AS n
 
 -- name: lock_behind
 -- Lock schedules whose next job may be let go, each only if nobody has let one go since they were read.
 -- locks: schedule_next rows, skipping locked ones.
 -- postgres
-SELECT n.id, n.waiting_count FROM rows(:followed, id uuid, live_job_id uuid) AS i JOIN schedule_next n ON n.id = ANY(ARRAY[i.id])
+SELECT n.id, n.waiting_count, j.live
+  FROM rows(:followed, id uuid, live_job_id uuid) AS i JOIN schedule_next n ON n.id = ANY(ARRAY[i.id])
+  LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = i.live_job_id LIMIT 1) j ON true
  WHERE n.live_job_id IS NOT DISTINCT FROM i.live_job_id AND n.waiting_count + 0 > 0 FOR UPDATE OF n SKIP LOCKED
 -- sqlite
-SELECT n.id, n.waiting_count FROM rows(:followed) AS i CROSS JOIN schedule_next AS n ON n.id = i.id
+SELECT n.id, n.waiting_count, (SELECT 1 FROM job AS x WHERE x.id = i.live_job_id) AS live
+  FROM rows(:followed) AS i CROSS JOIN schedule_next AS n ON n.id = i.id
  WHERE n.live_job_id IS i.live_job_id AND n.waiting_count > 0
 
 -- name: waits

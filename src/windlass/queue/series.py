@@ -136,7 +136,12 @@ def series(
             slots = _EverySlots(start_at or _whole(base_at), every_s=every_s, days=days_off(exclude))
         case At(at):
             slots = _OneSlot(_whole(at), days=days_off(exclude))
-    return Series(slots, start_at=start_at, end_at=end_at, offset_s=jitter_s * stable(schedule_id, "jitter") / 2**64)
+    offset_s = 0.0
+    if jitter_s:
+        offset_s = (
+            jitter_s * (stable(schedule_id, "jitter") >> 11) / 2**53
+        )  # 53 bits: a float never rounds up to all of it
+    return Series(slots, start_at=start_at, end_at=end_at, offset_s=offset_s)
 
 
 def preview(slots: Series, after: datetime, *, count: int) -> list[Shown]:

@@ -82,7 +82,7 @@ SELECT i.schedule_id, r.job_id, r.decided_at
 -- hot: a duty must not wait for lists.
 -- index: primary keys, done_id of the days from :since on.
 -- postgres
-SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS at, CAST(NULL AS text) AS error
+SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS fate_at, CAST(NULL AS text) AS error
   FROM queue WHERE id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
 SELECT id, 'waiting', due_at, NULL FROM timer WHERE id = ANY(CAST(:ids AS uuid[]))
@@ -92,7 +92,7 @@ SELECT id, CASE outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'ex
 UNION ALL
 SELECT id, 'dead', finished_at, error FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS at, NULL AS error
+SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS fate_at, NULL AS error
   FROM queue WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
 SELECT id, 'waiting', due_at, NULL FROM timer WHERE id IN (SELECT value FROM json_each(:ids))

@@ -18,7 +18,7 @@ from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, differences
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import payload_text
@@ -247,7 +247,9 @@ async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.
         return await _difference(call, becomes)
     if not replace:
         raise step.name_taken(becomes.name)
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id), was)
+    # A pause stays: only `resume` ends it.
+    paused = becomes.paused or was.definition.paused
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
@@ -265,7 +267,7 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
 def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
     return [
         wire.Difference(field=field, was=redacted(call, before), becomes=redacted(call, after))
-        for field, before, after in step.differences(was, becomes)
+        for field, before, after in differences(was, becomes)
     ]
 
 

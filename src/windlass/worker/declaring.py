@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from windlass import log
 from windlass.engine.outside import Outside
-from windlass.errors import Forbidden, NotFound, TooMany, Unauthorized, Unavailable
+from windlass.errors import BodyTooLarge, Conflict, Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
 from windlass.worker.patience import BackOff
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ WAIT_S = 3.0
 FIRST_S = 2.0
 LONGEST_S = 60.0
 """Bounds of the pause between two tries."""
+FINAL = (InvalidInput, Conflict, Forbidden, Unauthorized, BodyTooLarge)
+"""Said again these would be answered the same; a server that is down, or too old to know schedules, may be another."""
 
 
 class Declaring:
@@ -53,7 +55,10 @@ class Declaring:
         while True:
             try:
                 await self._tell()
-            except (Unavailable, TooMany) as error:
+            except FINAL as error:
+                log.event("schedules.refused", app=self._app.name, reason=str(error))
+                return
+            except WindlassError as error:
                 if pauses.tries == 0:  # of a row of failures the others only say the same
                     log.event("schedules.unheard", app=self._app.name, reason=str(error))
                 pause_s = pauses.next_s(error)
