@@ -3,7 +3,8 @@
     WindlassError
     ├── InvalidInput            422, exit 2   a value of the caller's cannot be accepted
     │   ├── PayloadTooLarge     413, exit 2
-    │   └── KeyReused           422, exit 4   same idempotency key, other content
+    │   ├── KeyReused           422, exit 4   same idempotency key, other content
+    │   └── InvalidSchedule     422, exit 2   a trigger, zone or date of a schedule cannot be accepted
     ├── Unauthorized            401, exit 1   no key, or one that is not good
     ├── Forbidden               403, exit 1   the key is good and does not allow this
     ├── NotFound                404, exit 3   unknown, foreign, or past retention
@@ -11,6 +12,7 @@
     │   ├── JobFinished         409, exit 4
     │   ├── UniqueTaken         409, exit 4   another live job holds the unique key
     │   ├── AlreadyExists       409, exit 4   this id is taken
+    │   ├── NameTaken           409, exit 4   another schedule has this name
     │   └── StaleFence          409, exit 4   the lease is over or another's: the worker must stop
     ├── WrongMethod             405, exit 2   the path is known, the method is not
     ├── MalformedRequest        422, exit 2   what came is no HTTP request
@@ -89,6 +91,10 @@ class KeyReused(InvalidInput):
     exit_code = 4
 
 
+class InvalidSchedule(InvalidInput):
+    """A trigger, zone or date of a schedule cannot be accepted; the text names the place of the fault."""
+
+
 class Unauthorized(WindlassError):
     """No key was sent, or one that is not good; which of these is not told."""
 
@@ -125,6 +131,14 @@ class JobFinished(Conflict):
 
 class UniqueTaken(Conflict):
     """Another live job holds this job's unique key."""
+
+
+class NameTaken(Conflict):
+    """Another schedule of the tenant has this name; nothing was written. `index` names the one of a batch."""
+
+    def __init__(self, message: str, *, index: int | None = None) -> None:
+        super().__init__(message)
+        self.index = index
 
 
 class AlreadyExists(Conflict):

@@ -28,7 +28,16 @@ DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logg
 EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
-        "schedule.fired": (INFO, "A schedule made a job: its slot, and how late."),
+        "schedule.fired": (INFO, "Slots of schedules were decided: how many made a job, and how late the latest was."),
+        "schedule.broken": (ERROR, "The times of a schedule cannot be computed any more, and it stands still: why."),
+        "run.missing": (ERROR, "A run that was expected has not succeeded in time: its slot, and what was found."),
+        "run.recovered": (INFO, "A run has succeeded after one was missing: its slot."),
+        "backfill.ended": (INFO, "A backfill has ended: how many jobs it made, and how many slots had one."),
+        "backfill.failed": (ERROR, "A backfill cannot go on, and is stopped: the error."),
+        "schedules.declared": (INFO, "An application's schedules were made as it declares them: which ones changed."),
+        "schedules.unheard": (WARNING, "No server took the schedules that an application declares; it is tried again."),
+        "schedules.refused": (ERROR, "The schedules that an application declares were not accepted: why."),
+        "schedules.foreign": (WARNING, "An application declares no schedules, and others of its name are left: which."),
         "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
         "job.completed": (INFO, "A job succeeded: how long it waited and ran."),

@@ -2,7 +2,8 @@
 
 The command itself starts no server. This finds the binaries as the tests do and names the server to the command by
 WINDLASS_TEST_POSTGRES_URL; a server that is named already, or a --database, is used instead.
-`make bench ARGS="http …"` measures a server over HTTP, `ARGS="whole …"` all of it with workers, else it is the store.
+`make bench ARGS="http …"` measures a server over HTTP, `ARGS="whole …"` all of it with workers, `ARGS="schedules …"`
+schedules, else it is the store.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> None:
         binaries = None if given else cluster.find()
         if binaries is not None:
             os.environ[URL_VARIABLE] = stack.enter_context(cluster.running(binaries, durable=True)).url
-        command = [] if arguments[:1] in (["store"], ["http"], ["whole"]) else ["store"]
+        command = [] if arguments[:1] in (["store"], ["http"], ["whole"], ["schedules"]) else ["store"]
         cli.main(["bench", *command, *arguments], prog_name="windlass")
 
 

@@ -1,8 +1,9 @@
 """Proofs with real processes: long runs that print what they found and end with 0 if all of it holds, else with 1.
 
-    python -m tests.proofs failover|stops|restarts|memory|deaths|scale [--faults N] [--jobs N] [--fast] [--log FILE]
+    python -m tests.proofs failover|stops|restarts|memory|deaths|scale|slots|dst [--faults N] [--jobs N] [--fast]
 
-Each has a PostgreSQL of its own, as durable as in production. Summaries of runs stand in docs/proofs.md.
+Each has a PostgreSQL of its own, as durable as in production; `dst` needs none.
+Summaries of runs stand in docs/proofs.md.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import deaths, failover, memory, restarts, scale, show, stops
+from tests.proofs import deaths, dst, failover, memory, restarts, scale, show, slots, stops
 
 
 def main(arguments: list[str]) -> int:
     """Run one proof; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.proofs")
-    parser.add_argument("proof", choices=["failover", "stops", "restarts", "memory", "deaths", "scale"])
-    parser.add_argument("--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths]")
+    parser.add_argument("proof", choices=["failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "dst"])
+    parser.add_argument(
+        "--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths, 50 slots]"
+    )
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
     parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
     parser.add_argument("--log", type=Path, help="a file for what the servers say")
     asked = parser.parse_args(arguments)
+    if asked.proof == "dst":
+        print(f"dst: {show.machine()}", flush=True)
+        return show.finish(dst.prove())
     binaries = cluster.find()
     if binaries is None:
         print("There is no PostgreSQL on this machine to run the proof with.")
@@ -40,6 +46,8 @@ def main(arguments: list[str]) -> int:
                 proof = restarts.prove(running, faults=asked.faults or 3, log=asked.log)
             case "deaths":
                 proof = deaths.prove(running.url, faults=asked.faults or 40)
+            case "slots":
+                proof = slots.prove(running.url, faults=asked.faults or 50, fast=asked.fast, log=asked.log)
             case "scale":
                 proof = scale.prove(running.url)
             case _:

@@ -32,8 +32,8 @@ CLAIM_WAIT_S = 1.0
 LEASE_S = 2.0
 SESSION_S = 4.0
 DRAIN_S = 90.0
-LIVE = "SELECT count(*) FROM windlass.job"
-ENDED = "SELECT count(*) FROM windlass.done"
+LIVE = "SELECT count(*) FROM windlass.job WHERE schedule_id IS NULL"
+ENDED = "SELECT count(*) FROM windlass.done WHERE schedule_id IS NULL"
 
 KINDS = ("plain", "keyed", "later", "keyed", "flaky", "lost", "keyed", "overrun", "nobody", "later")
 """What is submitted, in turn."""

@@ -20,7 +20,7 @@ from windlass.job import FINAL_STATES, Outcome
 
 SHOWN = 5
 
-JOBS = "SELECT id, state, fence, result FROM windlass.jobs"
+JOBS = "SELECT id, state, fence, result FROM windlass.jobs WHERE schedule_id IS NULL"
 SUCCEEDED = f"""
 SELECT job_id, run, count(*) AS count FROM windlass.attempts WHERE outcome = {int(Outcome.SUCCEEDED)} GROUP BY 1, 2
 """

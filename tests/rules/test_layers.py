@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.rules.source import REPOSITORY, files, imports, tree_of
 
 PURE = {"job", "errors", "wire", "clock", "ids", "durations", "config", "log"}
-PURE_STEPS = {"queue.retry", "queue.cron"}
+CRON_STEPS = ("cron", "cronfields", "cronwalk", "cronwords", "exclusions", "series", "trigger")
+PURE_STEPS = {"queue.retry", *(f"queue.{step}" for step in CRON_STEPS)}
 BELOW_ENGINE = {"queue", "db"}
 ALL = {"cli", "server", "worker", "client", "embedded", "engine", "queue", "db", "bench", "testing", "compat", "sample"}
 
@@ -22,7 +23,7 @@ MAY_IMPORT = {
     "worker": {"client", "engine", *BELOW_ENGINE},
     "testing": ALL - {"cli", "bench"},
     "compat": {"client", "worker"},
-    "sample": {"App", "Context"},  # as a user: only the public door
+    "sample": {"App", "Context", "every"},  # as a user: only the public door
     "cli": ALL,
     "bench": ALL,
     "": {"client", "worker"},  # windlass/__init__.py, the public door

@@ -23,6 +23,7 @@ COMMANDS = (
     "submit",
     "jobs",
     "dlq",
+    "schedules",
     "queues",
     "workers",
     "status",

@@ -10,11 +10,13 @@ import tempfile
 from pathlib import Path
 
 import click
+import msgspec
 import uvloop
 from rich.console import Console
 
 from windlass.bench import http as over_http
-from windlass.bench import httpshow, wholeshow
+from windlass.bench import httpshow, scheduleshow, wholeshow
+from windlass.bench import schedules as of_schedules
 from windlass.bench import whole as the_whole
 from windlass.bench.growth import growth_cells
 from windlass.bench.measure import Cell, Figure
@@ -160,6 +162,44 @@ def whole(url: str | None, file: Path | None, peers: bool, jobs: int, rounds: in
     console.print(wholeshow.table(readings))
     if file is not None:
         wholeshow.write_json(file, readings)
+        console.print(f"Written to {file}.", highlight=False)
+
+
+@bench.command()
+@click.option("--database", "url", metavar="URL", help=f"The PostgreSQL to measure on.  [default: {POSTGRES_VARIABLE}]")
+@json_option
+@click.option("--peers", is_flag=True, help="Also APScheduler and Celery beat, installed into a cache.")
+@click.option("--schedules", "count", default=10_000_000, show_default=True, type=click.IntRange(min=1))
+@click.option("--minutes", default=3, show_default=True, type=click.IntRange(min=1), help="Of 100,000 slots each.")
+@click.option("--parts", default=",".join(of_schedules.PARTS), show_default=True, help="What to measure.")
+@click.option("--quick", is_flag=True, help="A few hundred of everything, to see that it runs.")
+def schedules(
+    url: str | None, file: Path | None, peers: bool, count: int, minutes: int, parts: str, quick: bool
+) -> None:
+    """Measure ten million schedules: their import, a server beside them, and how late slots are when many are due.
+
+    Everything is done in a scratch database, which takes about 6 GB. Peers are installed into environments of their
+    own.
+
+    Example: windlass bench schedules --database postgresql://localhost/jobs --peers
+    """
+    chosen = _chosen(parts, of_schedules.PARTS)
+    console = _console(160)
+    postgres = url or os.environ.get(POSTGRES_VARIABLE)
+    if postgres is None or not is_postgres(postgres):
+        raise click.UsageError(f"Schedules are measured on PostgreSQL: give --database, or set {POSTGRES_VARIABLE}.")
+    plan = of_schedules.Plan(postgres=postgres, parts=chosen, schedules=count, minutes=minutes, peers=peers)
+    if quick:
+        plan = msgspec.structs.replace(
+            plan, schedules=400, few=100, per_minute=120, minutes=1, herds=(200,), peer_schedules=20, settle_s=3.0
+        )
+    with Display(console) as display, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        _say_machine(console)
+        runner.run(_warn_if_undurable(console, postgres))
+        readings = runner.run(of_schedules.measure(plan, display.note))
+    console.print(scheduleshow.table(readings))
+    if file is not None:
+        scheduleshow.write_json(file, readings)
         console.print(f"Written to {file}.", highlight=False)
 
 

@@ -29,7 +29,7 @@ class Server:
     """A server, as a command calls it."""
 
     def __init__(self, loaded: Loaded, *, tenant: str | None = None) -> None:
-        settings = loaded.settings
+        self.settings = settings = loaded.settings
         named = settings.server.url if loaded.sources["server.url"] != "default" else None
         self._finder = Finder(named, key=None, database=None, settings=settings)
         self._tenant = tenant

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -39,6 +39,7 @@ COLUMNS: tuple[Column, ...] = (
     ("took#", lambda job: spent(job["execution_time_ms"])),
     ("detail", lambda job: _detail(job)),
 )
+Named = TypeVar("Named")
 FOLLOW_S = 0.5
 """How often to look for new lines."""
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.UUID)
@@ -219,12 +220,12 @@ def log_pages(server: Server, path: str, *, attempt: int | None, follow: bool) -
         patiently(server, path, wait=FOLLOW_S)
 
 
-def each(ids: Iterable[uuid.UUID], act: Callable[[uuid.UUID], str]) -> None:
-    """Do it for each job and tell; one that cannot be done does not keep the others, and the first decides the code."""
+def each(names: Iterable[Named], act: Callable[[Named], str]) -> None:
+    """Do it for each and tell; one that cannot be done does not keep the others, and the first decides the code."""
     code = 0
-    for job_id in ids:
+    for name in names:
         try:
-            click.echo(act(job_id))
+            click.echo(act(name))
         except WindlassError as error:
             click.echo(f"Error: {error}", err=True)
             code = code or error.exit_code

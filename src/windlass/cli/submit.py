@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -12,7 +12,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn
 
 from windlass.cli.calls import Server, asks_server
 from windlass.cli.shown import Output, console, output_option, show_rows, state
-from windlass.cli.values import DURATION, INSTANT, payload_of
+from windlass.cli.values import DURATION, INSTANT, opened_file, payload_of
 from windlass.cli.waiting import deadline, echo_end, wait_for
 from windlass.errors import InvalidInput, WindlassError
 
@@ -89,7 +89,7 @@ def _submit_file(server: Server, path: str, given: dict[str, Any], *, output: Ou
     made: list[Any] = []
     columns = (TextColumn("{task.description}"), MofNCompleteColumn())
     with (
-        _opened(path) as file,
+        opened_file(path) as file,
         Progress(*columns, console=console(err=True), transient=True, disable=not console(err=True).is_terminal) as bar,
     ):
         doing = bar.add_task("submitting", total=None)
@@ -106,15 +106,6 @@ def _submit_file(server: Server, path: str, given: dict[str, Any], *, output: Ou
         click.echo(f"Submitted {len(made) - again} jobs" + (f"; {again} were there already." if again else "."))
     else:
         show_rows(made, output, COLUMNS)
-
-
-def _opened(path: str) -> IO[bytes]:
-    """Return a file, or stdin for `-`; a usage error if it cannot be read."""
-    try:
-        file: IO[bytes] = click.open_file(path, "rb")
-    except OSError as error:
-        raise click.UsageError(f"Cannot read {path}: {error.strerror}. Name a file of jobs, or - for stdin.") from None
-    return file
 
 
 def _batches(lines: Any, given: dict[str, Any]) -> Iterator[tuple[int, list[dict[str, Any]]]]:

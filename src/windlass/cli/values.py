@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
@@ -71,3 +71,17 @@ def read_bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise click.UsageError(f"Cannot read {path}: {error.strerror}.") from None
+
+
+def read_input(path: str) -> bytes:
+    """Return what a file has, or stdin for `-`; a usage error if it cannot be read."""
+    return sys.stdin.buffer.read() if path == "-" else read_bytes(path)
+
+
+def opened_file(path: str) -> IO[bytes]:
+    """Return a file to read, or stdin for `-`; a usage error if it cannot be read."""
+    try:
+        file: IO[bytes] = click.open_file(path, "rb")
+    except OSError as error:
+        raise click.UsageError(f"Cannot read {path}: {error.strerror}. Name a file, or - for stdin.") from None
+    return file

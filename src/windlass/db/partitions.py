@@ -16,10 +16,10 @@ from windlass.errors import Contention
 
 SQL = load(__file__)
 
-PARTITIONED = ("done", "attempt", "event", "log")
+PARTITIONED = ("done", "attempt", "event", "log", "schedule_runs")
 DAYS_AHEAD = 7
 """How many days history can be written for without anybody making more; `windlass check` warns at two."""
-_NAME = re.compile(r"(done|attempt|event|log)_(\d{8})")
+_NAME = re.compile(r"(done|attempt|event|log|schedule_runs)_(\d{8})")
 
 
 async def make_partitions(db: Database, *, days_ahead: int = DAYS_AHEAD) -> list[str]:

@@ -10,7 +10,7 @@ SELECT c.relname AS name, CASE WHEN i.inhrelid IS NULL THEN 0 ELSE 1 END AS atta
        CASE WHEN i.inhdetachpending THEN 1 ELSE 0 END AS pending
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
- WHERE n.nspname = 'windlass' AND c.relkind = 'r' AND c.relname ~ '^(done|attempt|event|log)_[0-9]{8}$'
+ WHERE n.nspname = 'windlass' AND c.relkind = 'r' AND c.relname ~ '^(done|attempt|event|log|schedule_runs)_[0-9]{8}$'
  ORDER BY c.relname
 -- sqlite
 SELECT name, 0 AS attached, 0 AS pending FROM sqlite_master WHERE false
@@ -19,6 +19,6 @@ SELECT name, 0 AS attached, 0 AS pending FROM sqlite_master WHERE false
 -- Let one server make partitions at a time; those who write to history go on.
 -- locks: the partitioned tables, in this order, against other changes of their shape.
 -- postgres
-LOCK TABLE windlass.done, windlass.attempt, windlass.event, windlass.log IN SHARE UPDATE EXCLUSIVE MODE
+LOCK TABLE windlass.done, windlass.attempt, windlass.event, windlass.log, windlass.schedule_runs IN SHARE UPDATE EXCLUSIVE MODE
 -- sqlite
 SELECT 1 WHERE false

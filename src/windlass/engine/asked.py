@@ -1,7 +1,8 @@
 """A job as somebody asks for it, turned into the job that the queue stores. Pure.
 
 What is left out comes from the settings; spans become milliseconds, `max_retries` one attempt less than it says.
-Asked over HTTP it comes through server/newjobs.py, from an application's transaction through relay.py.
+Asked over HTTP it comes through server/newjobs.py, from an application's transaction through relay.py; a job asked for
+with `schedule` is a schedule instead (recurring.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UnsetType
 from windlass.config import Settings
 from windlass.durations import parse_duration
 from windlass.engine.translate import json_text, span_ms
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.newjob import NewJob
 from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
 from windlass.wire.jobs import JobRequest, Policy, PolicyByError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str) -> NewJob:
     """Return the job to store; InvalidInput if what is asked for contradicts itself, or is too much."""
+    _refuse_schedule(asked)
     jobs = settings.jobs
     timeout_s = jobs.timeout_seconds if isinstance(asked.timeout_seconds, UnsetType) else asked.timeout_seconds
     return NewJob(
@@ -44,9 +46,9 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         delay_ms=span_ms("delay", asked.delay),
         start_by=asked.start_deadline,
         timeout_s=None if timeout_s is None else math.ceil(timeout_s),
-        max_attempts=_max_attempts(asked, jobs.max_attempts),
+        max_attempts=attempts_of(asked.max_attempts, asked.max_retries, usual=jobs.max_attempts),
         max_lost=asked.max_lost or jobs.max_lost,
-        retry=_policy(asked.retry_policy, settings.retry),
+        retry=policy_of(asked.retry_policy, settings.retry),
         delivery=asked.delivery,
         idempotency_key=asked.idempotency_key,
         idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
@@ -55,15 +57,27 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
     )
 
 
-def _max_attempts(asked: JobRequest, usual: int) -> int:
-    if asked.max_retries is None:
-        return asked.max_attempts or usual
-    if asked.max_attempts not in (None, asked.max_retries + 1):
-        raise InvalidInput("max_retries", f"{asked.max_retries} does not go with max_attempts. Give one of them.")
-    return asked.max_retries + 1
+def _refuse_schedule(asked: JobRequest) -> None:
+    for field in ("schedule", "timezone", "schedule_name"):
+        if getattr(asked, field) is not None:
+            raise InvalidSchedule(
+                field,
+                "it is for a schedule, and this makes jobs only. Send it by itself to /jobs, with schedule, "
+                "or many to /schedules/batch.",
+            )
 
 
-def _policy(asked: Policy | str | None, usual: Retry) -> RetryPolicy | None:
+def attempts_of(max_attempts: int | None, max_retries: int | None, *, usual: int) -> int:
+    """Return how many attempts are asked for, in one way or the other; InvalidInput if both are, and differ."""
+    if max_retries is None:
+        return max_attempts or usual
+    if max_attempts not in (None, max_retries + 1):
+        raise InvalidInput("max_retries", f"{max_retries} does not go with max_attempts. Give one of them.")
+    return max_retries + 1
+
+
+def policy_of(asked: Policy | str | None, usual: Retry) -> RetryPolicy | None:
+    """Return the policy for further attempts that is asked for; None: the usual one everywhere."""
     if asked is None or asked == "default":
         policy = RetryPolicy(
             kind=usual.kind,

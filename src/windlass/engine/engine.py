@@ -26,6 +26,7 @@ from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
+from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
 from windlass.engine.keptback import KeptBack
 from windlass.engine.line import Ask, Handout, Waiter
@@ -152,6 +153,7 @@ class Engine:
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
+        fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
         duties = queue_duties(
             self.wake,
             outside.chance,
@@ -163,7 +165,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, relay.duty, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *fires.duties, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,

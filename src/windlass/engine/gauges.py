@@ -15,7 +15,7 @@ from windlass.engine.meters import Names
 from windlass.engine.outside import Outside
 from windlass.engine.whole import recommendation
 from windlass.job import State
-from windlass.queue import duties, fleet, stats
+from windlass.queue import duties, firing, fleet, stats, watches
 
 KEPT_S = 5.0
 
@@ -41,6 +41,7 @@ class Gauges:
         self._depth = gauge("queue_depth", "Jobs in each live state; queued: due and claimable.", "status", "queue")
         self._dead = gauge("dead_letter_jobs", "Dead jobs that nobody has retried or purged.")
         self._oldest = gauge("oldest_queued_seconds", "How long the oldest claimable job has been due.", "queue")
+        self._lag = gauge("schedule_lag_seconds", "How long the earliest slot that nobody has decided has been due.")
         self._workers = gauge("active_workers", "Live workers, idle ones included.")
         self._threads = gauge("worker_threads", "Threads of live workers.", "state")
         self._skew = gauge("clock_skew_seconds", "The largest difference of a live worker's clock from the database's.")
@@ -51,6 +52,7 @@ class Gauges:
         self._progress_age = gauge("duty_progress_age_seconds", "Since a run ended without an error.", "duty")
         self._items = gauge("duty_items_total", "What a duty has done so far.", "duty")
         self._errors = gauge("duty_errors_total", "Runs of a duty that failed so far.", "duty")
+        self._missing = gauge("schedule_runs_missing", "Schedules whose run has not succeeded in time, nor one since.")
         self._dead_rows = gauge("dead_rows", "Rows of hot tables that VACUUM has yet to remove.", "table")
         self._snapshot = gauge("oldest_snapshot_seconds", "Age of the oldest snapshot.", "application")
         self._wal = gauge("sqlite_wal_bytes", "Size of the write-ahead log of a SQLite file.")
@@ -61,8 +63,10 @@ class Gauges:
             if self._outside.monotonic() - self._read_s < KEPT_S:
                 return
             await self._read_depths()
+            self._lag.set(max(0.0, -(await firing.due_in_s(self._db) or 0.0)))
             await self._read_workers()
             await self._read_duties()
+            self._missing.set(await watches.missing_count(self._db))
             await self._read_storage()
             self._read_s = self._outside.monotonic()
 

@@ -13,6 +13,7 @@ from windlass import log
 from windlass.engine.line import Ask, Handed
 from windlass.errors import WindlassError
 from windlass.job import Outcome, State
+from windlass.queue.firing import Fired
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
@@ -39,6 +40,13 @@ def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submi
             tenant=sorted({job.tenant for job, _ in stored}),
             queue=sorted({job.queue for job, _ in stored}),
         )
+
+
+def fired(batch: Fired) -> None:
+    """Tell what became of the slots of one batch."""
+    if batch.counts:
+        counts: dict[str, Any] = {decision.word: count for decision, count in sorted(batch.counts.items())}
+        log.event("schedule.fired", jobs=batch.made, late_s=round(batch.late_s, 3), **counts)
 
 
 def claimed(ask: Ask, jobs: Sequence[Handed]) -> None:

@@ -40,7 +40,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is handed out: who said so, since when, and until when if it ends by itself."""
 
-    of: Literal["queue", "tenant"]
+    of: Literal["queue", "tenant", "schedule"]
     reason: str | None
     actor: str | None
     paused_at: datetime

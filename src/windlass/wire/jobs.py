@@ -1,22 +1,26 @@
 """Jobs as their users see them: what is submitted, and what is shown of them.
 
-Next: work.py has the same jobs as workers see them.
+Next: work.py has the same jobs as workers see them, attempts.py what was tried, schedules.py what makes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
+from windlass.wire.attempts import Attempt as Attempt
+from windlass.wire.attempts import AttemptList as AttemptList
+from windlass.wire.attempts import AttemptPage as AttemptPage
+from windlass.wire.attempts import AttemptsQuery as AttemptsQuery
+from windlass.wire.attempts import ListedAttempt as ListedAttempt
 from windlass.wire.base import (
     MAX_CANCEL_WAIT_S,
-    MAX_PAGE,
     MAX_WAIT_S,
     Because,
     Body,
@@ -25,15 +29,13 @@ from windlass.wire.base import (
     Name,
     Pages,
     PositiveSpan,
-    Query,
     Span,
     Words,
 )
 from windlass.wire.trail import Left
-from windlass.wire.vocabulary import FILTER_NAMES, OUTCOMES, any_case
+from windlass.wire.triggers import Expression, Zone, needs
+from windlass.wire.vocabulary import FILTER_NAMES
 
-_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
-"""Microseconds since 1970, job, fence."""
 Attempts = Annotated[int, Meta(ge=1, le=1000)]
 Priority = Annotated[int, Meta(ge=-127, le=127)]
 Names = Annotated[tuple[Name, ...], Meta(max_length=32)]
@@ -81,9 +83,18 @@ Preset = Literal["default", "immediate", "stepped"]
 class JobRequest(Body, frozen=True, kw_only=True):
     """A job to submit."""
 
-    aliases: ClassVar[Mapping[str, str]] = {"name": "task", "work_kind": "task", "scheduled_at": "run_at"}
-
-    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("run_at", "delay"), ("max_attempts", "max_retries"))
+    aliases: ClassVar[Mapping[str, str]] = {
+        "name": "task",
+        "work_kind": "task",
+        "scheduled_at": "run_at",
+        "cron": "schedule",
+    }
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("run_at", "delay"),
+        ("max_attempts", "max_retries"),
+        *(("schedule", other) for other in ("delay", "unique_key", "unique_for", "start_deadline")),
+    )
+    bound: ClassVar[Mapping[str, Any]] = needs("schedule", "timezone", "schedule_name")
 
     task: Annotated[Name, Meta(examples=["send_mail"])]
     payload: Json | UnsetType = UNSET
@@ -116,6 +127,12 @@ class JobRequest(Body, frozen=True, kw_only=True):
     tags: Names = ()
     concurrency_key: Key | None = None
     headers: dict[str, str] | None = None
+    schedule: Expression | None = None
+    """Cron: makes a schedule in place of a job, from `run_at` on; its id is good for the routes of jobs too."""
+    timezone: Zone | None = None
+    """Of the wall clock that `schedule` goes by; UTC unless it is given."""
+    schedule_name: Name | None = None
+    """Of the schedule; made of the task and the id, or of the idempotency key, unless it is given."""
 
 
 class BatchRequest(Body, frozen=True, kw_only=True):
@@ -238,72 +255,6 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended attempt of a job."""
-
-    id: str
-    """The same as `run_id`."""
-    run_id: str
-    job_id: UUID
-    run: int
-    attempt: int
-    attempt_number: int
-    fence: int
-    outcome: str
-    status: str
-    worker_id: str | None
-    claimed_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime
-    completed_at: datetime
-    execution_time_ms: int | None
-    next_run_at: datetime | None
-    output: Raw | None
-    metrics: Raw | None
-    error_type: str | None
-    error_message: str | None
-    traceback: str | None
-    reason: str | None
-
-
-class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
-    """The ended attempts of a job, oldest first."""
-
-    attempts: list[Attempt]
-
-
-OutcomeName = Annotated[str, Meta(pattern=any_case(*OUTCOMES), examples=["failed"])]
-"""How an attempt ended, in any case; `stale` is `lost`, `canceled` is `cancelled`."""
-
-
-class AttemptsQuery(Query, frozen=True, kw_only=True):
-    """Which attempts to list."""
-
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    cursor: Annotated[str, Meta(max_length=100, pattern=_ATTEMPT_CURSOR)] | None = None
-    """`next_cursor` of the page before."""
-    schedule_id: UUID | None = None
-    task: Name | None = None
-    worker_id: Name | None = None
-    outcome: OutcomeName | None = None
-    since: Instant | None = None
-    until: Instant | None = None
-
-
-class ListedAttempt(Attempt, frozen=True, kw_only=True):
-    """One ended attempt of any job."""
-
-    queue: str
-    task: str
-
-
-class AttemptPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of ended attempts, newest first."""
-
-    attempts: list[ListedAttempt]
-    next_cursor: str | None
-
-
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds by cause."""
 
@@ -376,6 +327,8 @@ class JobsQuery(Pages, frozen=True, kw_only=True):
     created_after: Instant | None = None
     created_before: Instant | None = None
     page: Annotated[int, Meta(ge=1, le=20)] = 1
+    include: Literal["schedules", "none"] | None = None
+    """`schedules`: list them too, as jobs that are scheduled; so by itself in vocabulary c, unless `none` is given."""
 
 
 class CancelRequest(Because, frozen=True, kw_only=True):

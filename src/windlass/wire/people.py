@@ -64,7 +64,7 @@ class TenantRequest(Because, frozen=True, kw_only=True):
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is handed out."""
 
-    of: Literal["queue", "tenant"]
+    of: Literal["queue", "tenant", "schedule"]
     reason: str | None
     actor: str | None
     paused_at: datetime

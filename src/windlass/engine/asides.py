@@ -1,0 +1,103 @@
+"""Asides: the duties of schedules beside firing: backfills are moved on, and missing runs are told.
+
+Both stand on steps that every server may take at once (queue/backfills.py, queue/watches.py); who holds them is decided
+in loops.py. Firing itself is in firing.py; neither of these waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from windlass import log
+from windlass.db import Database
+from windlass.engine.duty import Duty, Ran
+from windlass.errors import Contention, DutyLost, TooMany, Unavailable, WindlassError
+from windlass.ids import Ids
+from windlass.queue import backfills, watches
+from windlass.queue.backfills import Advanced, Backfill
+from windlass.queue.lanes import Lanes
+from windlass.queue.newjob import NewJob
+from windlass.queue.submit import Submitted
+
+BACKFILL = "backfill"
+WATCH = "watch"
+LOOK_S = 1.0
+SOON_S = 0.2
+"""How often backfills are looked at while their jobs come and go: nobody tells when one has ended."""
+SOON_COUNT = 25
+"""So many looks find nothing to do before they come more seldom again."""
+
+Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | WindlassError]], None]
+"""Told, after the commit, what was stored; it wakes who can run it."""
+
+
+def backfill_duty(lanes: Lanes, ids: Ids, *, stored: Stored) -> Duty:
+    """Return the duty that makes the jobs of backfills."""
+    return Duty(BACKFILL, _Backfilling(lanes, ids, stored).run, LOOK_S, backfills.LOOK_BATCH)
+
+
+def watch_duty(told: Callable[[int], None]) -> Duty:
+    """Return the duty that tells which runs are missing; `told` counts them."""
+
+    async def run(db: Database, most: int) -> Ran:
+        left_s = await watches.due_in_s(db)
+        if left_s is None or left_s > 0:
+            return Ran(0, left_s)
+        looked = await watches.look(db, limit=most)
+        for found in looked.told:
+            log.event(
+                found.kind,
+                schedule=found.name,
+                schedule_id=str(found.schedule_id),
+                tenant=found.tenant,
+                slot_at=found.slot_at.isoformat(),
+                message=found.reason,
+            )
+        told(sum(found.kind == "run.missing" for found in looked.told))
+        # What is due and did not come is being looked at by a rival.
+        return Ran(looked.count, 0.0 if looked.count else None)
+
+    return Duty(WATCH, run, LOOK_S, watches.LOOK_BATCH)
+
+
+class _Backfilling:
+    """Goes round the backfills that are under way, a step for each."""
+
+    def __init__(self, lanes: Lanes, ids: Ids, stored: Stored) -> None:
+        self._lanes = lanes
+        self._ids = ids
+        self._stored = stored
+        self._after = backfills.FIRST_ID
+        self._soon_count = 0
+
+    async def run(self, db: Database, most: int) -> Ran:
+        """Take one step for up to `most` backfills, those after the ones of the last run."""
+        found = await backfills.under_way(db, after=self._after, limit=most)
+        self._after = found[-1].id if len(found) >= most else backfills.FIRST_ID
+        steps = [await self._advance(db, backfill) for backfill in found]
+        count = sum(len(step.jobs) + step.known_count + step.ended for step in steps)
+        if not found:
+            self._soon_count = 0
+        else:
+            self._soon_count = SOON_COUNT if count else max(0, self._soon_count - 1)
+        # A full round may have left others out.
+        if any(step.more for step in steps) or len(found) >= most:
+            return Ran(count, 0.0 if count else SOON_S)
+        return Ran(count, SOON_S if self._soon_count else None)
+
+    async def _advance(self, db: Database, backfill: Backfill) -> Advanced:
+        try:
+            step = await backfills.advance(db, self._lanes, self._ids, backfill=backfill)
+        except (Contention, TooMany):  # later
+            return Advanced()
+        except (Unavailable, DutyLost):
+            raise
+        except Exception as error:
+            # One that cannot go on must not stop the others, nor be tried for ever.
+            log.event("backfill.failed", backfill=str(backfill.id), error=error)
+            return await backfills.give_up(db, backfill, reason=f"It cannot go on: {error}")
+        if step.jobs:
+            self._stored([step.jobs], [list(step.made)])
+        if step.ended:
+            log.event("backfill.ended", backfill=str(backfill.id), made=backfill.made_count, known=backfill.known_count)
+        return step

@@ -1,0 +1,342 @@
+"""A schedule as somebody asks for it, turned into the one that the queue stores, and back into what is shown. Pure.
+
+What is left out comes from the settings. Whatever is wrong is found here, before anything is stored, and named by its
+field. What the slots are is computed in queue/cron.py; who stores it: schedules.py; who asks: server/schedules.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from windlass.config import Settings
+from windlass.durations import parse_duration
+from windlass.engine.asked import attempts_of, policy_of
+from windlass.engine.translate import json_text
+from windlass.errors import InvalidInput, InvalidSchedule
+from windlass.queue.cron import At, Cron, Every, Series, Trigger, preview, series, words
+from windlass.queue.newjob import EARLIEST, check_instant
+from windlass.queue.schedule import MAX_CATCH_UP, MISFIRE_GRACE_S, NewSchedule, Policy, check_schedule
+from windlass.wire import schedules as wire
+from windlass.wire.base import Span
+from windlass.wire.people import Pause
+
+if TYPE_CHECKING:
+    from windlass.queue.schedules import Schedule
+
+MAX_JITTER_S = 86_400
+PATH_WORDS = frozenset({"batch", "declared", "preview"})
+"""Names that stand in the paths of the API themselves."""
+_KINDS: dict[type[Any], str] = {Cron: "cron", Every: "every", At: "at"}
+Value = TypeVar("Value")
+Hide = Callable[[str], Raw]
+"""Return JSON without the secrets in it."""
+
+
+def new_schedule(
+    asked: wire.ScheduleRequest, settings: Settings, *, schedule_id: UUID, tenant: str, owner: str | None = None
+) -> NewSchedule:
+    """Return the schedule to store; InvalidInput or InvalidSchedule names the field that cannot be accepted."""
+    jobs = settings.jobs
+    timeout_s = jobs.timeout_seconds if isinstance(asked.timeout_seconds, UnsetType) else asked.timeout_seconds
+    schedule = NewSchedule(
+        id=schedule_id,
+        name=asked.name,
+        task=asked.task,
+        tenant=tenant,
+        owner=owner,
+        trigger=trigger_of(asked),
+        start_at=_instant("start", asked.start),
+        end_at=_instant("end", asked.end),
+        exclude=tuple(asked.exclude),
+        jitter_s=_jitter_s(asked.jitter),
+        policy=_policy(asked, settings),
+        paused=not asked.enabled,
+        payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
+        queue=asked.queue,
+        labels=tuple(asked.labels),
+        concurrency_key=asked.concurrency_key or "",
+        headers=_headers(asked.headers),
+        tags=tuple(asked.tags),
+        priority=jobs.priority if asked.priority is None else asked.priority,
+        timeout_s=None if timeout_s is None else math.ceil(timeout_s),
+        max_attempts=attempts_of(asked.max_attempts, asked.max_retries, usual=jobs.max_attempts),
+        max_lost=asked.max_lost or jobs.max_lost,
+        retry=policy_of(asked.retry_policy, settings.retry),
+        delivery=asked.delivery,
+    )
+    _check(schedule)
+    return schedule
+
+
+def previewed(asked: wire.TriggerRequest, *, schedule_id: UUID) -> NewSchedule:
+    """Return a schedule that is looked at and not stored: only its times are of interest."""
+    schedule = NewSchedule(
+        id=schedule_id,
+        name="preview",
+        task="preview",
+        trigger=trigger_of(asked),
+        start_at=_instant("start", asked.start),
+        end_at=_instant("end", asked.end),
+        exclude=tuple(asked.exclude),
+        jitter_s=_jitter_s(asked.jitter),
+    )
+    check_schedule(schedule)
+    return schedule
+
+
+def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> NewSchedule:
+    """Return the schedule with what a patch changes; null is the default, or nothing at all."""
+    jobs = settings.jobs
+    timeout_s = _chosen(asked.timeout_seconds, was.timeout_s, None)
+    fields: dict[str, Any] = {
+        **{name: _chosen(getattr(asked, name), getattr(was, name), None) for name in ("name", "task", "queue")},
+        **{
+            name: tuple(_chosen(getattr(asked, name), getattr(was, name), ())) for name in ("exclude", "labels", "tags")
+        },
+        "trigger": _patched_trigger(was.trigger, asked),
+        "start_at": _instant("start", _chosen(asked.start, was.start_at, None)),
+        "end_at": _instant("end", _chosen(asked.end, was.end_at, None)),
+        "jitter_s": was.jitter_s if asked.jitter is UNSET else _jitter_s(_chosen(asked.jitter, None, None)),
+        "policy": _patched_policy(was.policy, asked, settings),
+        "paused": was.paused if asked.enabled is UNSET else not asked.enabled,
+        "payload": json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or was.payload,
+        "priority": _chosen(asked.priority, was.priority, jobs.priority),
+        "timeout_s": None if timeout_s is None else math.ceil(timeout_s),
+        "max_lost": _chosen(asked.max_lost, was.max_lost, jobs.max_lost),
+        "concurrency_key": _chosen(asked.concurrency_key, was.concurrency_key, ""),
+    }
+    if asked.max_attempts is not UNSET or asked.max_retries is not UNSET:
+        most, retries = _chosen(asked.max_attempts, None, None), _chosen(asked.max_retries, None, None)
+        fields["max_attempts"] = attempts_of(most, retries, usual=jobs.max_attempts)
+    if asked.headers is not UNSET:
+        fields["headers"] = _headers(_chosen(asked.headers, None, None))
+    if asked.retry_policy is not UNSET:
+        fields["retry"] = policy_of(_chosen(asked.retry_policy, None, None), settings.retry)
+    schedule = msgspec.structs.replace(was, **fields)
+    _check(schedule)
+    return schedule
+
+
+def trigger_of(asked: wire.TriggerRequest) -> Trigger | None:
+    """Return the trigger that is asked for; None: by hand only. InvalidSchedule if there are two."""
+    given = [name for name in ("cron", "every", "at") if getattr(asked, name) is not None]
+    if len(given) > 1:
+        raise InvalidSchedule(given[1], f"it is given beside {given[0]}. Give one of cron, every and at.")
+    if asked.cron is not None:
+        return Cron(asked.cron, asked.timezone or "UTC")
+    if asked.timezone is not None:
+        raise InvalidSchedule(
+            "timezone", "it is for cron: every counts elapsed time, and at is an instant. Leave it out, or give cron."
+        )
+    if asked.every is not None:
+        return Every(_every_s(asked.every))
+    return None if (at := _instant("at", asked.at)) is None else At(at)
+
+
+def check_fires(schedule: NewSchedule, *, now: datetime) -> None:
+    """Return if some slot is left; InvalidSchedule if start, end and the days left out leave none."""
+    trigger = schedule.trigger
+    if trigger is None:
+        return
+    # One time that has passed is due at once.
+    since = EARLIEST if isinstance(trigger, At) else now
+    if series_of(schedule, base_at=now).after(since) is not None:
+        return
+    if schedule.end_at is not None and schedule.end_at <= now:
+        raise InvalidSchedule(
+            "end", f"{schedule.end_at.isoformat()} has passed: it would never fire. Give a later one."
+        )
+    field = {Cron: "cron", Every: "every", At: "at"}[type(trigger)]
+    raise InvalidSchedule(
+        field,
+        "it never fires: start, end and the days left out leave no slot. Change one of them.",
+    )
+
+
+def series_of(schedule: NewSchedule, *, base_at: datetime) -> Series:
+    """Return the slots of a schedule that has a trigger."""
+    assert schedule.trigger is not None
+    return series(
+        schedule.trigger,
+        schedule_id=schedule.id,
+        base_at=base_at,
+        start_at=schedule.start_at,
+        end_at=schedule.end_at,
+        exclude=schedule.exclude,
+        jitter_s=schedule.jitter_s,
+    )
+
+
+def slots_after(schedule: NewSchedule, instant: datetime, *, base_at: datetime, count: int) -> list[wire.ShownSlot]:
+    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only."""
+    if schedule.trigger is None:
+        return []
+    slots = series_of(schedule, base_at=base_at)
+    late = timedelta(seconds=slots.offset_s)
+    return [
+        wire.ShownSlot(slot_at=slot.slot_at, due_at=slot.slot_at + late, local=slot.local, mark=slot.mark)
+        for slot in preview(slots, instant, count=count)
+    ]
+
+
+def described(trigger: Trigger | None) -> str:
+    """Return a trigger in words."""
+    return "by hand only" if trigger is None else words(trigger)
+
+
+def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
+    """Return a schedule as it is shown, without the secrets in its payload and headers."""
+    it, policy, pause = schedule.definition, schedule.definition.policy, schedule.pause
+    trigger = it.trigger
+    return wire.Schedule(
+        **{name: getattr(it, name) for name in ("id", "name", "tenant", "owner", "task", "queue", "priority")},
+        **{name: getattr(it, name) for name in ("max_attempts", "max_lost")},
+        exclude=list(it.exclude),
+        labels=list(it.labels),
+        tags=list(it.tags),
+        payload=hide(it.payload),
+        cron=trigger.expression if isinstance(trigger, Cron) else None,
+        every_seconds=trigger.every_s if isinstance(trigger, Every) else None,
+        at=trigger.at if isinstance(trigger, At) else None,
+        timezone=it.zone,
+        words=described(trigger),
+        start=it.start_at,
+        end=it.end_at,
+        jitter_seconds=it.jitter_s,
+        enabled=not it.paused,
+        paused=it.paused,
+        pause=None
+        if pause is None
+        else Pause(
+            of=pause.of, reason=pause.reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
+        ),
+        status=status_of(schedule),
+        next_run_at=schedule.next_at,
+        last_run_at=schedule.last_at,
+        timeout_seconds=it.timeout_s,
+        max_retries=it.max_attempts - 1,
+        retry_policy=None if it.retry is None else Raw(msgspec.json.encode(it.retry)),
+        concurrency_key=it.concurrency_key or None,
+        headers=None if it.headers is None else hide(it.headers),
+        catch_up=policy.catch_up,
+        catch_up_max=policy.catch_up_max,
+        catch_up_window_seconds=policy.catch_up_window_s,
+        misfire_grace_seconds=policy.misfire_grace_s,
+        overlap=policy.overlap,
+        expect_within_seconds=policy.expect_within_s,
+        start_within_seconds=policy.start_within_s,
+        missing=schedule.missing_at is not None,
+        waiting_jobs=schedule.waiting_count,
+        version=schedule.version,
+        created_at=schedule.created_at,
+        updated_at=schedule.changed_at,
+    )
+
+
+def status_of(schedule: Schedule) -> Literal["active", "paused", "ended", "manual"]:
+    """Return how a schedule stands, in a word."""
+    if schedule.definition.paused:
+        return "paused"
+    if schedule.definition.trigger is None:
+        return "manual"
+    return "ended" if schedule.next_at is None else "active"
+
+
+def _check(schedule: NewSchedule) -> None:
+    check_schedule(schedule)
+    if schedule.name in PATH_WORDS:
+        raise InvalidInput("name", f"{schedule.name!r} is a word of this API's paths. Choose another name.")
+    try:
+        UUID(schedule.name)
+    except ValueError:
+        return
+    raise InvalidInput("name", f"{schedule.name!r} looks like an id, by which another could be meant. Choose a name.")
+
+
+def _chosen(given: Value | UnsetType | None, was: Value, usual: Value) -> Value:
+    """Return what a patch makes of a setting."""
+    if isinstance(given, UnsetType):
+        return was
+    return usual if given is None else given
+
+
+def _patched_trigger(was: Trigger | None, asked: wire.SchedulePatch) -> Trigger | None:
+    given = {name: value for name in ("cron", "every", "at") if (value := getattr(asked, name)) is not UNSET}
+    new = {name: value for name, value in given.items() if value is not None}
+    zone = was.zone if isinstance(was, Cron) else None
+    timezone = _chosen(asked.timezone, zone if "cron" in new or not new else None, None)
+    if new:
+        return trigger_of(wire.TriggerRequest(**new, timezone=timezone))
+    if _KINDS.get(type(was)) in given:
+        was = None
+    if isinstance(was, Cron):
+        return Cron(was.expression, timezone or "UTC")
+    if asked.timezone is not UNSET and asked.timezone is not None:
+        raise InvalidSchedule("timezone", "it is for cron, which this schedule does not go by. Give cron too.")
+    return was
+
+
+def _policy(asked: wire.ScheduleRequest, settings: Settings) -> Policy:
+    return Policy(
+        catch_up=asked.catch_up or settings.schedules.catch_up,
+        catch_up_max=asked.catch_up_max or MAX_CATCH_UP,
+        catch_up_window_s=_span_s("catch_up_window", asked.catch_up_window),
+        misfire_grace_s=_span_s("misfire_grace", asked.misfire_grace) or MISFIRE_GRACE_S,
+        overlap=asked.overlap or settings.schedules.overlap,
+        expect_within_s=_span_s("expect_within", asked.expect_within),
+        start_within_s=_span_s("start_within", asked.start_within),
+    )
+
+
+def _patched_policy(was: Policy, asked: wire.SchedulePatch, settings: Settings) -> Policy:
+    spans: dict[str, Any] = {}
+    for name, usual in (
+        ("catch_up_window", None),
+        ("misfire_grace", MISFIRE_GRACE_S),
+        ("expect_within", None),
+        ("start_within", None),
+    ):
+        if (span := getattr(asked, name)) is not UNSET:
+            spans[f"{name}_s"] = usual if span is None else _span_s(name, span)
+    return msgspec.structs.replace(
+        was,
+        catch_up=_chosen(asked.catch_up, was.catch_up, settings.schedules.catch_up),
+        catch_up_max=_chosen(asked.catch_up_max, was.catch_up_max, MAX_CATCH_UP),
+        overlap=_chosen(asked.overlap, was.overlap, settings.schedules.overlap),
+        **spans,
+    )
+
+
+def _instant(field: str, instant: datetime | None) -> datetime | None:
+    check_instant(field, instant)
+    return None if instant is None else instant.astimezone(UTC)
+
+
+def _span_s(field: str, span: Span | None) -> int | None:
+    """Return a span in whole seconds, none shorter than what was said."""
+    return None if span is None else math.ceil(parse_duration(span, field))
+
+
+def _every_s(span: Span) -> int:
+    seconds = parse_duration(span, "every")
+    if seconds != int(seconds) or seconds < 1:
+        raise InvalidSchedule("every", f"{seconds:g} s is no interval: it goes by whole seconds, from 1 s on.")
+    return int(seconds)
+
+
+def _jitter_s(span: Span | None) -> int:
+    seconds = _span_s("jitter", span) or 0
+    if seconds > MAX_JITTER_S:
+        raise InvalidSchedule("jitter", f"{seconds} s is more than {MAX_JITTER_S} s, a day. Give less.")
+    return seconds
+
+
+def _headers(headers: dict[str, str] | None) -> str | None:
+    return None if headers is None else msgspec.json.encode(headers).decode()

@@ -1,0 +1,297 @@
+"""Backfills: the slots of a past range get their jobs, in order, a few at a time.
+
+A slot runs once, whoever made its job: what has a job already is left alone, by the same row that guards firing
+(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is then decided anew, once.
+How far a backfill is, the rows of its slots and their jobs are written together, so that a server that dies in between
+leaves all or none; of two servers one moves it on. It does not touch the series: when the schedule fires next, which run
+is its last, and whether the next one overlaps are as they were. A schedule that is paused is backfilled all the same.
+Its jobs are due when they are made, so that they count as late for nobody, and have no start deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row, Statements, load
+from windlass.db.partitions import make_days
+from windlass.errors import Contention, InvalidInput, InvalidSchedule, NotFound
+from windlass.ids import Ids
+from windlass.queue import control
+from windlass.queue.control import Actor
+from windlass.queue.cron import Cron, Every, Series
+from windlass.queue.lanes import Lanes
+from windlass.queue.newjob import NewJob, check_instant, check_range, storable
+from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedulerows import Schedule, definition_from, series_of
+from windlass.queue.submit import Submitted, store
+
+SQL = load(__file__)
+
+MAX_SLOTS = 100_000
+MAX_DAYS = 400
+"""On so many days its slots may lie: on PostgreSQL each day of history is a table."""
+MAX_CONCURRENCY = 1000
+BATCH = 200
+"""So many slots are looked at in one step."""
+LOOK_BATCH = 50
+TRIES = 10
+FIRST_ID = UUID(int=0)
+
+Status = Literal["running", "done", "stopped"]
+_STATUSES: tuple[Status, ...] = ("running", "done", "stopped")
+_DONE, _STOPPED = 1, 2
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True):
+    """A past range of slots that is run: later than `since_at`, up to `until_at`."""
+
+    id: UUID
+    tenant: str
+    schedule_id: UUID
+    since_at: datetime
+    until_at: datetime
+    cursor_at: datetime
+    """The last slot dealt with."""
+    concurrency: int
+    """How many of its jobs live at a time."""
+    status: Status
+    made_count: int
+    known_count: int
+    """Slots that had a job already."""
+    actor: str | None
+    reason: str | None
+    created_at: datetime
+    ended_at: datetime | None
+
+
+class Advanced(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step did for a backfill, and whether there is more to do at once."""
+
+    jobs: Sequence[NewJob] = ()
+    made: Sequence[Submitted] = ()
+    """What became of each of the jobs."""
+    known_count: int = 0
+    more: bool = False
+    ended: bool = False
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """A backfill that makes no more jobs, and those of its jobs that were cancelled."""
+
+    backfill: Backfill
+    cancelled: list[UUID]
+
+
+async def start(
+    db: Statements,
+    ids: Ids,
+    schedule: Schedule,
+    *,
+    since: datetime,
+    until: datetime,
+    concurrency: int = 1,
+    actor: Actor,
+) -> Backfill:
+    """Store a backfill of the slots later than `since`, up to `until`; InvalidInput if they are too many.
+
+    NotFound if the schedule is gone meanwhile.
+    """
+    check_instant("since", since)
+    check_instant("until", until)
+    check_range("concurrency", concurrency, 1, MAX_CONCURRENCY)
+    [clock] = await db.fetch(SQL.clock)
+    if until <= since:
+        raise InvalidInput("until", f"{until.isoformat()} is not later than since, {since.isoformat()}. Exchange them.")
+    if until > clock["now_at"]:
+        raise InvalidInput("until", f"{until.isoformat()} lies ahead: the schedule itself runs what is to come.")
+    slots = schedule.series()
+    if slots is None:
+        raise InvalidSchedule("since", f"Schedule {schedule.definition.name!r} is run by hand: it has no slots.")
+    await _check_range(schedule.definition, slots, since, until)
+    rows = await db.fetch(
+        SQL.start,
+        id=ids.new(),
+        schedule_id=schedule.id,
+        tenant=schedule.definition.tenant,
+        since_at=since.astimezone(UTC),
+        until_at=until.astimezone(UTC),
+        concurrency=concurrency,
+        actor=actor.name,
+        reason=actor.reason,
+    )
+    if not rows:
+        raise NotFound(f"There is no schedule {schedule.id}.")
+    return _backfill(rows[0])
+
+
+async def _check_range(definition: NewSchedule, slots: Series, since: datetime, until: datetime) -> None:
+    span = until - since
+    if span <= _least_step(definition) * MAX_SLOTS and span <= timedelta(days=MAX_DAYS):
+        return
+    # It may take seconds to walk so many slots; the server answers others meanwhile.
+    found = await asyncio.to_thread(slots.between, since, until, limit=MAX_SLOTS + 1)
+    if len(found) > MAX_SLOTS:
+        raise InvalidInput("since", f"More than {MAX_SLOTS} slots lie in this range. Backfill it in parts.")
+    days = len({slot.date() for slot in found})
+    if days > MAX_DAYS:
+        raise InvalidInput("since", f"Its slots lie on {days} days; at most {MAX_DAYS} are allowed. Backfill in parts.")
+
+
+def _least_step(definition: NewSchedule) -> timedelta:
+    """Return a time that surely lies between two slots."""
+    match definition.trigger:
+        case Every(every_s):
+            return timedelta(seconds=every_s)
+        case Cron(expression) if len(expression.split()) <= 5:
+            return timedelta(minutes=1)
+    return timedelta(seconds=1)
+
+
+async def get(db: Statements, backfill_id: UUID, *, tenant: str) -> Backfill:
+    """Return a backfill; NotFound if it is unknown, another tenant's, or its schedule was deleted."""
+    rows = await db.fetch(SQL.get, id=backfill_id, tenant=tenant)
+    if not rows:
+        raise NotFound(f"There is no backfill {backfill_id}.")
+    return _backfill(rows[0])
+
+
+async def find(db: Statements, schedule_id: UUID, *, tenant: str, limit: int = 100) -> list[Backfill]:
+    """Return the backfills of a schedule, newest first."""
+    rows = await db.fetch(SQL.of_schedule, schedule_id=schedule_id, tenant=tenant, limit=limit)
+    return [_backfill(row) for row in rows]
+
+
+async def under_way(db: Statements, *, after: UUID = FIRST_ID, limit: int = LOOK_BATCH) -> list[Backfill]:
+    """Return backfills that have not ended, by their ids from after `after` on."""
+    return [_backfill(row) for row in await db.fetch(SQL.under_way, after=after, limit=limit)]
+
+
+async def stop(db: Statements, backfill_id: UUID, *, tenant: str, actor: Actor) -> Stopped:
+    """Let a backfill make no more jobs, and cancel those that no worker has; one that has ended stays as it is."""
+    async with db.transaction() as transaction:
+        await get(transaction, backfill_id, tenant=tenant)
+        # A step that is under way is waited for: its jobs are seen below.
+        stopped = await transaction.fetch(
+            SQL.finish, id=backfill_id, state=_STOPPED, cursor_at=None, reason=actor.reason
+        )
+        cancelled = await _cancel_waiting(transaction, backfill_id, tenant, actor) if stopped else []
+        return Stopped(await get(transaction, backfill_id, tenant=tenant), cancelled)
+
+
+async def _cancel_waiting(transaction: Statements, backfill_id: UUID, tenant: str, actor: Actor) -> list[UUID]:
+    cancelled: list[UUID] = []
+    for _ in range(TRIES):
+        found = [row["job_id"] for row in await transaction.fetch(SQL.not_started, id=backfill_id)]
+        if not found:
+            return cancelled
+        # What is claimed meanwhile goes on; what is promoted meanwhile is found by the next try.
+        ended = [
+            row["id"]
+            for query in (control.SQL.cancel_queued, control.SQL.cancel_timed)
+            for row in await transaction.fetch(query, ids=found, tenant=tenant, reason=actor.reason)
+        ]
+        await control.note_events(transaction, ended, "cancel_requested", actor)
+        cancelled += ended
+    raise Contention(f"Jobs of backfill {backfill_id} move faster than they can be cancelled. Try again.")
+
+
+async def forget(transaction: Statements, schedule_ids: Sequence[UUID]) -> None:
+    """Remove the backfills of schedules that are being deleted."""
+    await transaction.fetch(SQL.forget, ids=list(schedule_ids))
+
+
+async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill) -> Advanced:
+    """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it has moved on."""
+    found = await db.fetch(SQL.definition, id=backfill.schedule_id)
+    if not found:
+        return await give_up(db, backfill, reason="Its schedule was deleted.")
+    schedule = definition_from(found[0])
+    slots = series_of(schedule, found[0]["base_at"])
+    [jobs] = await db.fetch(SQL.drop_ended, id=backfill.id)
+    room = backfill.concurrency - jobs["live"]
+    if room < 1:
+        return Advanced()
+    ahead = [] if slots is None else slots.between(backfill.cursor_at, backfill.until_at, limit=BATCH)
+    if not ahead:
+        return Advanced() if jobs["live"] else await _end(db, backfill, _DONE, None)
+    known = {row["slot_at"] for row in await _known(db, backfill, ahead)}
+    taken = _first(ahead, known, room=room)
+    fresh = [slot for slot in taken if slot not in known]
+    made = [_job(schedule, ids.new(), slot) for slot in fresh]
+    places = await lanes.resolve(db, {job.lane for job in made})
+    await make_days(db, "schedule_runs", fresh)
+    async with db.transaction() as transaction:
+        locked = await transaction.fetch(SQL.lock_schedule, id=backfill.schedule_id)
+        # Edited or deleted since it was read: the next step sees it as it is then.
+        if not locked or locked[0]["version"] != found[0]["version"]:
+            return Advanced(more=True)
+        if not await transaction.fetch(SQL.lock_backfill, id=backfill.id, cursor_at=backfill.cursor_at):
+            return Advanced()
+        decided = await _decide(transaction, backfill, made)
+        stored = await store(transaction, places, decided)
+        if decided:
+            await transaction.fetch(SQL.keep_jobs, id=backfill.id, ids=[job.id for job in decided])
+        await transaction.fetch(
+            SQL.go_on,
+            id=backfill.id,
+            cursor_at=backfill.cursor_at,
+            reached_at=taken[-1],
+            made=len(decided),
+            known=len(taken) - len(decided),
+        )
+    return Advanced(
+        jobs=decided,
+        made=[stored[job.id] for job in decided],
+        known_count=len(taken) - len(decided),
+        more=len(decided) < room,
+    )
+
+
+async def give_up(db: Statements, backfill: Backfill, *, reason: str) -> Advanced:
+    """Stop a backfill that cannot go on; its jobs do."""
+    return await _end(db, backfill, _STOPPED, storable(reason))
+
+
+def _first(slots: Sequence[datetime], known: set[datetime], *, room: int) -> list[datetime]:
+    """Return the first slots, as far as `room` of them need a job, and what is known in between."""
+    taken: list[datetime] = []
+    for slot in slots:
+        room -= slot not in known
+        if room < 0:
+            break
+        taken.append(slot)
+    return taken
+
+
+def _job(schedule: NewSchedule, job_id: UUID, slot_at: datetime) -> NewJob:
+    return msgspec.structs.replace(schedule.job(job_id, slot_at=slot_at), run_at=None, start_by=None)
+
+
+async def _known(db: Statements, backfill: Backfill, slots: Sequence[datetime]) -> list[Row]:
+    return await db.fetch(SQL.known, schedule_id=backfill.schedule_id, slots=[(slot,) for slot in slots])
+
+
+async def _decide(transaction: Statements, backfill: Backfill, jobs: Sequence[NewJob]) -> list[NewJob]:
+    """Decide the slots of jobs; return the jobs whose slot had none."""
+    if not jobs:
+        return []
+    slots = [(job.slot_at, job.id) for job in jobs]
+    rows = await transaction.fetch(SQL.decide, schedule_id=backfill.schedule_id, slots=slots)
+    decided = {row["slot_at"] for row in rows}
+    return [job for job in jobs if job.slot_at in decided]
+
+
+async def _end(db: Statements, backfill: Backfill, state: int, reason: str | None) -> Advanced:
+    ended = await db.fetch(SQL.finish, id=backfill.id, state=state, cursor_at=backfill.cursor_at, reason=reason)
+    return Advanced(ended=bool(ended))
+
+
+def _backfill(row: Row) -> Backfill:
+    columns = {name: value for name, value in row.items() if name != "state"}
+    return Backfill(**columns, status=_STATUSES[row["state"]])

@@ -1,0 +1,209 @@
+"""Schedules: what makes jobs at set times, stored and found.
+
+A schedule is a definition, and a narrow row that says when its next slot is due. It is made here, by one request for up
+to a thousand or loaded by the million; names are unique in a tenant. scheduledits.py changes and removes schedules,
+declared.py keeps those of an application in step with its code, firing.py makes their jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from itertools import islice
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements
+from windlass.db import load as load_queries
+from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
+from windlass.queue import cursor, schedulewrites
+from windlass.queue.newjob import MAX_BATCH
+from windlass.queue.schedule import NewSchedule, check_schedule
+from windlass.queue.schedulerows import Schedule as Schedule
+from windlass.queue.schedulerows import as_stored, schedule_from
+from windlass.queue.schedulewrites import Change
+
+SQL = load_queries(__file__)
+
+TRIES = 10
+MAX_PAGE = 500
+EXAMINED = 10_000
+"""How many schedules a page by filters looks at; where that is not enough, a short one says where to go on."""
+CHUNK = 10_000
+"""So many schedules are loaded in one transaction."""
+LAST = "\U0010ffff"
+"""Sorts after every name."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A schedule that was stored, in short."""
+
+    id: UUID
+    name: str
+    next_at: datetime | None
+    replaced: bool = False
+
+
+class SchedulePage(msgspec.Struct, frozen=True):
+    """A page of schedules by name, and the name after which the next one begins; None on the last."""
+
+    schedules: list[Schedule]
+    next_cursor: str | None
+
+
+class _Rival(Exception):
+    """Somebody made a schedule of this name while we looked."""
+
+
+async def create(
+    db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False
+) -> list[Stored]:
+    """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
+
+    With `replace` that other one gets the definition instead, under its own id: its history stays, and so does a pause,
+    which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is returned.
+    """
+    _check_all(schedules)
+    for _ in range(TRIES):
+        try:
+            async with db.transaction(tracked=True) as transaction:
+                return await _create(transaction, schedules, replace=replace, skip=skip)
+        except _Rival:
+            continue
+    raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
+
+
+async def load(db: Statements, schedules: Iterable[NewSchedule]) -> int:
+    """Store many schedules, some thousands in a transaction; return how many.
+
+    Those whose names are taken are left out, so that a load that was interrupted is finished by running it again.
+    """
+    stored = loaded = 0
+    rest = iter(schedules)
+    while chunk := list(islice(rest, CHUNK)):
+        _check_each(chunk, loaded)
+        loaded += len(chunk)
+        async with db.transaction(tracked=True) as transaction:
+            now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in chunk})
+            stored += len(await schedulewrites.insert(transaction, chunk, now=now))
+    return stored
+
+
+async def get(db: Statements, ref: UUID | str, *, tenant: str) -> Schedule:
+    """Return the schedule with this id or name; NotFound if the tenant has none."""
+    if isinstance(ref, UUID):
+        rows = await db.fetch(SQL.get_by_id, id=ref, tenant=tenant)
+    else:
+        rows = await db.fetch(SQL.get_by_name, name=ref, tenant=tenant)
+    if not rows:
+        raise NotFound(f"There is no schedule {ref}.")
+    return schedule_from(rows[0])
+
+
+async def find(
+    db: Statements,
+    tenant: str,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
+    task: str | None = None,
+    queue: str | None = None,
+    owner: str | None = None,
+    paused: bool | None = None,
+    prefix: str | None = None,
+) -> SchedulePage:
+    """Return up to `limit` schedules of a tenant by name, those after `cursor`; all filters together.
+
+    A bounded number is looked at: a page may be short, or empty, and have a cursor.
+    """
+    limit = max(1, min(limit, MAX_PAGE))
+    names = {"cursor": cursor or "", "first": prefix or "", "last": (prefix or "") + LAST}
+    filters = {"task": task, "queue": queue, "owner": owner, "paused": None if paused is None else int(paused)}
+    examined = EXAMINED if any(value is not None for value in filters.values()) else limit + 1
+    rows = await db.fetch(SQL.find, tenant=tenant, limit=limit + 1, examined=examined, **names, **filters)
+    found = [schedule_from(row) for row in rows[:limit]]
+    if len(rows) > limit:
+        return SchedulePage(found, found[-1].definition.name)
+    if examined == EXAMINED:
+        [seen] = await db.fetch(SQL.examined, tenant=tenant, examined=examined, **names)
+        if seen["examined"] == examined:
+            return SchedulePage(found, seen["name"])
+    return SchedulePage(found, None)
+
+
+async def _create(
+    transaction: Statements, schedules: Sequence[NewSchedule], *, replace: bool, skip: bool
+) -> list[Stored]:
+    now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
+    known = await _known(transaction, schedules) if replace else {}
+    fresh = [schedule for schedule in schedules if _name(schedule) not in known]
+    made = await schedulewrites.insert(transaction, fresh, now=now) if fresh else {}
+    if skip:
+        schedules = [schedule for schedule in schedules if schedule.id in made]
+    for index, schedule in enumerate(schedules):
+        if schedule.id not in made and _name(schedule) not in known:
+            if replace:
+                raise _Rival
+            raise name_taken(schedule.name, index=index)
+    wanted = [(schedule, known[_name(schedule)]) for schedule in schedules if _name(schedule) in known]
+    changes = {was.id: replaced(was, schedule, now=now) for schedule, was in wanted}
+    await schedulewrites.change(transaction, [c for c in changes.values() if c.becomes != c.was.definition], now=now)
+    return [
+        Stored(schedule.id, schedule.name, made[schedule.id].next_at)
+        if schedule.id in made
+        else Stored(known[_name(schedule)].id, schedule.name, changes[known[_name(schedule)].id].cursor.next_at, True)
+        for schedule in schedules
+    ]
+
+
+def replaced(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
+    """Return the change that gives a locked schedule another definition; its id, owner and pause stay."""
+    paused = becomes.paused or was.definition.paused
+    owner = becomes.owner or was.definition.owner
+    definition = as_stored(msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner))
+    base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
+    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+
+
+def name_taken(name: str, *, index: int | None = None) -> NameTaken:
+    """Return the error for a name that another schedule has."""
+    where = "" if index is None else f"schedules[{index}].name: "
+    return NameTaken(f'{where}there is a schedule "{name}" already. Choose another name, or replace it.', index=index)
+
+
+async def _known(transaction: Statements, schedules: Sequence[NewSchedule]) -> dict[tuple[str, str], Schedule]:
+    """Lock the schedules that have these names; return them by tenant and name."""
+    rows = await transaction.fetch(SQL.ids_of_names, names=sorted(_name(schedule) for schedule in schedules))
+    known: dict[tuple[str, str], Schedule] = {}
+    for tenant in sorted({row["tenant"] for row in rows}):
+        ids = [row["id"] for row in rows if row["tenant"] == tenant]
+        found = await schedulewrites.lock(transaction, ids, tenant=tenant)
+        known |= {_name(schedule.definition): schedule for schedule in found.by_id.values()}
+    return known
+
+
+def _name(schedule: NewSchedule) -> tuple[str, str]:
+    return schedule.tenant, schedule.name
+
+
+def _check_all(schedules: Sequence[NewSchedule]) -> None:
+    if not 1 <= len(schedules) <= MAX_BATCH:
+        raise InvalidInput("schedules", f"{len(schedules)} schedules in one request; 1 to {MAX_BATCH} are accepted.")
+    _check_each(schedules, 0)
+    seen: set[tuple[str, str]] = set()
+    for index, schedule in enumerate(schedules):
+        if _name(schedule) in seen:
+            raise InvalidInput(
+                "name", f"{schedule.name!r} stands twice in the request.", index=index, batch="schedules"
+            )
+        seen.add(_name(schedule))
+
+
+def _check_each(schedules: Sequence[NewSchedule], first: int) -> None:
+    """Return if each may be stored; the error names the index, counted from `first`."""
+    for index, schedule in enumerate(schedules, first):
+        try:
+            check_schedule(schedule)
+        except InvalidInput as problem:
+            raise type(problem)(problem.field, problem.problem, index=index, batch="schedules") from None

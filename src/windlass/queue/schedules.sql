@@ -1,0 +1,46 @@
+-- name: get_by_id
+-- One schedule of a tenant by its id.
+-- both
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM schedule s JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
+  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+ WHERE s.id = :id AND s.tenant = :tenant
+
+-- name: get_by_name
+-- One schedule of a tenant by its name.
+-- both
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM schedule s JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
+  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+ WHERE s.tenant = :tenant AND s.name = :name
+
+-- name: ids_of_names
+-- The schedules that have these names.
+-- hot: part of transactions that write.
+-- postgres
+SELECT s.id, s.tenant, s.name FROM rows(:names, tenant text, name text) AS i
+  JOIN schedule s ON s.tenant = ANY(ARRAY[i.tenant]) AND s.name = ANY(ARRAY[i.name])
+-- sqlite
+SELECT s.id, s.tenant, s.name FROM rows(:names) AS i CROSS JOIN schedule AS s ON s.tenant = i.tenant AND s.name = i.name
+
+-- name: find
+-- Schedules of a tenant by name, after a name, among the next :examined of them.
+-- index: the unique one of tenant and name.
+-- both
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM (SELECT x.* FROM schedule x
+         WHERE x.tenant = :tenant AND x.name > CAST(:cursor AS text) AND x.name >= CAST(:first AS text) AND x.name <= CAST(:last AS text)
+         ORDER BY x.name LIMIT :examined) s
+  JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
+  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+ WHERE (CAST(:task AS text) IS NULL OR s.task = :task) AND (CAST(:queue AS text) IS NULL OR s.queue = :queue)
+   AND (CAST(:owner AS text) IS NULL OR s.owner = :owner) AND (CAST(:paused AS int) IS NULL OR s.paused = :paused)
+ ORDER BY s.name LIMIT :limit
+
+-- name: examined
+-- How many names `find` looks at, and the last of them.
+-- both
+SELECT count(*) AS examined, max(s.name) AS name
+  FROM (SELECT x.name FROM schedule x
+         WHERE x.tenant = :tenant AND x.name > CAST(:cursor AS text) AND x.name >= CAST(:first AS text) AND x.name <= CAST(:last AS text)
+         ORDER BY x.name LIMIT :examined) s

@@ -1,0 +1,158 @@
+"""What every act on schedules writes: definitions, where they stand, what they passed over, and their pauses.
+
+Always in the caller's transaction and in one lock order: tenant, `schedule` by id, `schedule_next` by id, then names.
+`schedule_next` is what firing compares and sets (firing.py): an act that has locked it is seen by the next firing as
+another version. Acts: schedules.py creates, scheduledits.py changes and removes, declared.py reconciles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.db.partitions import make_days
+from windlass.errors import Contention
+from windlass.queue import cursor
+from windlass.queue.control import Actor
+from windlass.queue.cursor import Cursor, Passed
+from windlass.queue.schedule import NewSchedule, shape_of, shard_of
+from windlass.queue.schedulerows import Schedule, own_columns_of, schedule_from, shape_columns_of
+
+SQL = load(__file__)
+
+NOBODY = Actor()
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Schedules that are locked, by id, and the database's time."""
+
+    by_id: dict[UUID, Schedule]
+    now: datetime | None
+    """None: there are none."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A schedule that is locked, what it becomes, and where it stands then."""
+
+    was: Schedule
+    becomes: NewSchedule
+    base_at: datetime
+    cursor: Cursor
+
+
+async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datetime:
+    """Keep the tenants from being deleted until the transaction ends, making them if need be; return the time."""
+    names = sorted(set(tenants))
+    while len(rows := await transaction.fetch(SQL.lock_tenants, tenants=names)) < len(names):
+        await transaction.fetch(SQL.make_tenants, tenants=names)
+    now: datetime = rows[0]["clock_at"]
+    return now
+
+
+async def insert(transaction: Statements, schedules: Sequence[NewSchedule], *, now: datetime) -> dict[UUID, Cursor]:
+    """Store schedules whose names are free; return where each of these stands."""
+    shapes: dict[Hashable, tuple[Any, ...]] = {}
+    rows = []
+    for schedule in schedules:
+        key = _shape_key(schedule)
+        if key not in shapes:
+            shapes[key] = (len(shapes), *shape_columns_of(schedule), cursor.base_of(schedule, now))
+        rows.append((*own_columns_of(schedule), shapes[key][0]))
+    written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=list(shapes.values()), at=now)
+    stored = {row["id"] for row in written}
+    made = [schedule for schedule in schedules if schedule.id in stored]
+    cursors = {s.id: cursor.begun(s, base_at=cursor.base_of(s, now), now=now) for s in made}
+    if made:
+        await transaction.fetch(
+            SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
+        )
+    await keep_pauses(transaction, [schedule for schedule in made if schedule.paused], now=now)
+    return cursors
+
+
+def _shape_key(schedule: NewSchedule) -> Hashable:
+    shape = shape_of(schedule)
+    try:
+        hash(shape)
+    except TypeError:  # a policy by error type: a shape of its own
+        return schedule.id
+    return shape
+
+
+async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str) -> Found:
+    """Lock schedules of a tenant and where they stand, and return them as they are now; others are left out."""
+    wanted = sorted(set(ids))
+    locked = [row["id"] for row in await transaction.fetch(SQL.lock_schedules, ids=wanted, tenant=tenant)]
+    await transaction.fetch(SQL.lock_next, ids=locked)
+    # In the next statement: what was committed while the locks were waited for is seen now.
+    rows = await transaction.fetch(SQL.look, ids=locked, tenant=tenant)
+    return Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
+
+
+async def change(
+    transaction: Statements,
+    changes: Sequence[Change],
+    *,
+    now: datetime,
+    actor: Actor = NOBODY,
+    until: datetime | None = None,
+) -> None:
+    """Write down what locked schedules become; their versions rise."""
+    if not changes:
+        return
+    written = await transaction.fetch(
+        SQL.change_schedules,
+        schedules=[
+            (*own_columns_of(c.becomes), *shape_columns_of(c.becomes), c.base_at, c.was.version) for c in changes
+        ],
+        at=now,
+    )
+    moved = await transaction.fetch(
+        SQL.move_next, cursors=[(c.was.id, c.was.version, c.cursor.next_at, c.cursor.last_at) for c in changes]
+    )
+    if not len(changes) == len(written) == len(moved):
+        raise Contention("A schedule was changed by somebody else at the same time. Try again.")
+    await pass_over(transaction, [(c.was.id, c.cursor.passed) for c in changes if c.cursor.passed is not None])
+    paused = [c.becomes for c in changes if c.becomes.paused and not c.was.definition.paused]
+    resumed = [c.becomes for c in changes if c.was.definition.paused and not c.becomes.paused]
+    await keep_pauses(transaction, paused, now=now, actor=actor, until=until)
+    await drop_pauses(transaction, resumed)
+
+
+async def pass_over(transaction: Statements, passed: Sequence[tuple[UUID, Passed]]) -> None:
+    """Write down slots that were passed over, one row for those of a schedule."""
+    if not passed:
+        return
+    await make_days(transaction, "schedule_runs", [slots.slot_at for _, slots in passed])
+    rows = [
+        (found, slots.slot_at, int(slots.decision), None, slots.slot_count, slots.first_at, slots.reason)
+        for found, slots in passed
+    ]
+    await transaction.fetch(SQL.record, slots=rows)
+
+
+async def keep_pauses(
+    transaction: Statements,
+    schedules: Sequence[NewSchedule],
+    *,
+    now: datetime,
+    actor: Actor = NOBODY,
+    until: datetime | None = None,
+) -> None:
+    """Remember who paused schedules."""
+    if schedules:
+        pauses = [(schedule.tenant, str(schedule.id)) for schedule in schedules]
+        await transaction.fetch(
+            SQL.keep_pauses, pauses=pauses, reason=actor.reason, actor=actor.name, at=now, until=until
+        )
+
+
+async def drop_pauses(transaction: Statements, schedules: Sequence[NewSchedule]) -> None:
+    """Forget that schedules were paused."""
+    if schedules:
+        await transaction.fetch(SQL.drop_pauses, pauses=[(schedule.tenant, str(schedule.id)) for schedule in schedules])

@@ -1,0 +1,85 @@
+"""Attempts as people see them: those of a job, and those of all jobs.
+
+Next: jobs.py has the jobs that they are of.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta, Raw
+
+from windlass.wire.base import MAX_PAGE, Instant, Name, Query
+from windlass.wire.vocabulary import OUTCOMES, any_case
+
+_ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
+"""Microseconds since 1970, job, fence."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended attempt of a job."""
+
+    id: str
+    """The same as `run_id`."""
+    run_id: str
+    job_id: UUID
+    run: int
+    attempt: int
+    attempt_number: int
+    fence: int
+    outcome: str
+    status: str
+    worker_id: str | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime
+    completed_at: datetime
+    execution_time_ms: int | None
+    next_run_at: datetime | None
+    output: Raw | None
+    metrics: Raw | None
+    error_type: str | None
+    error_message: str | None
+    traceback: str | None
+    reason: str | None
+
+
+class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
+    """The ended attempts of a job, oldest first."""
+
+    attempts: list[Attempt]
+
+
+OutcomeName = Annotated[str, Meta(pattern=any_case(*OUTCOMES), examples=["failed"])]
+"""How an attempt ended, in any case; `stale` is `lost`, `canceled` is `cancelled`."""
+
+
+class AttemptsQuery(Query, frozen=True, kw_only=True):
+    """Which attempts to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    cursor: Annotated[str, Meta(max_length=100, pattern=_ATTEMPT_CURSOR)] | None = None
+    """`next_cursor` of the page before."""
+    schedule_id: UUID | None = None
+    task: Name | None = None
+    worker_id: Name | None = None
+    outcome: OutcomeName | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+
+
+class ListedAttempt(Attempt, frozen=True, kw_only=True):
+    """One ended attempt of any job."""
+
+    queue: str
+    task: str
+
+
+class AttemptPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of ended attempts, newest first."""
+
+    attempts: list[ListedAttempt]
+    next_cursor: str | None

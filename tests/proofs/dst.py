@@ -1,0 +1,210 @@
+"""Changes of the clock: slots of every zone at every change from 2000 to 2037, compared with an oracle (dstrule.py).
+
+Zones that changed at the same instants by the same offsets are one. Around each change, 36 hours before and after it,
+each expression's slots are asked for one after another, and must be those of the written rule.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+from zoneinfo import ZoneInfo, available_timezones
+
+import msgspec
+
+from tests.proofs.dstrule import Oracle, second_slots
+from tests.proofs.verdict import Line
+from windlass.queue.cron import Cron, Series, series
+
+FIXED = (
+    *(
+        "30 2 * * *",
+        "0,30 2 * * *",
+        "0,30 2,3 * * *",
+        "0 0 * * *",
+        "30 0 * * *",
+        "15 1 * * *",
+        "0 3 * * *",
+        "59 23 * * *",
+    ),
+    *(
+        "0 0,12 * * *",
+        "0-59/7 2 * * *",
+        "10-20 1-3 * * *",
+        "45 1,2,3,23 * * *",
+        "0 12 * * *",
+        "1 0 1 * *",
+        "30 2 * * SUN",
+    ),
+    *(
+        "30 2 * * 7",
+        "0 2 1-7 * SUN",
+        "30 2 L * *",
+        "0 1 * MAR,OCT *",
+        "20 2 25-31 3,10 0",
+        "5/20 0-4 * * *",
+        "0 0-23 * * *",
+    ),
+    *("30 0-23/3 * * *", "29,31 1,2 * * MON-SAT", "0 4 */2 * *", "17 3 * * 0,6", "0 5,1,*/6 * * *", "30 2 31 12 *"),
+)
+REAL = (
+    *(
+        "* * * * *",
+        "*/15 2 * * *",
+        "*/30 2 * * *",
+        "30 * * * *",
+        "0 * * * *",
+        "15 */2 * * *",
+        "*/20 0-3 * * *",
+        "7 */6 * * *",
+    ),
+    *(
+        "*/45 1-3 * * SUN",
+        "* 2 * * *",
+        "0 */12 1-15 * *",
+        "*/10 23 * * *",
+        "*/59 * * * *",
+        "0,30 */1 * * *",
+        "*/25 2 */2 * 0",
+    ),
+    *("50 * L * *", "*/7 0 1 */3 MON", "5,*/17 3 * * *"),
+)
+MINUTELY = (*FIXED, *REAL)
+WITH_SECONDS = ("0 30 2 * * *", "*/20 59,0 1-3 * * *", "30 */15 0-4 * * *")
+AROUND_S, WARM_S, SECONDS_AROUND_S = 36 * 3600, 30 * 3600, 4 * 3600
+LOOK_S = 6 * 3600
+"""Between two looks at a zone's offset when its changes are sought."""
+ID = UUID(int=1)
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """Zones with the same changes, and the instants of these, in seconds since 1970."""
+
+    names: tuple[str, ...]
+    turns: tuple[int, ...]
+
+
+class Compared(msgspec.Struct):
+    """What was compared."""
+
+    turn_count: int = 0
+    comparison_count: int = 0
+    slot_count: int = 0
+    mismatches: list[str] = []
+
+    def add(self, other: Compared) -> None:
+        """Take over another's figures."""
+        self.turn_count += other.turn_count
+        self.comparison_count += other.comparison_count
+        self.slot_count += other.slot_count
+        self.mismatches += other.mismatches
+
+
+def changes(name: str, years: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Return when a zone's offset changed, from which to which, all in seconds."""
+    zone = ZoneInfo(name)
+    found = []
+    at = _second(years[0])
+    offset = _offset(zone, at)
+    found.append((0, 0, offset))
+    while at < _second(years[-1] + 1):
+        later = at + LOOK_S
+        if _offset(zone, later) != offset:
+            early, late = at, later
+            while late - early > 1:
+                middle = (early + late) // 2
+                early, late = (middle, late) if _offset(zone, middle) == offset else (early, middle)
+            found.append((late, offset, _offset(zone, late)))
+            offset = _offset(zone, later)
+        at = later
+    return tuple(found)
+
+
+def _second(year: int) -> int:
+    return int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
+
+
+def _offset(zone: ZoneInfo, second: int) -> int:
+    offset = datetime.fromtimestamp(second, zone).utcoffset()
+    assert offset is not None
+    return int(offset.total_seconds())
+
+
+def compare(zone: Zone) -> Compared:
+    """Compare all expressions at all changes of a zone."""
+    known = Oracle(MINUTELY)
+    compared = Compared()
+    for place, turn in enumerate(zone.turns):
+        begin, end = (turn - AROUND_S) // 60, (turn + AROUND_S) // 60
+        expected = known.slots(ZoneInfo(zone.names[0]), begin=begin, end=end, warm=begin - WARM_S // 60)
+        for expression, minutes in zip(MINUTELY, expected, strict=True):
+            _compare(
+                compared, expression, zone.names[0], span=(60 * begin, 60 * end), expected=[60 * at for at in minutes]
+            )
+        if place in (0, len(zone.turns) - 1):
+            _compare_seconds(compared, zone.names[0], turn)
+        compared.turn_count += 1
+    return compared
+
+
+def _compare_seconds(compared: Compared, name: str, turn: int) -> None:
+    begin_s, end_s = turn - SECONDS_AROUND_S, turn + SECONDS_AROUND_S
+    for expression in WITH_SECONDS:
+        expected = second_slots(expression, ZoneInfo(name), begin_s=begin_s, end_s=end_s)
+        _compare(compared, expression, name, span=(begin_s, end_s), expected=expected)
+
+
+def _compare(compared: Compared, expression: str, name: str, *, span: tuple[int, int], expected: list[int]) -> None:
+    slots = series(Cron(expression, name), schedule_id=ID, base_at=datetime(2000, 1, 1, tzinfo=UTC))
+    found = [int(slot.timestamp()) for slot in _chain(slots, *span)]
+    compared.comparison_count += 1
+    compared.slot_count += len(expected)
+    if found != expected:
+        wrong = min(set(found) ^ set(expected), default=span[0])
+        said = "ours only" if wrong in found else "the oracle's only"
+        compared.mismatches.append(
+            f"{name} {expression!r}: {datetime.fromtimestamp(wrong, UTC):%Y-%m-%d %H:%M:%S}Z is {said}"
+        )
+
+
+def _chain(slots: Series, begin_s: int, end_s: int) -> Iterator[datetime]:
+    until = datetime.fromtimestamp(end_s, UTC)
+    slot = slots.after(datetime.fromtimestamp(begin_s, UTC) - timedelta(seconds=1))
+    while slot is not None and slot <= until:
+        yield slot
+        slot = slots.after(slot)
+
+
+def fold(names: Sequence[str], found: Sequence[tuple[tuple[int, int, int], ...]]) -> list[Zone]:
+    """Return the zones that differ, those with most changes first."""
+    same: dict[tuple[tuple[int, int, int], ...], list[str]] = {}
+    for name, turns in zip(names, found, strict=True):
+        same.setdefault(turns, []).append(name)
+    folded = [Zone(tuple(names), tuple(at for at, _, _ in turns[1:])) for turns, names in same.items()]
+    return sorted(folded, key=lambda zone: -len(zone.turns))
+
+
+def prove(*, processes: int = 2) -> list[Line]:
+    """Compare every zone; return what was found."""
+    started_s = time.monotonic()
+    names = sorted(available_timezones())
+    years = range(2000, 2038)
+    total = Compared()
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        folded = fold(names, pool.starmap(changes, [(name, years) for name in names], chunksize=8))
+        for number, compared in enumerate(pool.imap_unordered(compare, folded), 1):
+            total.add(compared)
+            if number % 20 == 0:
+                print(
+                    f"{number} of {len(folded)} zones, {total.turn_count} changes, {len(total.mismatches)} mismatches",
+                    flush=True,
+                )
+    detail = (
+        f"{len(names)} zones, {len(folded)} of them different, {total.turn_count} changes from 2000 to 2037, "
+        f"{len(MINUTELY)} expressions and {len(WITH_SECONDS)} with seconds, {total.comparison_count} comparisons, "
+        f"{total.slot_count} slots, {len(total.mismatches)} mismatches, {time.monotonic() - started_s:.0f} s"
+    )
+    return [Line("R14 slots at changes of the clock are those of the written rule", detail, total.mismatches)]
