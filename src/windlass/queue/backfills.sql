@@ -117,14 +117,15 @@ UPDATE backfill SET state = :state, ended_at = :now, reason = coalesce(:reason, 
 
 -- name: not_started
 -- Jobs of a backfill that no worker has.
+-- plan: the lane keeps out timer_due, which would be read whole.
 -- postgres
-SELECT q.id AS job_id FROM backfill_job b JOIN queue q ON q.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id AND q.session IS NULL
+SELECT q.id AS job_id, q.lane FROM backfill_job b JOIN queue q ON q.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id AND q.session IS NULL
 UNION ALL
-SELECT t.id FROM backfill_job b JOIN timer t ON t.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id
+SELECT t.id, t.lane FROM backfill_job b JOIN timer t ON t.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id
 -- sqlite
-SELECT q.id AS job_id FROM backfill_job AS b CROSS JOIN queue AS q ON q.id = b.job_id WHERE b.backfill_id = :id AND q.session IS NULL
+SELECT q.id AS job_id, q.lane FROM backfill_job AS b CROSS JOIN queue AS q ON q.id = b.job_id WHERE b.backfill_id = :id AND q.session IS NULL
 UNION ALL
-SELECT t.id FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
+SELECT t.id, t.lane FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
 
 -- name: forget
 -- Remove the backfills of schedules.
