@@ -247,9 +247,9 @@ async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.
         return await _difference(call, becomes)
     if not replace:
         raise step.name_taken(becomes.name)
-    # A pause stays: only `resume` ends it.
-    paused = becomes.paused or was.definition.paused
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused), was)
+    # The owner stays, and a pause: only `resume` ends it.
+    paused, owner = becomes.paused or was.definition.paused, was.definition.owner
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
