@@ -39,7 +39,7 @@ class Schedules:
         self._turn = turn
 
     async def create(self, asked: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False) -> list[Stored]:
-        """Store schedules, all or none; NameTaken if a name is another's, unless they replace or are left out."""
+        """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
         async with self._turn():
             return await schedules.create(self._db, asked, replace=replace, skip=skip)
 

@@ -63,7 +63,8 @@ async def create(
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
     With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
-    and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, also of the answer.
+    and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
+    returned.
     """
     check_all(schedules)
     for _ in range(TRIES):
