@@ -25,6 +25,8 @@ from windlass.queue import (
     control,
     deadletters,
     deadlines,
+    firing,
+    following,
     limits,
     logs,
     moves,
@@ -45,6 +47,8 @@ MODULES = (
     control,
     deadletters,
     deadlines,
+    firing,
+    following,
     limits,
     logs,
     moves,
@@ -68,6 +72,10 @@ GROWING = (
     "outbox",
     "checkpoint",
     "log",
+    "schedule",
+    "schedule_next",
+    "schedule_wait",
+    "schedule_runs",
 )
 
 WHOLE = {
@@ -80,6 +88,7 @@ WHOLE = {
     "next_lapse": "session_live",
     "next_deadline": "queue_leased queue_start_by",
     "heads": "queue_ready",
+    "look": "schedule_behind",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""
 BY_LANE = {"claim": "queue_ready", "count_running": "queue_running"}

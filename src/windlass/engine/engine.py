@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -34,6 +34,7 @@ from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
+from windlass.engine.schedules import Schedules
 from windlass.engine.sessions import Sessions
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
@@ -92,6 +93,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self._stop_margin_ms = stop_margin_ms(settings.worker)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
+        self.schedules = Schedules(db, self.lanes, ids, wake=self.wake, turn=self.acts.turn)
         self.draining = False
         self._claims = True
         self.outside = outside
@@ -293,14 +295,14 @@ class Engine:
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)
-        with self._after_commit("submit"):
+        with journal.after_commit("submit"):
             self._submitted(requests, answers)
         return answers
 
     def _relayed(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
     ) -> None:
-        with self._after_commit("relay"):
+        with journal.after_commit("relay"):
             self._submitted(requests, answers)
 
     def _submitted(
@@ -320,18 +322,10 @@ class Engine:
         for lane, rank in ranks.items():
             self.wake.ready(lane, rank)
 
-    @contextmanager
-    def _after_commit(self, line: str) -> Iterator[None]:
-        """Let nothing that is said of it undo what was committed: who asked gets the answer."""
-        try:
-            yield
-        except Exception:
-            logger.exception("What was done by %s could not be told to everybody.", line)
-
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
-        with self._after_commit("report"):
+        with journal.after_commit("report"):
             journal.reported(reports, answers)
             self.meters.reported(reports, answers, self.lanes)
             for item, answer in zip(reports, answers, strict=True):

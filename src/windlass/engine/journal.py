@@ -5,7 +5,9 @@ Under load one line tells of many jobs, so that the log never costs more than th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +24,17 @@ from windlass.queue.workers import NewSession
 
 NAMED = 5
 """How many jobs a line names; beyond that it only counts them."""
+
+logger = logging.getLogger("windlass")
+
+
+@contextmanager
+def after_commit(line: str) -> Iterator[None]:
+    """Let nothing that is said of it undo what was committed: who asked gets the answer."""
+    try:
+        yield
+    except Exception:
+        logger.exception("What was done by %s could not be told to everybody.", line)
 
 
 def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]) -> None:

@@ -226,3 +226,56 @@ def trigger_from(kind: int, expression: str | None, zone: str) -> Trigger | None
         case 3, str():
             return At(datetime.fromisoformat(expression))
     return None
+
+
+def differences(was: NewSchedule, becomes: NewSchedule) -> list[tuple[str, str | None, str | None]]:
+    """Return the settings that differ, by the names that a request has for them, as JSON; None where there is none."""
+    old, new = _settings(was), _settings(becomes)
+    return [(field, _json(old[field]), _json(new[field])) for field in old if old[field] != new[field]]
+
+
+class _Json(str):
+    """A text that is JSON already."""
+
+
+def _json(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value) if isinstance(value, _Json) else msgspec.json.encode(value).decode()
+
+
+def _settings(schedule: NewSchedule) -> dict[str, object]:
+    trigger, policy = schedule.trigger, schedule.policy
+    attempts, lost = schedule.job(schedule.id).limits
+    return {
+        "name": schedule.name,
+        "owner": schedule.owner,
+        "enabled": not schedule.paused,
+        "cron": trigger.expression if isinstance(trigger, Cron) else None,
+        "every": trigger.every_s if isinstance(trigger, Every) else None,
+        "at": trigger.at.astimezone(UTC) if isinstance(trigger, At) else None,
+        "timezone": schedule.zone,
+        "start": schedule.start_at,
+        "end": schedule.end_at,
+        "exclude": schedule.exclude,
+        "jitter": schedule.jitter_s,
+        "task": schedule.task,
+        "payload": _Json(schedule.payload),
+        "queue": schedule.queue,
+        "labels": sorted(set(schedule.labels)),
+        "tags": schedule.tags,
+        "concurrency_key": schedule.concurrency_key or None,
+        "headers": None if schedule.headers is None else _Json(schedule.headers),
+        "priority": schedule.priority,
+        "timeout_seconds": schedule.timeout_s,
+        "max_attempts": attempts,
+        "max_lost": lost,
+        "retry_policy": None if schedule.delivery == "at_most_once" else schedule.retry,
+        "catch_up": policy.catch_up,
+        "catch_up_max": policy.catch_up_max,
+        "catch_up_window": policy.catch_up_window_s,
+        "misfire_grace": policy.misfire_grace_s,
+        "overlap": policy.overlap,
+        "expect_within": policy.expect_within_s,
+        "start_within": policy.start_within_s,
+    }

@@ -17,11 +17,12 @@ import msgspec
 from windlass.db import Statements
 from windlass.db import load as load_queries
 from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
-from windlass.queue import cursor, schedulewrites
+from windlass.queue import schedulewrites
 from windlass.queue.newjob import MAX_BATCH
 from windlass.queue.schedule import NewSchedule, check_schedule
+from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
-from windlass.queue.schedulerows import as_stored, schedule_from
+from windlass.queue.schedulerows import schedule_from
 from windlass.queue.schedulewrites import Change
 
 SQL = load_queries(__file__)
@@ -61,10 +62,11 @@ async def create(
 ) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
-    With `replace` that other one gets the definition instead, under its own id: its history stays, and so does a pause,
-    which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is returned.
+    With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
+    and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
+    returned.
     """
-    _check_all(schedules)
+    check_all(schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
@@ -147,7 +149,7 @@ async def _create(
                 raise _Rival
             raise name_taken(schedule.name, index=index)
     wanted = [(schedule, known[_name(schedule)]) for schedule in schedules if _name(schedule) in known]
-    changes = {was.id: replaced(was, schedule, now=now) for schedule, was in wanted}
+    changes = {was.id: _replaced(was, schedule, now) for schedule, was in wanted}
     await schedulewrites.change(transaction, [c for c in changes.values() if c.becomes != c.was.definition], now=now)
     return [
         Stored(schedule.id, schedule.name, made[schedule.id].next_at)
@@ -157,13 +159,10 @@ async def _create(
     ]
 
 
-def replaced(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
-    """Return the change that gives a locked schedule another definition; its id, owner and pause stay."""
+def _replaced(was: Schedule, becomes: NewSchedule, now: datetime) -> Change:
     paused = becomes.paused or was.definition.paused
     owner = becomes.owner or was.definition.owner
-    definition = as_stored(msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner))
-    base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
-    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+    return schedulewrites.changed(was, msgspec.structs.replace(becomes, paused=paused, owner=owner), now=now)
 
 
 def name_taken(name: str, *, index: int | None = None) -> NameTaken:
@@ -187,7 +186,8 @@ def _name(schedule: NewSchedule) -> tuple[str, str]:
     return schedule.tenant, schedule.name
 
 
-def _check_all(schedules: Sequence[NewSchedule]) -> None:
+def check_all(schedules: Sequence[NewSchedule]) -> None:
+    """Return if the schedules of one request may be stored together; the error names the index of one that may not."""
     if not 1 <= len(schedules) <= MAX_BATCH:
         raise InvalidInput("schedules", f"{len(schedules)} schedules in one request; 1 to {MAX_BATCH} are accepted.")
     _check_each(schedules, 0)

@@ -17,11 +17,18 @@ import msgspec
 from windlass.db import Statements, load
 from windlass.db.partitions import make_days
 from windlass.errors import Contention
-from windlass.queue import cursor
+from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
 from windlass.queue.schedule import NewSchedule, shape_of, shard_of
-from windlass.queue.schedulerows import Schedule, own_columns_of, schedule_from, shape_columns_of
+from windlass.queue.schedulerows import (
+    Schedule,
+    as_stored,
+    own_columns_of,
+    schedule_from,
+    series_of,
+    shape_columns_of,
+)
 
 SQL = load(__file__)
 
@@ -72,6 +79,8 @@ async def insert(transaction: Statements, schedules: Sequence[NewSchedule], *, n
             SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
         )
     await keep_pauses(transaction, [schedule for schedule in made if schedule.paused], now=now)
+    watched = [schedule for schedule in made if schedule.policy.expect_within_s is not None]
+    await watches.expect(transaction, [_expected(s, cursor.base_of(s, now), cursors[s.id]) for s in watched])
     return cursors
 
 
@@ -122,6 +131,30 @@ async def change(
     resumed = [c.becomes for c in changes if c.was.definition.paused and not c.becomes.paused]
     await keep_pauses(transaction, paused, now=now, actor=actor, until=until)
     await drop_pauses(transaction, resumed)
+    await watches.expect(transaction, [_expected(c.becomes, c.base_at, c.cursor) for c in changes if _other_runs(c)])
+
+
+def changed(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
+    """Return the change that gives a locked schedule another definition under its own id."""
+    definition = as_stored(msgspec.structs.replace(becomes, id=was.id))
+    base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
+    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+
+
+def _other_runs(change: Change) -> bool:
+    """Say whether other runs are expected of a schedule than before; if not, what is expected stays."""
+    was, becomes = change.was.definition, change.becomes
+    within = (was.policy.expect_within_s, becomes.policy.expect_within_s)
+    same = within[0] == within[1] and was.paused == becomes.paused and cursor.same_times(was, becomes)
+    return within != (None, None) and not same
+
+
+def _expected(schedule: NewSchedule, base_at: datetime, stands: Cursor) -> watches.Expected:
+    slots = series_of(schedule, base_at)
+    if slots is None or stands.next_at is None:
+        return schedule.id, None, None
+    since = cursor.slot_of(slots, stands.next_at) - cursor.JUST_BEFORE
+    return schedule.id, *watches.expected(slots, within_s=schedule.policy.expect_within_s, after=since)
 
 
 async def pass_over(transaction: Statements, passed: Sequence[tuple[UUID, Passed]]) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
 from windlass.engine import planned
 from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NotFound
@@ -264,9 +265,14 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
     )
 
 
+def _hidden(call: Call, text: str | None) -> Raw | None:
+    # A plain text: the queue marks what is JSON already by a type of its own.
+    return None if text is None else redacted(call, str(text))
+
+
 def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
     return [
-        wire.Difference(field=field, was=redacted(call, before), becomes=redacted(call, after))
+        wire.Difference(field=field, was=_hidden(call, before), becomes=_hidden(call, after))
         for field, before, after in differences(was, becomes)
     ]
 

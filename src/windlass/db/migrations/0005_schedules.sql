@@ -62,6 +62,9 @@ CREATE TABLE windlass.backfill_job (
     backfill_id uuid NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (backfill_id, job_id)
 );
 
+-- Pauses that end by themselves: of millions of schedules that are paused, few.
+CREATE INDEX pause_over ON windlass.pause (resume_at) WHERE resume_at IS NOT NULL;
+
 -- The live jobs of a schedule: to cancel them with it, and to list them.
 CREATE INDEX job_schedule ON windlass.job (schedule_id, id) WHERE schedule_id IS NOT NULL;
 
@@ -163,3 +166,4 @@ SELECT r.schedule_id, s.tenant, s.name, r.slot_at,
   FROM schedule_runs r LEFT JOIN schedule s ON s.id = r.schedule_id LEFT JOIN queue q ON q.id = r.job_id
   LEFT JOIN timer t ON t.id = r.job_id LEFT JOIN dead x ON x.id = r.job_id
   LEFT JOIN done d ON d.id = r.job_id AND d.finished_at >= r.decided_at - 86400000000;
+CREATE INDEX pause_over ON pause (resume_at) WHERE resume_at IS NOT NULL;
