@@ -51,10 +51,12 @@ def clock() -> TestClock:
 
 
 @pytest.fixture(scope="session")
-def worker_database(postgres_server: Server) -> Emptied:
+def worker_database(postgres_server: Server) -> Iterator[Emptied]:
     """The PostgreSQL database of this test worker; its tests use it one after the other."""
     asyncio.run(make_template(postgres_server))
-    return asyncio.run(create_emptied(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main")))
+    made = asyncio.run(create_emptied(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main")))
+    yield made
+    made.kept.close()
 
 
 @pytest.fixture

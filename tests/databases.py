@@ -16,6 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from tests.clock import START
+from tests.kept import Kept
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
 
@@ -60,8 +61,10 @@ class Emptied:
     server: Server
     name: str
     relations: list[str]
+    tables: list[str]
     seeds: dict[str, str]  # the rows that migrating leaves in a table, as JSON
     sequences: list[tuple[str, int, bool]]
+    kept: Kept
 
     @property
     def url(self) -> str:
@@ -138,40 +141,42 @@ async def create_emptied(server: Server, name: str) -> Emptied:
     await create(server, name)
     async with connected(server.url_of(name)) as connection:
         relations = await connection.fetch(RELATIONS)
+        tables = [row["name"] for row in relations if row["emptied"]]
         seeds: dict[str, str] = {}
-        for table in (row["name"] for row in relations if row["emptied"]):
+        for table in tables:
             rows = await connection.fetchval(f'SELECT json_agg(t) FROM windlass."{table}" t')
             if rows is not None:
                 seeds[table] = rows
         sequences = [tuple(row) for row in await connection.fetch(SEQUENCES)]
-    return Emptied(server, name, [row["name"] for row in relations], seeds, sequences)
+    names = [row["name"] for row in relations]
+    return Emptied(server, name, names, tables, seeds, sequences, Kept(server.url_of(name)))
 
 
 async def empty(database: Emptied) -> None:
     """Bring a database back to how it was when new; made anew if tables or partitions came or went."""
-    if not await _emptied(database):
+    if not _emptied(database):
+        database.kept.close()
         await drop(database.server, database.name)
         await create(database.server, database.name)
 
 
-async def _emptied(database: Emptied) -> bool:
-    async with connected(database.url) as connection:
-        await connection.execute(OTHERS)
-        relations = await connection.fetch(RELATIONS)
-        if [row["name"] for row in relations] != database.relations:
-            return False
-        tables = [row["name"] for row in relations if row["emptied"]]
-        if tables:
-            # One statement, so that foreign keys are looked at when all rows are gone. TRUNCATE would be far slower.
-            deletes = ", ".join(f'd{n} AS (DELETE FROM windlass."{table}")' for n, table in enumerate(tables))
-            await connection.execute(f"WITH {deletes} SELECT")
-        for table, rows in database.seeds.items():
-            await connection.execute(
-                f'INSERT INTO windlass."{table}" OVERRIDING SYSTEM VALUE '
-                f'SELECT * FROM json_populate_recordset(NULL::windlass."{table}", $1::text::json)',
-                rows,
-            )
-        await connection.executemany("SELECT setval($1::text::regclass, $2, $3)", database.sequences)
+def _emptied(database: Emptied) -> bool:
+    kept = database.kept
+    kept.rows(OTHERS)
+    if [row["name"] for row in kept.rows(RELATIONS)] != database.relations:
+        return False
+    if database.tables:
+        # One statement, so that foreign keys are looked at when all rows are gone. TRUNCATE would be far slower.
+        deletes = ", ".join(f'd{n} AS (DELETE FROM windlass."{table}")' for n, table in enumerate(database.tables))
+        kept.rows(f"WITH {deletes} SELECT")
+    for table, rows in database.seeds.items():
+        kept.rows(
+            f'INSERT INTO windlass."{table}" OVERRIDING SYSTEM VALUE '
+            f'SELECT * FROM json_populate_recordset(NULL::windlass."{table}", $1::text::json)',
+            [rows],
+        )
+    for sequence in database.sequences:
+        kept.rows("SELECT setval($1::text::regclass, $2::bigint, $3::bool)", sequence)
     return True
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests import cluster
 from tests.cluster import Binaries
-from tests.databases import Emptied, connected, empty
+from tests.databases import OTHERS, Emptied, connected, empty
 from tests.postgres_run import MISSING, PostgresRun
 from windlass.db import Database
 from windlass.db.migrate import migrate
@@ -162,6 +162,18 @@ async def test_a_database_with_other_tables_is_made_anew(worker_database: Emptie
     async with connected(worker_database.url) as connection:
         assert None is await connection.fetchval("SELECT to_regclass('windlass.left_over')")
         assert None is not await connection.fetchval("SELECT to_regclass('windlass.done_20260101')")
+
+
+async def test_a_kept_connection_that_was_ended_is_opened_again(worker_database: Emptied) -> None:
+    """A test may end every connection to its database; the next one finds it empty all the same."""
+    await empty(worker_database)
+    async with connected(worker_database.url) as connection:
+        assert 1 == await connection.fetchval(OTHERS)
+        await connection.execute("UPDATE windlass.tenant SET name = 'other'")
+
+    await empty(worker_database)
+
+    assert ["default"] == [row["name"] for row in worker_database.kept.rows("SELECT name FROM windlass.tenant")]
 
 
 async def test_the_database_is_open_and_migrated(db: Database) -> None:

@@ -64,7 +64,7 @@ def test_a_second_import_changes_nothing(windlass: Windlass, queue: str) -> None
     assert "Stored 1 new schedules, changed 0, 2 are as they were." in more.stderr
     after = {schedule["id"]: schedule["version"] for schedule in there(windlass, queue)}
     assert 3 == len(after)
-    assert before and all(after[schedule["id"]] == schedule["version"] for schedule in before)
+    assert [after[schedule["id"]] for schedule in before] == [schedule["version"] for schedule in before] == [1, 1]
 
 
 def test_a_dry_run_stores_nothing(windlass: Windlass, queue: str) -> None:

@@ -56,6 +56,9 @@ def filter_failure(
     # A key that was used for other content is refused, which no schema of one request can say.
     if isinstance(failure, RejectedPositiveData) and '"code":"key_reused"' in response.text:
         return False
+    # Which expressions, zones and days there are, and which leave a slot, no schema can say; nor which names are taken.
+    if isinstance(failure, RejectedPositiveData) and '"code":"invalid_schedule"' in response.text:
+        return False
     # Deleting a job cancels it, deleting a worker ends its session: both are shown until retention takes them.
     kept = ("DELETE /api/v1/jobs/", "DELETE /api/v1/workers/")
     return not (isinstance(failure, UseAfterFree) and failure.free.startswith(kept))

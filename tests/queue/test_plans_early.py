@@ -20,11 +20,14 @@ from tests.db.plans import Connection, Node, Plan, hot
 from windlass.db import Query, open_database
 from windlass.ids import Ids
 from windlass.queue import (
+    backfills,
     checkpoints,
     claim,
     control,
     deadletters,
     deadlines,
+    firing,
+    following,
     limits,
     logs,
     moves,
@@ -33,6 +36,7 @@ from windlass.queue import (
     rescue,
     submit,
     timers,
+    watches,
     workers,
 )
 from windlass.queue.claim import Group, Want
@@ -40,11 +44,14 @@ from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 
 MODULES = (
+    backfills,
     checkpoints,
     claim,
     control,
     deadletters,
     deadlines,
+    firing,
+    following,
     limits,
     logs,
     moves,
@@ -53,6 +60,7 @@ MODULES = (
     rescue,
     submit,
     timers,
+    watches,
     workers,
 )
 GROWING = (
@@ -68,6 +76,13 @@ GROWING = (
     "outbox",
     "checkpoint",
     "log",
+    "backfill_job",
+    "backfill",
+    "schedule_watch",
+    "schedule",
+    "schedule_next",
+    "schedule_wait",
+    "schedule_runs",
 )
 
 WHOLE = {
@@ -80,6 +95,9 @@ WHOLE = {
     "next_lapse": "session_live",
     "next_deadline": "queue_leased queue_start_by",
     "heads": "queue_ready",
+    "next_watch": "schedule_watch_due",
+    "missing_count": "schedule_watch_missing",
+    "look": "schedule_behind",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""
 BY_LANE = {"claim": "queue_ready", "count_running": "queue_running"}

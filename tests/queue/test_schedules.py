@@ -126,6 +126,17 @@ async def test_a_taken_name_stores_nothing(steps: Steps) -> None:
     assert ["b"] == [s.definition.name for s in (await schedules.find(steps.db, "default")).schedules]
 
 
+async def test_taken_names_may_be_left_out(steps: Steps) -> None:
+    """The others are stored and returned in order; what was there stays as it is."""
+    before = await made(steps, "b")
+
+    stored = await schedules.create(steps.db, [planned(steps, name) for name in ("c", "b", "a")], skip=True)
+
+    assert ["c", "a"] == [one.name for one in stored]
+    assert before == await schedules.get(steps.db, "b", tenant="default")
+    assert [] == await schedules.create(steps.db, [planned(steps, "a")], skip=True)
+
+
 async def test_a_name_is_free_in_another_tenant(steps: Steps) -> None:
     """Names are unique in a tenant, not in the database; each sees its own."""
     mine = await made(steps)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "worker": {"client", "engine", *BELOW_ENGINE},
     "testing": ALL - {"cli", "bench"},
     "compat": {"client", "worker"},
-    "sample": {"App", "Context"},  # as a user: only the public door
+    "sample": {"App", "Context", "every"},  # as a user: only the public door
     "cli": ALL,
     "bench": ALL,
     "": {"client", "worker"},  # windlass/__init__.py, the public door

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 
-from windlass import App, Call, Context, Job
+from windlass import App, Backfill, Call, Context, Job, Schedule, at, cron, every
+from windlass.client.shown import ScheduleChange
+from windlass.wire.schedules import Declared, Preview, Run
 
-app = App()
+app = App(name="typed")
+NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 
 
 @app.task
@@ -44,6 +47,32 @@ def nothing() -> None:
     """Take nothing."""
 
 
+@app.scheduled(cron("0 8 * * MON", zone="Europe/Berlin"), name="mondays", kwargs={"day": "mon"}, overlap="queue_one")
+@app.scheduled(every("5m"), start=NOON, exclude=["SAT", date(2026, 12, 25)])
+@app.task(queue="reports")
+def report(day: str = "today") -> int:
+    """Be declared above a task, twice."""
+    return len(day)
+
+
+@app.task(name="sweep.all")
+@app.scheduled(every(timedelta(hours=1)), jitter="1m")
+def sweep(ctx: Context, deep: bool = False) -> bool:
+    """Be declared below a task, with a context."""
+    return deep
+
+
+@app.scheduled(at(NOON))
+async def once(number: int = 1) -> int:
+    """Be a function and no task before."""
+    return number
+
+
+@app.scheduled(at(NOON), args=[1])
+def untyped(data: Any) -> None:
+    """Take whatever it is given, declared."""
+
+
 def blocking() -> None:
     """Call and enqueue in an ordinary function."""
     assert_type(add(1), int)
@@ -71,3 +100,42 @@ async def in_a_loop() -> None:
     assert_type(await (await send.aenqueue("x")).aresult(), bool)
     assert_type(await app.aenqueue_many([tell.s("a")]), list[Job[str]])
     assert_type(await tell.options(tags=["x"]).aenqueue("a", loud=True), Job[str])
+
+
+def schedules() -> None:
+    """Store schedules, and use their handles."""
+    assert_type(report.enqueue("mon"), Job[int])
+    assert_type(sweep.enqueue(deep=True), Job[bool])
+    assert_type(once.enqueue(2).result(), int)
+    untyped.enqueue(data=1)
+    assert_type(app.schedule(report, cron("@daily")), Schedule[int])
+    assert_type(app.schedule(tell.s("a"), every("5m"), name="a", replace_existing=True, timeout=None), Schedule[str])
+    assert_type(app.schedule(send.s("ann"), at(NOON), dry_run=True), ScheduleChange)
+    assert_type(app.schedule(nothing, None, name="by hand"), Schedule[None])
+    found = app.schedules["nightly"]
+    assert_type(found, Schedule[Any])
+    assert_type("nightly" in app.schedules, bool)
+    assert_type([each.name for each in app.schedules], list[str])
+    schedule = app.schedule(report, cron("@daily"))
+    assert_type(schedule.run_now(), Job[int])
+    assert_type(schedule.pause("why", until="2h").resume().refresh(), Schedule[int])
+    assert_type(schedule.preview(5), Preview)
+    assert_type(schedule.runs(5, decision="fired"), list[Run])
+    assert_type(schedule.backfill(NOON, NOON, concurrency=4), Backfill)
+    assert_type(schedule.reschedule(every(60), overlap="allow", end=None), Schedule[int])
+    assert_type(schedule.reschedule(catch_up="skip", dry_run=True), ScheduleChange)
+    assert_type(app.declare(dry_run=True), Declared)
+
+
+async def schedules_in_a_loop() -> None:
+    """Store schedules, and use their handles, in an event loop."""
+    assert_type(await once(), int)
+    schedule = await app.aschedule(once.s(2), every(60), expect_within="1h")
+    assert_type(schedule, Schedule[int])
+    assert_type(await app.aschedule(once, every(60), dry_run=True), ScheduleChange)
+    assert_type(await schedule.arun_now({"number": 3}), Job[int])
+    assert_type(await schedule.areschedule(every(60), dry_run=True), ScheduleChange)
+    assert_type(await (await schedule.apause()).aresume(), Schedule[int])
+    assert_type(await app.schedules.aget("nightly"), Schedule[Any])
+    assert_type([each.name async for each in app.schedules.afind(paused=True)], list[str])
+    assert_type(await app.adeclare(), Declared)

@@ -14,8 +14,8 @@ RIGHT = Path(__file__).parent / "right.py"
 WRONG = """
 from __future__ import annotations
 
-from tests.typing.right import add, app, crunch, nothing, send, tell
-from windlass import App, Context
+from tests.typing.right import add, app, crunch, nothing, once, report, send, sweep, tell
+from windlass import App, Context, at, cron, every
 
 add.enqueue("1")  # arg-type
 add.enqueue()  # call-arg
@@ -36,6 +36,23 @@ app.task(isolation="fibre")  # call-overload
 app.task(timeout=[])  # call-overload
 text: str = add.enqueue(1).result()  # assignment
 number: int = send("x")  # assignment
+report.enqueue(5)  # arg-type
+sweep.enqueue(True, True)  # call-arg
+once.enqueue("1")  # arg-type
+cron(5)  # arg-type
+every([])  # arg-type
+at("tomorrow")  # arg-type
+app.schedule(report, "@daily")  # call-overload
+app.schedule(report, every(60), overlap="never")  # call-overload
+app.schedule(report, every(60), delay="1m")  # call-overload
+app.schedule(lambda: 1, every(60))  # call-overload
+app.scheduled("@daily")  # arg-type
+app.scheduled(every(60), overlapp="skip")  # call-arg
+app.scheduled(every(60), catch_up="some")  # arg-type
+seconds: str = app.schedule(report, every(60)).run_now().result()  # assignment
+app.schedules[5]  # index
+app.schedules["x"].reschedule(delivery="at_most_once")  # call-overload
+app.schedules["x"].runs(decision="lost")  # arg-type
 
 
 async def wrong() -> None:

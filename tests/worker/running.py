@@ -210,7 +210,13 @@ def quick(**worker: Any) -> Settings:
 
 @asynccontextmanager
 async def working(
-    db: Database, tasks: dict[str, Plain], *, settings: Settings | None = None, carries: bool = True
+    db: Database,
+    tasks: dict[str, Plain],
+    *,
+    settings: Settings | None = None,
+    carries: bool = True,
+    before_claims: Callable[[], Awaitable[None]] | None = None,
+    breaks: Break | None = None,
 ) -> AsyncIterator[Work]:
     """Run an engine and a worker on it; both have stopped when the block ends."""
     given = settings or quick()
@@ -219,8 +225,10 @@ async def working(
     engine = Engine(db, given, name="scheduler_test_1", ids=Ids(), outside=Outside())
     async with engine.running():
         link = BrokenLink(EngineLink(engine))
+        link.breaks = breaks
         keeping = OwnKeeping(link, given)
-        work = Work(engine, link, Worker(tasks, link, keeping=keeping, settings=given, carries=carries))
+        worker = Worker(tasks, link, keeping=keeping, settings=given, carries=carries, before_claims=before_claims)
+        work = Work(engine, link, worker)
         try:
             yield work
         finally:

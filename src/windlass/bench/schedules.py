@@ -44,6 +44,7 @@ _BYTES = """
 SELECT pg_total_relation_size('windlass.schedule') + pg_total_relation_size('windlass.schedule_next')
 """
 _FINISHED = "SELECT count(*) FROM windlass.done WHERE slot_at >= $1"
+_MADE = "SELECT count(*), count(DISTINCT schedule_id) FROM windlass.job WHERE slot_at = $1"
 _LATE = """
 SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM started_at - slot_at)),
        percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM created_at - slot_at)),
@@ -51,11 +52,11 @@ SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch
 """
 # Number n of the minute's schedules is due at second n of every minute: its slots by arithmetic, not by cron.py.
 _EXPECTED = """
-SELECT s.id, $1 + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
+SELECT s.id, CAST($1 AS timestamptz) + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
   FROM windlass.schedule s CROSS JOIN LATERAL (SELECT CAST(substr(s.name, 8) AS int) AS n) AS n
  CROSS JOIN generate_series(0, CAST($3 AS int) - 1) AS m WHERE s.name LIKE 'minute-%'
 """
-_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= $1"
+_FIRED = "SELECT schedule_id, slot_at FROM windlass.done WHERE slot_at >= CAST($1 AS timestamptz)"
 _MISSED = f"SELECT count(*) FROM ({_EXPECTED} EXCEPT {_FIRED}) AS x"
 _UNASKED = f"SELECT count(*) FROM ({_FIRED} EXCEPT {_EXPECTED}) AS x "
 
@@ -126,7 +127,7 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
             continue
         began = time.monotonic()
         batch = Batch(kind="background", first=first, count=count)
-        await fill(url, batch, processes=PROCESSES, said=lambda n, most=count: note(f"{n:,} of {most:,} loaded"))
+        await fill(url, batch, processes=PROCESSES, said=_counting(note, count))
         took_s = time.monotonic() - began
         there = first + count
         async with connected(url) as connection:
@@ -151,6 +152,10 @@ async def _loaded(plan: Plan, url: str, note: Note) -> list[Reading]:
     return readings
 
 
+def _counting(note: Note, most: int) -> Callable[[int], None]:
+    return lambda count: note(f"{count:,} of {most:,} schedules loaded")
+
+
 async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Reading]:
     expected = plan.per_minute * plan.minutes
     begin_at = _soon(plan, plan.per_minute)
@@ -164,7 +169,7 @@ async def _minutes(plan: Plan, url: str, served: Served, note: Note) -> list[Rea
         await _until(begin_at + timedelta(seconds=MINUTE * plan.minutes))
         await _finished(connection, begin_at, expected)
         per_run = costs.us_per_job(expected)
-        started, enqueued, count, distinct = await connection.fetchrow(_LATE, begin_at)
+        started, enqueued, count, distinct = await _row(connection, _LATE, begin_at)
         bounds = (begin_at, begin_at.second, plan.minutes)
         missed, unasked = [await connection.fetchval(query, *bounds) for query in (_MISSED, _UNASKED)]
     per = f"{plan.per_minute:,} a minute"
@@ -210,9 +215,7 @@ async def _herd(plan: Plan, url: str, served: Served, *, count: int, note: Note)
             await asyncio.sleep(LOOK_S)
         took_s = (datetime.now(UTC) - at).total_seconds()
         per_fire = costs.us_per_job(count)
-        made, distinct = await connection.fetchrow(
-            "SELECT count(*), count(DISTINCT schedule_id) FROM windlass.job WHERE slot_at = $1", at
-        )
+        made, distinct = await _row(connection, _MADE, at)
     goal = Goal(2.0, at_most=True) if count <= 10_000 else None
     what = f"{count:,} due at once"
     none = Goal(0, at_most=True)
@@ -259,6 +262,12 @@ async def _finished(connection: asyncpg.Connection[Any], since: datetime, expect
         elif time.monotonic() > moved_s + STUCK_S:
             return  # what is missing is told by the readings
         await asyncio.sleep(1)
+
+
+async def _row(connection: asyncpg.Connection[Any], query: str, *parameters: object) -> Any:
+    row = await connection.fetchrow(query, *parameters)
+    assert row is not None
+    return row
 
 
 async def _database(url: str) -> list[int]:

@@ -40,6 +40,7 @@ MOST_SAID = 8000
 """Characters shown of what server and workers said, where something is wrong."""
 UP = re.compile(r"Windlass is up at (\S+)")
 READY = "Workers are ready."
+TAG = "demo"
 SETTINGS = """\
 [database]
 url = "sqlite:///{folder}/demo.db"
@@ -137,7 +138,7 @@ def _submit(server: Server, out: Console) -> list[str]:
 
 
 def _request(one: Planned, number: int) -> dict[str, Any]:
-    job: dict[str, Any] = {"task": one.task, "tags": ["demo"]}
+    job: dict[str, Any] = {"task": one.task, "tags": [TAG]}
     if one.payload is not None:
         job["payload"] = one.payload(number)
     if one.is_cancelled_by_hand:
@@ -151,7 +152,8 @@ def _watch(server: Server, out: Console, *, planned_count: int) -> list[Any]:
     told_at = 0.0
     with Live(console=out, auto_refresh=False, transient=True) as live:
         while True:
-            jobs = list(server.pages("/jobs", "jobs"))
+            # The sample's own schedule makes jobs too.
+            jobs = list(server.pages("/jobs", "jobs", tag=TAG))
             ended = [job for job in jobs if job["state"] in FINAL_STATES]
             now = time.monotonic()
             if out.is_terminal:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 import msgspec
@@ -23,6 +23,9 @@ from windlass.config import Settings
 from windlass.errors import InvalidInput, WindlassError
 from windlass.ids import Ids
 from windlass.wire.schedules import ScheduleRequest
+
+if TYPE_CHECKING:
+    from windlass.queue.schedule import NewSchedule
 
 BATCH = 1000
 BATCH_BYTES = 4 * 1024 * 1024
@@ -112,11 +115,22 @@ async def _into_database(url: str, settings: Settings, lines: Iterable[bytes], *
     from windlass.queue import schedules
 
     reading = Reading(settings)
+    rest = pieces(lines, count=CHUNK, size=CHUNK_BYTES)
+
+    def read_piece() -> list[NewSchedule]:
+        return [reading.read(line, shown) for line in next(rest, [])]
+
     async with opened(url, role="client") as db:
         await check_schema(db)
-        for piece in pieces(lines, count=CHUNK, size=CHUNK_BYTES):
-            made = await schedules.load(db, [reading.read(line, shown) for line in piece])
-            tally.add(stored=made, skipped=len(piece) - made)
+        # The next piece is read while the database stores this one.
+        coming = asyncio.create_task(asyncio.to_thread(read_piece))
+        try:
+            while piece := await coming:
+                coming = asyncio.create_task(asyncio.to_thread(read_piece))
+                made = await schedules.load(db, piece)
+                tally.add(stored=made, skipped=len(piece) - made)
+        finally:
+            await asyncio.gather(coming, return_exceptions=True)
 
 
 class Reading:
@@ -129,7 +143,7 @@ class Reading:
         self._decoder = BodyDecoder(ScheduleRequest)
         self._ids = Ids()
 
-    def read(self, line: Line, shown: str) -> Any:
+    def read(self, line: Line, shown: str) -> NewSchedule:
         """Return the schedule of a line; InvalidInput names the line and the field that cannot be accepted."""
         from windlass.engine.planned import new_schedule
 

@@ -28,7 +28,7 @@ from windlass.errors import (
 )
 from windlass.wire.base import Problem
 
-_IN_BATCH = re.compile(r"jobs\[(?P<index>[0-9]+)\]\.(?P<field>.*)", re.DOTALL)
+_IN_BATCH = re.compile(r"(?P<batch>jobs|schedules)\[(?P<index>[0-9]+)\]\.(?P<field>.*)", re.DOTALL)
 _BY_STATUS: dict[int, type[WindlassError]] = {
     401: Unauthorized,
     403: Forbidden,
@@ -77,7 +77,9 @@ def error_of(answer: Answer, *, where: str) -> WindlassError:
         if problem.errors:
             field, text = problem.errors[0].field, problem.errors[0].problem
         place = _IN_BATCH.fullmatch(field)
-        return kind(field, text) if place is None else kind(place["field"], text, index=int(place["index"]))
+        if place is None:
+            return kind(field, text)
+        return kind(place["field"], text, index=int(place["index"]), batch=place["batch"])
     return _made(kind, problem.detail, answer)
 
 

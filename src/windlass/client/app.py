@@ -7,29 +7,32 @@ Which way leads to a server is found out by find.py; what is sent there is built
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 import msgspec
 
-from windlass.client import requests, values
+from windlass.client import requests, schedulerequests, values
+from windlass.client.allschedules import Schedules
 from windlass.client.context import Context
+from windlass.client.declared import Declaration, Declarations, ScheduledMaker, with_name
 from windlass.client.find import Finder
 from windlass.client.handle import Job
 from windlass.client.options import JobOptions, Options, Span
+from windlass.client.scheduleoptions import ScheduleOptions, new_fields
+from windlass.client.schedules import Schedule
 from windlass.client.shell import Shell
-from windlass.client.task import AsyncTask, Call, Isolation, SyncTask, Task
+from windlass.client.shown import ScheduleChange
+from windlass.client.task import Anything, AsyncTask, Call, Isolation, SyncTask, Task
+from windlass.client.triggers import Trigger
 from windlass.config import Settings
 from windlass.errors import InvalidInput, WindlassError
 from windlass.wire import jobs as wire
+from windlass.wire.schedules import Declared
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Anything:
-    """Stands for every type: who takes this as a first argument takes anything, so no context is meant."""
 
 
 class TaskMaker:
@@ -42,9 +45,9 @@ class TaskMaker:
         self._options = options
 
     @overload
-    def __call__(self, fn: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]]) -> AsyncTask[..., R]: ...  # type: ignore[overload-overlap]
+    def __call__(self, fn: Callable[Concatenate[Anything, P], Coroutine[Any, Any, R]]) -> AsyncTask[..., R]: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, fn: Callable[Concatenate[_Anything, P], R]) -> SyncTask[..., R]: ...
+    def __call__(self, fn: Callable[Concatenate[Anything, P], R]) -> SyncTask[..., R]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
@@ -84,18 +87,21 @@ class App:
         """
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.declarations = Declarations()
         self._keyed = keyed
         self._defaults = Options() if queue is None else Options(queue=queue)
         finder = Finder(url, key=key, database=database, settings=settings)
         self._shell = Shell(finder, patience=patience)
+        self.schedules = Schedules(self._shell, self.tasks)
+        """Those of the server, by name or id."""
 
     def __repr__(self) -> str:
         return f"<App {self.name or ''} with {len(self.tasks)} tasks>"
 
     @overload
-    def task(self, fn: Callable[Concatenate[_Anything, P], Coroutine[Any, Any, R]], /) -> AsyncTask[..., R]: ...  # type: ignore[overload-overlap]
+    def task(self, fn: Callable[Concatenate[Anything, P], Coroutine[Any, Any, R]], /) -> AsyncTask[..., R]: ...  # type: ignore[overload-overlap]
     @overload
-    def task(self, fn: Callable[Concatenate[_Anything, P], R], /) -> SyncTask[..., R]: ...
+    def task(self, fn: Callable[Concatenate[Anything, P], R], /) -> SyncTask[..., R]: ...
     @overload
     def task(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
@@ -122,6 +128,7 @@ class App:
         self, fn: Callable[..., Any], *, name: str | None, isolation: Isolation | None, options: Options
     ) -> Task[..., Any]:
         """Return a new task; InvalidInput if another function has its name."""
+        before = fn if isinstance(fn, Task) else None
         if isinstance(fn, Task):
             fn = fn.fn
         if not inspect.isroutine(fn):
@@ -137,6 +144,8 @@ class App:
             )
         kind = AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask
         made: Task[..., Any] = kind(self, fn, name=name, job_options=options, isolation=isolation)
+        if before is not None and self.declarations.supersede(before, made):
+            self.tasks.pop(before.name, None)
         self.tasks[name] = made
         return made
 
@@ -181,6 +190,106 @@ class App:
     def job(self, job_id: UUID | str) -> Job[Any]:
         """Return the handle of a job that was submitted before; nothing is asked yet."""
         return Job(self._shell, job_id if isinstance(job_id, UUID) else UUID(job_id), decode=msgspec.json.decode)
+
+    @overload
+    def schedule(
+        self,
+        task: Task[..., R] | Call[R],
+        trigger: Trigger | None,
+        *,
+        name: str | None = None,
+        replace_existing: bool = False,
+        dry_run: Literal[False] = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule[R]: ...
+    @overload
+    def schedule(
+        self,
+        task: Task[..., R] | Call[R],
+        trigger: Trigger | None,
+        *,
+        name: str | None = None,
+        replace_existing: bool = False,
+        dry_run: Literal[True],
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleChange: ...
+    def schedule(self, task: Any, trigger: Trigger | None, **said: Any) -> Any:
+        """Store a schedule that makes jobs of a task, or of a call with its arguments, and return its handle.
+
+        Its name is the task's unless it is given; NameTaken if another has it, unless `replace_existing`. Without a
+        trigger it runs by hand only. With `dry_run` nothing is stored, and what would change is returned.
+        """
+        return self._scheduled(task, self._shell.call(self._scheduling(task, trigger, said)))
+
+    @overload
+    async def aschedule(
+        self,
+        task: Task[..., R] | Call[R],
+        trigger: Trigger | None,
+        *,
+        name: str | None = None,
+        replace_existing: bool = False,
+        dry_run: Literal[False] = False,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule[R]: ...
+    @overload
+    async def aschedule(
+        self,
+        task: Task[..., R] | Call[R],
+        trigger: Trigger | None,
+        *,
+        name: str | None = None,
+        replace_existing: bool = False,
+        dry_run: Literal[True],
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleChange: ...
+    async def aschedule(self, task: Any, trigger: Trigger | None, **said: Any) -> Any:
+        """Store a schedule that makes jobs of a task, or of a call with its arguments; as `schedule` does."""
+        return self._scheduled(task, await self._shell.acall(self._scheduling(task, trigger, said)))
+
+    def scheduled(
+        self,
+        trigger: Trigger,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] = {},
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduledMaker:
+        """Declare a schedule of a task, above or below `@app.task`; a function without that becomes a task.
+
+        Nothing is sent: servers are told when a worker of the application starts, or by `declare()`.
+        """
+        if self.name is None:
+            raise InvalidInput(
+                "name",
+                "an application that declares schedules needs one, by which servers tell them from those of others. "
+                "Write App(name=…).",
+            )
+        return ScheduledMaker(self, trigger, name=name, args=args, kwargs=kwargs, options=options)
+
+    @property
+    def declared(self) -> dict[str, Declaration]:
+        """The schedules that were declared, by name."""
+        return self.declarations.by_name()
+
+    def declare(self, *, dry_run: bool = False) -> Declared:
+        """Give the servers exactly the schedules declared here: added, changed, and those declared no more removed."""
+        names, request = self._declaring(dry_run=dry_run)
+        try:
+            found: Declared = self._shell.call(request)
+        except InvalidInput as error:
+            raise with_name(error, names) from error
+        return found
+
+    async def adeclare(self, *, dry_run: bool = False) -> Declared:
+        """Give the servers exactly the schedules declared here: added, changed, and those declared no more removed."""
+        names, request = self._declaring(dry_run=dry_run)
+        try:
+            found: Declared = await self._shell.acall(request)
+        except InvalidInput as error:
+            raise with_name(error, names) from error
+        return found
 
     @property
     def where(self) -> str:
@@ -231,6 +340,27 @@ class App:
         if self._keyed and len(jobs) == 1:
             jobs[0].setdefault("idempotency_key", self._shell.new_key())
         return jobs
+
+    def _scheduling(self, task: Any, trigger: Trigger | None, said: dict[str, Any]) -> requests.Request:
+        if not isinstance(task, Task | Call):
+            raise InvalidInput("task", f"{task!r} is neither a task nor a call of one. Give a task, or task.s(…).")
+        call = task.s() if isinstance(task, Task) else task
+        name, replace, dry_run = said.pop("name", None), said.pop("replace_existing", False), said.pop("dry_run", False)
+        fields = new_fields(call, trigger, name=call.name if name is None else name, said=said)
+        build = schedulerequests.try_create if dry_run else schedulerequests.create
+        return build(fields, replace_existing=replace)
+
+    def _scheduled(self, task: Task[..., R] | Call[R], answer: Any) -> Schedule[R] | ScheduleChange:
+        if isinstance(answer, ScheduleChange):
+            return answer
+        return Schedule(self._shell, answer, decode=task.decode)
+
+    def _declaring(self, *, dry_run: bool) -> tuple[list[str], requests.Request]:
+        if self.name is None:
+            raise InvalidInput("name", "an application that declares schedules needs one. Write App(name=…).")
+        declared = self.declared
+        fields = [one.fields() for one in declared.values()]
+        return list(declared), schedulerequests.declare(self.name, fields, dry_run=dry_run)
 
     def _handles(self, calls: Sequence[Call[R]], answer: wire.Submitted | wire.Batch) -> list[Job[R]]:
         jobs = answer.jobs if isinstance(answer, wire.Batch) else [answer]

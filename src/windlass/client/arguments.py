@@ -45,15 +45,22 @@ class Arguments:
 
         Names that are not known yet, because they are defined further down, are left for the first call.
         """
-        try:
-            typing.get_type_hints(self._fn, include_extras=True)
-        except (NameError, AttributeError, TypeError, SyntaxError):
+        if not self.is_known:
             return
         _Form(self.own, self.hints)
         for parameter in self.own.parameters.values():
             # One that need not be given may be for callers in this program only.
             if parameter.kind in _BY_NAME and parameter.default is Parameter.empty:
                 values.check(self.hints.get(parameter.name, Any), parameter.name)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether everything that the annotations name is defined by now."""
+        try:
+            typing.get_type_hints(self._fn, include_extras=True)
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            return False
+        return True
 
     @cached_property
     def wants_context(self) -> bool:

@@ -160,10 +160,8 @@ class HttpDoor:
         silence = f"No answer came from {self.where}: {why}."
         if request.method == "GET" or request.key is not None:  # what to do about a key is told after the last try
             return Unavailable(silence)
-        return Unavailable(
-            f"{silence} Whether the request was heard is not known: look before you repeat it, or submit with an "
-            "idempotency_key and repeat it safely."
-        )
+        safely = ", or submit with an idempotency_key and repeat it safely" if request.job_count else ""
+        return Unavailable(f"{silence} Whether the request was heard is not known: look before you repeat it{safely}.")
 
 
 class EmbeddedDoor:

@@ -79,10 +79,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return these options with others laid over them; InvalidInput or TypeError for what cannot be read."""
         changes: dict[str, Any] = {}
         for name, value in said.items():
-            field, read = _READ.get(name, (name, _same))
             if name not in JobOptions.__annotations__:
                 raise TypeError(f"There is no option {name!r}; there are {', '.join(JobOptions.__annotations__)}.")
-            changes[field] = read(name, value)
+            changes |= read_option(name, value)
         if changes.get("delay") is not None and changes.get("run_at") is not None:
             raise InvalidInput("delay", "run_at is given too. Give one of them.")
         # The one said later counts.
@@ -105,6 +104,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _SILENT = (None, UNSET, ())
+
+
+def read_option(name: str, value: Any) -> dict[str, Any]:
+    """Return what an option says in the API, under the name that it has there; InvalidInput if it cannot be read."""
+    field, read = _READ.get(name, (name, _same))
+    return {field: read(name, value)}
 
 
 def _key_of(task: str, payload: bytes) -> str:

@@ -27,7 +27,7 @@ MAX_BATCH_BYTES = 7 << 20
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request to a server."""
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     """From the root of the API."""
     query: Mapping[str, str | int | float] = {}

@@ -1,4 +1,4 @@
-"""What servers show of a job, as a program reads it: the structs of the wire, with JSON inside them as plain values.
+"""What servers show of jobs and schedules, as a program reads it: structs of the wire, JSON in them as plain values.
 
 On the wire a payload is text kept byte for byte; here it is what that text says.
 """
@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from windlass.job import State
 from windlass.wire import jobs as wire
+from windlass.wire import schedules
 
 
 class JobInfo(wire.Job, frozen=True, kw_only=True):
@@ -52,3 +53,34 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str | None
     failure_reason: str | None
     start_deadline: datetime | None
+
+
+class ScheduleInfo(schedules.Schedule, frozen=True, kw_only=True):
+    """Everything about a schedule."""
+
+    payload: Any
+    retry_policy: Any
+    headers: Any
+
+
+class ScheduleInfos(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of schedules by name."""
+
+    schedules: list[ScheduleInfo]
+    next_cursor: str | None
+
+
+class Difference(schedules.Difference, frozen=True, kw_only=True):
+    """One setting that changes."""
+
+    was: Any
+    becomes: Any
+
+
+class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What would change, and the slots that follow from it; nothing was stored."""
+
+    name: str
+    exists: bool
+    differences: list[Difference]
+    slots: list[schedules.ShownSlot]

@@ -33,6 +33,10 @@ Isolation = Literal["thread", "process"]
 _NULL = b"null"
 
 
+class Anything:
+    """Stands for every type: who takes this as a first argument takes anything, so no context is meant."""
+
+
 class Call(Generic[R]):
     """One call of a task, not made yet: what `.s(...)` returns and `enqueue_many` takes. Never changed."""
 
@@ -100,6 +104,11 @@ class Task(Generic[P, R]):
     def wants_context(self) -> bool:
         """Whether the first parameter is a Context."""
         return self._arguments.wants_context
+
+    @property
+    def is_known(self) -> bool:
+        """Whether everything that its annotations name is defined by now, so that a call can be checked."""
+        return self._arguments.is_known
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the call without making it; TypeError for arguments that Python would refuse."""

@@ -45,27 +45,27 @@ class Acts:
         self._lanes = known
         self._ids = ids
         self._wake = wake
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     @asynccontextmanager
-    async def _taken(self) -> AsyncIterator[None]:
+    async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn, not for ever; Unavailable if none comes."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await self._turn.acquire()
+                await self._turns.acquire()
         except TimeoutError:
             raise Unavailable("Others are being served, and the database is slow. Try again.") from None
         try:
             yield
         finally:
-            self._turn.release()
+            self._turns.release()
 
     async def cancel(
         self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int | None = CANCEL_GRACE_MS
     ) -> list[Cancelled | JobFinished | NotFound]:
         """Cancel jobs; answers in order: cancelled, cancelling, or why not. No grace: do not wait for their workers."""
         margin_ms = CANCEL_MARGIN_MS if grace_ms is None else self._margin_ms
-        async with self._taken():
+        async with self.turn():
             answers = await control.cancel(
                 self._db, ids, tenant=tenant, actor=actor, grace_ms=grace_ms or 0, margin_ms=margin_ms
             )
@@ -80,36 +80,36 @@ class Acts:
 
     async def pause_job(self, job_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> State:
         """Keep a job from being claimed; return its state."""
-        async with self._taken():
+        async with self.turn():
             return await control.pause_job(self._db, job_id, tenant=tenant, actor=actor, until=until)
 
     async def resume_job(self, job_id: UUID, *, tenant: str, actor: Actor) -> State:
         """Let a paused job go on; return its state."""
-        async with self._taken():
+        async with self.turn():
             state = await control.resume_job(self._db, job_id, tenant=tenant, actor=actor)
         self._wake.look()
         return state
 
     async def pause_queue(self, queue: LaneName, *, actor: Actor, until: datetime | None = None) -> None:
         """Hand out nothing from a queue."""
-        async with self._taken():
+        async with self.turn():
             await control.pause_queue(self._db, self._lanes, queue, actor=actor, until=until)
 
     async def resume_queue(self, queue: LaneName) -> bool:
         """Hand out from a queue again; False if it was not paused."""
-        async with self._taken():
+        async with self.turn():
             resumed = await control.resume_queue(self._db, queue)
         self._wake.look()
         return resumed
 
     async def pause_tenant(self, tenant: str, *, actor: Actor, until: datetime | None = None) -> None:
         """Hand out nothing of a tenant."""
-        async with self._taken():
+        async with self.turn():
             await control.pause_tenant(self._db, tenant, actor=actor, until=until)
 
     async def resume_tenant(self, tenant: str) -> bool:
         """Hand out a tenant's jobs again; False if it was not paused."""
-        async with self._taken():
+        async with self.turn():
             resumed = await control.resume_tenant(self._db, tenant)
         self._wake.look()
         return resumed
@@ -125,7 +125,7 @@ class Acts:
         burst: int | None = None,
     ) -> None:
         """Set how a queue ranks and limits its jobs, making it if need be."""
-        async with self._taken():
+        async with self.turn():
             await lanes.configure(
                 self._db,
                 queue,
@@ -148,7 +148,7 @@ class Acts:
         run_at: datetime | None = None,
     ) -> State:
         """Change priority, queue or due time of a job that waits; return its state."""
-        async with self._taken():
+        async with self.turn():
             state = await control.change(
                 self._db, self._lanes, job_id, tenant=tenant, actor=actor, priority=priority, queue=queue, run_at=run_at
             )
@@ -159,7 +159,7 @@ class Acts:
         self, ids: Sequence[UUID], *, tenant: str, actor: Actor, payload: str | None = None
     ) -> list[Retried | Conflict | NotFound]:
         """Run dead, cancelled or expired jobs again; answers in order."""
-        async with self._taken():
+        async with self.turn():
             answers = await deadletters.retry(self._db, ids, tenant=tenant, actor=actor, payload=payload)
         for answer in answers:
             if isinstance(answer, Retried):
@@ -168,7 +168,7 @@ class Acts:
 
     async def replay(self, job_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None) -> Submitted:
         """Submit a finished job once more, as a new one."""
-        async with self._taken():
+        async with self.turn():
             stored = await deadletters.replay(
                 self._db, self._lanes, self._ids, job_id, tenant=tenant, actor=actor, payload=payload
             )
@@ -178,17 +178,17 @@ class Acts:
 
     async def purge(self, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:
         """Remove dead jobs for good; return those that were removed."""
-        async with self._taken():
+        async with self.turn():
             return await deadletters.purge(self._db, ids, tenant=tenant)
 
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""
-        async with self._taken():
+        async with self.turn():
             return await workers.drain(self._db, tenant=tenant, worker=worker)
 
     async def close(self, session: UUID, *, tenant: str, reason: str) -> int:
         """End a session; what it holds goes back. Return how many jobs did."""
-        async with self._taken():
+        async with self.turn():
             released = await workers.close(self._db, session, tenant=tenant, reason=reason)
         if released:
             self._wake.look()
@@ -196,7 +196,7 @@ class Acts:
 
     async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
         """End a session whose process died; return where its leases went."""
-        async with self._taken():
+        async with self.turn():
             moved = await workers.lose(self._db, session, tenant=tenant, reason="Its worker died.", chance=chance)
         tell(self._wake, moved)
         return moved

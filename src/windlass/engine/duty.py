@@ -16,7 +16,7 @@ import msgspec
 from windlass import log
 from windlass.db import Database
 from windlass.job import Place
-from windlass.queue import control, deadlines, rescue, retention, timers, vacuum
+from windlass.queue import control, deadlines, rescue, retention, scheduledits, timers, vacuum
 from windlass.queue.moves import Moved
 from windlass.queue.report import Chance
 
@@ -148,7 +148,7 @@ def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None
         expired = await deadlines.expire(db, limit=most)
         for job_id in expired:
             wake.ended(job_id)
-        resumed = await control.resume_due(db)
+        resumed = await control.resume_due(db) + await scheduledits.resume_over(db, limit=most)
         return Ran(len(moved) + len(expired) + resumed, 0.0 if max(len(moved), len(expired)) >= most else None)
 
     return run

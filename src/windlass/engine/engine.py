@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -22,10 +22,12 @@ from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts, stop_margin_ms
+from windlass.engine.asides import aside_duties
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
+from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
 from windlass.engine.keptback import KeptBack
 from windlass.engine.line import Ask, Handout, Waiter
@@ -33,6 +35,7 @@ from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
+from windlass.engine.schedules import Schedules
 from windlass.engine.sessions import Sessions
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
@@ -91,6 +94,7 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self._stop_margin_ms = stop_margin_ms(settings.worker)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
+        self.schedules = Schedules(db, self.lanes, ids, wake=self.wake, turn=self.acts.turn)
         self.draining = False
         self._claims = True
         self.outside = outside
@@ -152,6 +156,8 @@ class Engine:
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
+        fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
+        asides = aside_duties(self.lanes, self.ids, stored=self._relayed, meters=self.meters)
         duties = queue_duties(
             self.wake,
             outside.chance,
@@ -163,7 +169,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, relay.duty, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *fires.duties, *asides, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,
@@ -291,14 +297,14 @@ class Engine:
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)
-        with self._after_commit("submit"):
+        with journal.after_commit("submit"):
             self._submitted(requests, answers)
         return answers
 
     def _relayed(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
     ) -> None:
-        with self._after_commit("relay"):
+        with journal.after_commit("relay"):
             self._submitted(requests, answers)
 
     def _submitted(
@@ -318,18 +324,10 @@ class Engine:
         for lane, rank in ranks.items():
             self.wake.ready(lane, rank)
 
-    @contextmanager
-    def _after_commit(self, line: str) -> Iterator[None]:
-        """Let nothing that is said of it undo what was committed: who asked gets the answer."""
-        try:
-            yield
-        except Exception:
-            logger.exception("What was done by %s could not be told to everybody.", line)
-
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
-        with self._after_commit("report"):
+        with journal.after_commit("report"):
             journal.reported(reports, answers)
             self.meters.reported(reports, answers, self.lanes)
             for item, answer in zip(reports, answers, strict=True):

@@ -15,7 +15,7 @@ from windlass.engine.meters import Names
 from windlass.engine.outside import Outside
 from windlass.engine.whole import recommendation
 from windlass.job import State
-from windlass.queue import duties, fleet, stats, watches
+from windlass.queue import duties, firing, fleet, stats, watches
 
 KEPT_S = 5.0
 
@@ -41,6 +41,7 @@ class Gauges:
         self._depth = gauge("queue_depth", "Jobs in each live state; queued: due and claimable.", "status", "queue")
         self._dead = gauge("dead_letter_jobs", "Dead jobs that nobody has retried or purged.")
         self._oldest = gauge("oldest_queued_seconds", "How long the oldest claimable job has been due.", "queue")
+        self._lag = gauge("schedule_lag_seconds", "How long the earliest slot that nobody has decided has been due.")
         self._workers = gauge("active_workers", "Live workers, idle ones included.")
         self._threads = gauge("worker_threads", "Threads of live workers.", "state")
         self._skew = gauge("clock_skew_seconds", "The largest difference of a live worker's clock from the database's.")
@@ -62,6 +63,7 @@ class Gauges:
             if self._outside.monotonic() - self._read_s < KEPT_S:
                 return
             await self._read_depths()
+            self._lag.set(max(0.0, -(await firing.due_in_s(self._db) or 0.0)))
             await self._read_workers()
             await self._read_duties()
             self._missing.set(await watches.missing_count(self._db))

@@ -67,7 +67,7 @@ class Holding:
 
     async def do(self, db: Database, *, most: int) -> None:
         """Work until the lease is over; whatever happens then, nothing more is written."""
-        work = asyncio.create_task(self._work(Trusted(db, self.check), most))
+        work = asyncio.create_task(self._work(Trusted(db, self.check, term=self.term), most))
         watch = asyncio.create_task(self._watch())
         try:
             await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,9 @@ Under load one line tells of many jobs, so that the log never costs more than th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +15,7 @@ from windlass import log
 from windlass.engine.line import Ask, Handed
 from windlass.errors import WindlassError
 from windlass.job import Outcome, State
+from windlass.queue.firing import Fired
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
@@ -21,6 +24,17 @@ from windlass.queue.workers import NewSession
 
 NAMED = 5
 """How many jobs a line names; beyond that it only counts them."""
+
+logger = logging.getLogger("windlass")
+
+
+@contextmanager
+def after_commit(line: str) -> Iterator[None]:
+    """Let nothing that is said of it undo what was committed: who asked gets the answer."""
+    try:
+        yield
+    except Exception:
+        logger.exception("What was done by %s could not be told to everybody.", line)
 
 
 def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]) -> None:
@@ -39,6 +53,13 @@ def submitted(requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submi
             tenant=sorted({job.tenant for job, _ in stored}),
             queue=sorted({job.queue for job, _ in stored}),
         )
+
+
+def fired(batch: Fired) -> None:
+    """Tell what became of the slots of one batch."""
+    if batch.counts:
+        counts: dict[str, Any] = {decision.word: count for decision, count in sorted(batch.counts.items())}
+        log.event("schedule.fired", jobs=batch.made, late_s=round(batch.late_s, 3), **counts)
 
 
 def claimed(ask: Ask, jobs: Sequence[Handed]) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import Counter as Total
 
 from windlass.engine.line import Handed
 from windlass.job import SPOT_REASON, Outcome, State
+from windlass.queue.firing import Fired
 from windlass.queue.lanes import Lane, Lanes
 from windlass.queue.moves import Move
 from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
@@ -86,6 +87,7 @@ class Meters:
         self.completed = counter("jobs_completed_total", "Attempts that succeeded.", "queue")
         self.failed = counter("jobs_failed_total", "Attempts that failed or timed out.", "queue")
         self.dead = counter("jobs_dead_total", "Jobs gone dead.", "queue")
+        self.slots = counter("schedule_slots_total", "Slots of schedules that were decided.", "decision")
         self.leases_lost = counter("leases_lost_total", "Leases of workers that fell silent.", "queue")
         self.stale_reports = counter("stale_reports_total", "Reports refused because the lease was another's.")
         self.spot_saved = counter("spot_saved_total", "Jobs given back because their machine was withdrawn.")
@@ -119,6 +121,12 @@ class Meters:
         """Count jobs that were just stored, by queue."""
         for queue, count in counts.items():
             self._queue(queue).submitted.inc(count)
+
+    def fired(self, fired: Fired) -> None:
+        """Count the slots that were just decided, and the jobs that were made for them."""
+        for decision, count in fired.counts.items():
+            self.slots.labels(decision.word).inc(count)
+        self.stored(fired.queues)
 
     def handed(self, jobs: Sequence[Handed], slots: int) -> None:
         """Count jobs that were just handed out."""

@@ -75,6 +75,22 @@ def new_schedule(
     return schedule
 
 
+def previewed(asked: wire.TriggerRequest, *, schedule_id: UUID) -> NewSchedule:
+    """Return a schedule that is looked at and not stored: only its times are of interest."""
+    schedule = NewSchedule(
+        id=schedule_id,
+        name="preview",
+        task="preview",
+        trigger=trigger_of(asked),
+        start_at=_instant("start", asked.start),
+        end_at=_instant("end", asked.end),
+        exclude=tuple(asked.exclude),
+        jitter_s=_jitter_s(asked.jitter),
+    )
+    check_schedule(schedule)
+    return schedule
+
+
 def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> NewSchedule:
     """Return the schedule with what a patch changes; null is the default, or nothing at all."""
     jobs = settings.jobs

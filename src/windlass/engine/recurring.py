@@ -62,7 +62,8 @@ def in_words_of_jobs(problem: InvalidInput) -> InvalidInput:
 def _name(asked: JobRequest, fresh_id: UUID) -> str:
     if asked.idempotency_key is None:
         return f"{asked.task[:150]}-{fresh_id.hex[-12:]}"
-    return f"{asked.task[:150]}-{hashlib.blake2b(asked.idempotency_key.encode(), digest_size=8).hexdigest()}"
+    # Of the key alone: with another task it is the same key with other content.
+    return f"key-{hashlib.blake2b(asked.idempotency_key.encode(), digest_size=12).hexdigest()}"
 
 
 def _mark(asked: JobRequest, tenant: str) -> int:

@@ -6,7 +6,7 @@ can still be trusted is asked before every statement, before a transaction begin
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -20,11 +20,27 @@ Check = Callable[[], None]
 class Trusted:
     """The verbs of a real database, each refused with DutyLost once `check` raises it."""
 
-    def __init__(self, db: Database, check: Check) -> None:
+    def __init__(self, db: Database, check: Check, *, term: int = 0) -> None:
         self._db = db
         self._check = check
+        self.term = term
+        """Of the duty; 0 where every server does every duty."""
         self.dialect: Dialect = db.dialect
         self.capabilities: Capabilities = db.capabilities
+
+    def check(self) -> None:
+        """Raise DutyLost unless the lease can be trusted now."""
+        self._check()
+
+    def together(self, others: Iterable[Trusted]) -> Trusted:
+        """Return the same view for several duties at once, trusted while each of their leases can be."""
+        checks = [self._check, *(other._check for other in others)]
+
+        def check() -> None:
+            for each in checks:
+                each()
+
+        return Trusted(self._db, check, term=self.term)
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query."""

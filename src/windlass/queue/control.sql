@@ -150,9 +150,10 @@ DELETE FROM pause WHERE kind = :kind AND tenant = :tenant AND name = :name RETUR
 DELETE FROM pause WHERE kind = :kind AND tenant = :tenant AND name = :name AND resume_at <= :now RETURNING name
 
 -- name: pauses_over
--- Pauses whose end has come.
+-- Pauses whose end has come, but for those of schedules (scheduledits.py).
+-- index: pause_over.
 -- both
-SELECT kind, tenant, name FROM pause WHERE resume_at <= :now ORDER BY kind, tenant, name
+SELECT kind, tenant, name FROM pause WHERE resume_at <= :now AND kind <> 'schedule' ORDER BY kind, tenant, name
 
 -- name: note
 -- Keep what happened to jobs that no column tells.

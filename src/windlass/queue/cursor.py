@@ -8,17 +8,19 @@ in one row: those of a pause, and those that were due when an edit came before t
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
-from windlass.queue.cron import At, Series
+from windlass.queue.cron import At, Cron, Series, series
 from windlass.queue.newjob import EARLIEST
-from windlass.queue.schedule import Decision, NewSchedule
+from windlass.queue.schedule import NO_ID, Decision, NewSchedule
 from windlass.queue.schedulerows import Schedule, series_of
 
 MOST_COUNTED = 1000
 """Of slots passed over together so many are counted; a row with this number may stand for more."""
 JUST_BEFORE = timedelta(microseconds=1)
+EVER = EARLIEST - JUST_BEFORE
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -46,7 +48,22 @@ def base_of(schedule: NewSchedule, now: datetime) -> datetime:
 
 def begun(schedule: NewSchedule, *, base_at: datetime, now: datetime) -> Cursor:
     """Return where a new schedule stands: before its first slot after now; one time that is past is due at once."""
-    return Cursor(None if schedule.paused else _next_at(schedule, base_at, now, None), None)
+    if schedule.paused:
+        return Cursor(None, None)
+    trigger = schedule.trigger
+    if isinstance(trigger, Cron) and "H" not in trigger.expression.upper() and not schedule.jitter_s:
+        # Nothing in it depends on the schedule's own id: a million that share an expression are one question.
+        return _begun_alike(trigger, (schedule.start_at, schedule.end_at, schedule.exclude), now.replace(microsecond=0))
+    return Cursor(_next_at(schedule, base_at, now, None), None)
+
+
+@lru_cache(4096)
+def _begun_alike(
+    trigger: Cron, bounds: tuple[datetime | None, datetime | None, tuple[str, ...]], now: datetime
+) -> Cursor:
+    start_at, end_at, exclude = bounds
+    slots = series(trigger, schedule_id=NO_ID, base_at=now, start_at=start_at, end_at=end_at, exclude=exclude)
+    return Cursor(slots.after(now), None)
 
 
 def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datetime) -> Cursor:
@@ -56,7 +73,7 @@ def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datet
     on after now, and slots of the old one that were due and had not fired do not fire any more.
     """
     if was.definition.paused:
-        stands = _resumed(was, now)
+        stands = resumed(was, now=now)
     elif becomes.paused:
         stands = paused(was, now=now)
     elif same_times(was.definition, becomes):
@@ -77,7 +94,15 @@ def paused(was: Schedule, *, now: datetime) -> Cursor:
 
 def resumed(was: Schedule, *, now: datetime) -> Cursor:
     """Return where a paused schedule goes on: what became due in the meantime is passed over."""
-    return _resumed(was, now)
+    slots = was.series()
+    if slots is None:
+        return Cursor(None, was.last_at)
+    offset = timedelta(seconds=slots.offset_s)
+    # An edit in the meantime has told what passed until then.
+    since = max(was.pause.paused_at if was.pause else was.changed_at, was.changed_at) - offset
+    stands = _past(was, slots, since, now, Decision.PAUSED, "The schedule was paused.")
+    since = EVER if isinstance(was.definition.trigger, At) else now - offset
+    return msgspec.structs.replace(stands, next_at=_due_after(slots, _latest(since, stands.last_at)))
 
 
 def same_times(one: NewSchedule, other: NewSchedule) -> bool:
@@ -85,9 +110,9 @@ def same_times(one: NewSchedule, other: NewSchedule) -> bool:
     return _times(one) == _times(other)
 
 
-def slot_of(series: Series, due_at: datetime) -> datetime:
+def slot_of(slots: Series, due_at: datetime) -> datetime:
     """Return the slot that is due then."""
-    return due_at - timedelta(seconds=series.offset_s)
+    return due_at - timedelta(seconds=slots.offset_s)
 
 
 def _times(schedule: NewSchedule) -> tuple[object, ...]:
@@ -95,47 +120,37 @@ def _times(schedule: NewSchedule) -> tuple[object, ...]:
 
 
 def _next_at(schedule: NewSchedule, base_at: datetime, now: datetime, last_at: datetime | None) -> datetime | None:
-    series = series_of(schedule, base_at)
-    if series is None:
+    slots = series_of(schedule, base_at)
+    if slots is None:
         return None
     # One time is never too late to be due: it is decided once, whenever that is.
-    since = EARLIEST if isinstance(schedule.trigger, At) else now
-    return _due_after(series, since if last_at is None else max(since, last_at))
+    since = EVER if isinstance(schedule.trigger, At) else now
+    return _due_after(slots, _latest(since, last_at))
 
 
-def _due_after(series: Series, since: datetime) -> datetime | None:
-    slot_at = series.after(since)
-    return None if slot_at is None else slot_at + timedelta(seconds=series.offset_s)
+def _due_after(slots: Series, since: datetime) -> datetime | None:
+    slot_at = slots.after(since)
+    return None if slot_at is None else slot_at + timedelta(seconds=slots.offset_s)
 
 
 def _overtaken(was: Schedule, now: datetime, decision: Decision, reason: str) -> Cursor:
-    series = was.series()
-    if series is None or was.next_at is None:
+    slots = was.series()
+    if slots is None or was.next_at is None:
         return Cursor(None, was.last_at)
-    return _past(was, series, slot_of(series, was.next_at) - JUST_BEFORE, now, decision, reason)
+    return _past(was, slots, slot_of(slots, was.next_at) - JUST_BEFORE, now, decision, reason)
 
 
-def _resumed(was: Schedule, now: datetime) -> Cursor:
-    series = was.series()
-    if series is None:
-        return Cursor(None, was.last_at)
-    offset = timedelta(seconds=series.offset_s)
-    # An edit in the meantime has told what passed until then.
-    since = max(was.pause.paused_at if was.pause else was.changed_at, was.changed_at) - offset
-    stands = _past(was, series, since, now, Decision.PAUSED, "The schedule was paused.")
-    once = isinstance(was.definition.trigger, At)
-    from_at = EARLIEST if once else now - offset
-    next_at = _due_after(series, max(filter(None, (from_at, stands.last_at))))
-    return msgspec.structs.replace(stands, next_at=next_at)
-
-
-def _past(was: Schedule, series: Series, since: datetime, now: datetime, decision: Decision, reason: str) -> Cursor:
+def _past(was: Schedule, slots: Series, since: datetime, now: datetime, decision: Decision, reason: str) -> Cursor:
     """Pass over the slots later than `since` that are due now."""
-    since = max(filter(None, (since, was.last_at)))
-    until = now - timedelta(seconds=series.offset_s)
-    first_at = series.after(since)
+    since = _latest(since, was.last_at)
+    until = now - timedelta(seconds=slots.offset_s)
+    first_at = slots.after(since)
     if first_at is None or first_at > until:
         return Cursor(None, was.last_at)
-    slot_at = series.last_before(until, floor=since) or first_at
-    count = series.count_between(since, until, most=MOST_COUNTED)
+    slot_at = slots.last_before(until, floor=since) or first_at
+    count = slots.count_between(since, until, most=MOST_COUNTED)
     return Cursor(None, slot_at, Passed(slot_at, first_at, count, decision, reason))
+
+
+def _latest(instant: datetime, other: datetime | None) -> datetime:
+    return instant if other is None else max(instant, other)

@@ -8,13 +8,13 @@ the schedule's row decides among rivals; a job that was cancelled while it waite
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 import msgspec
 
-from windlass.db import Statements, load
-from windlass.queue.schedule import SHARDS
+from windlass.db import Row, Statements, load
+from windlass.queue.schedule import SHARDS, shard_of
 
 SQL = load(__file__)
 
@@ -43,33 +43,48 @@ class Followed(msgspec.Struct, frozen=True):
 async def follow(
     db: Statements, *, shards: Collection[int] = range(SHARDS), after: UUID | None = None, limit: int = FOLLOW_BATCH
 ) -> Followed:
-    """Let the next job go in schedules whose run before it is over, looking at `limit` of those that have some."""
-    rows = await db.fetch(SQL.behind, after=after or FIRST_ID, limit=limit)
+    """Let the next job go in schedules whose run before it is over, looking at `limit` of those that have some.
+
+    Jobs that ended while they waited are forgotten, also where the run before still goes on.
+    """
+    rows = await db.fetch(SQL.behind, after=after or FIRST_ID, limit=limit, read=WAITS_READ)
     following = rows[-1]["id"] if len(rows) >= limit else None
-    over = [(row["id"], row["live_job_id"]) for row in rows if row["live"] is None and row["id"].int % SHARDS in shards]
-    if not over:
+    found = [
+        (row["id"], row["live_job_id"])
+        for row in rows
+        if (row["live"] is None or row["ended"]) and shard_of(row["id"]) in shards
+    ]
+    if not found:
         return Followed([], following)
     async with db.transaction(tracked=True) as transaction:
-        counts = {row["id"]: row["waiting_count"] for row in await transaction.fetch(SQL.lock_behind, followed=over)}
-        # In a statement after the lock: what was decided before it is seen.
-        waits = await transaction.fetch(SQL.waits, schedule_ids=sorted(counts), limit=WAITS_READ) if counts else []
-        first = {row["schedule_id"]: row["job_id"] for row in reversed(waits) if row["live"] is not None}
-        let_go = await transaction.fetch(SQL.let_go, ids=sorted(first.values())) if first else []
-        gone = {row["id"] for row in let_go}
-        # Dropped is what was let go, and what has been cancelled or has expired while it waited.
-        drop = [(row["schedule_id"], row["job_id"]) for row in waits if row["live"] is None or row["job_id"] in gone]
-        if drop:
-            await transaction.fetch(SQL.drop_wait, waits=drop)
-        dropped, read = Counter(schedule_id for schedule_id, _ in drop), Counter(row["schedule_id"] for row in waits)
-        cursors = [
-            (
-                schedule_id,
-                first[schedule_id] if first.get(schedule_id) in gone else None,
-                # All that wait have been read, or at least so many fewer wait.
-                (read[schedule_id] if read[schedule_id] < WAITS_READ else count) - dropped[schedule_id],
-            )
-            for schedule_id, count in counts.items()
-        ]
-        if cursors:
-            await transaction.fetch(SQL.followed, cursors=cursors)
+        locked = {row["id"]: row for row in await transaction.fetch(SQL.lock_behind, followed=found)}
+        let_go = await _go_on(transaction, locked) if locked else []
     return Followed([Ready(row["id"], row["lane"], row["rank"], row["place"]) for row in let_go], following)
+
+
+async def _go_on(transaction: Statements, locked: Mapping[UUID, Row]) -> list[Row]:
+    """Let the first living job go where the run before is over; return these jobs."""
+    # In a statement after the lock: what was decided before it is seen.
+    waits = await transaction.fetch(SQL.waits, schedule_ids=sorted(locked), limit=WAITS_READ)
+    first = {
+        row["schedule_id"]: row["job_id"]
+        for row in reversed(waits)
+        if row["live"] is not None and locked[row["schedule_id"]]["live"] is None
+    }
+    let_go = await transaction.fetch(SQL.let_go, ids=sorted(first.values())) if first else []
+    gone = {row["id"] for row in let_go}
+    dropped = [(row["schedule_id"], row["slot_at"]) for row in waits if row["live"] is None or row["job_id"] in gone]
+    if dropped:
+        await transaction.fetch(SQL.drop_wait, waits=dropped)
+    read, fewer = Counter(row["schedule_id"] for row in waits), Counter(schedule_id for schedule_id, _ in dropped)
+    cursors = [
+        (
+            schedule_id,
+            first[schedule_id] if first.get(schedule_id) in gone else None,
+            # Where all that wait have been read their number is known anew.
+            (read[schedule_id] if read[schedule_id] < WAITS_READ else row["waiting_count"]) - fewer[schedule_id],
+        )
+        for schedule_id, row in locked.items()
+    ]
+    await transaction.fetch(SQL.followed, cursors=cursors)
+    return let_go

@@ -170,6 +170,11 @@ async def attempts(db: Statements, job_id: UUID, *, tenant: str) -> list[Attempt
 async def timeline(db: Statements, job_id: UUID, *, tenant: str) -> list[Event]:
     """Return everything that happened to a job, in order; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
+    return await events_of(db, job_id)
+
+
+async def events_of(db: Statements, job_id: UUID) -> list[Event]:
+    """Return everything that happened to a job or a schedule that the caller has found, in order."""
     rows = await db.fetch(SQL.timeline, id=job_id)
     return [Event(row["happened_at"], row["kind"], row["worker"], row["detail"]) for row in rows]
 

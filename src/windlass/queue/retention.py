@@ -4,7 +4,8 @@ On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted 
 gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute and the
 record of what people did go with the history they are of. Keys whose time is over, pauses
-and checkpoints of jobs that are gone, and signatures that no worker publishes any more are swept here too.
+of jobs and schedules that are gone, checkpoints of such jobs, and signatures that no worker publishes any more are
+swept here too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         if db.capabilities.partitions:
             dropped = await drop_partitions(db, days=days)
         else:
-            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs):
+            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs, SQL.forget_runs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
         for name in ("forget_stats", "forget_audit"):
             rows[name] = await _in_chunks(db, name, chunk, age_ms=days * DAY_MS)

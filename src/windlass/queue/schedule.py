@@ -6,15 +6,16 @@ What its times are is computed in cron.py, what becomes of each slot in firing.p
 from __future__ import annotations
 
 import enum
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 
 from windlass.errors import InvalidInput, InvalidSchedule
-from windlass.queue.cron import At, Cron, Every, Trigger, check_exclusions, check_trigger, check_zone
-from windlass.queue.newjob import MAX_DELAY_MS, NewJob, check_instant, check_name, check_range, validate
+from windlass.queue.cron import At, Cron, Every, Trigger, check_exclusions, check_trigger
+from windlass.queue.newjob import MAX_DELAY_MS, NewJob, check_instant, check_json, check_name, check_range, validate
 from windlass.queue.retry import RetryPolicy
 
 CatchUp = Literal["latest", "skip", "all"]
@@ -30,6 +31,7 @@ MAX_WAITING = 1000
 MAX_CATCH_UP = 1000
 MISFIRE_GRACE_S = 60
 MAX_SPAN_S = MAX_DELAY_MS // 1000
+NO_ID = UUID(int=0)
 
 
 class Decision(enum.IntEnum):
@@ -144,28 +146,54 @@ def shard_of(schedule_id: UUID) -> int:
     return schedule_id.int % SHARDS
 
 
+def shape_of(schedule: NewSchedule) -> NewSchedule:
+    """Return what it has in common with others of its kind: everything but its id, name, trigger and payload."""
+    return msgspec.structs.replace(schedule, id=NO_ID, name="-", trigger=None, payload="null")
+
+
 def check_schedule(schedule: NewSchedule) -> None:
-    """Return if it may be stored; InvalidInput or InvalidSchedule names the field that is wrong."""
+    """Return if it may be stored; InvalidInput or InvalidSchedule names the field that is wrong.
+
+    Of a million that share few triggers and shapes, each of these is looked at once.
+    """
     check_name("name", schedule.name)
-    if schedule.owner is not None:
-        check_name("owner", schedule.owner)
+    shape = shape_of(schedule)
     try:
-        validate([schedule.job(schedule.id)])
+        _check_shape_once(shape)
+    except TypeError:  # a policy by error type cannot be remembered
+        _check_shape(shape)
+    check_json("payload", schedule.payload)
+    _check_trigger_once(schedule.trigger)
+
+
+@lru_cache(4096)
+def _check_trigger_once(trigger: Trigger | None) -> None:
+    check_trigger(trigger)
+    if isinstance(trigger, At):
+        check_instant("at", trigger.at)
+
+
+@lru_cache(1024)
+def _check_shape_once(shape: NewSchedule) -> None:
+    _check_shape(shape)
+
+
+def _check_shape(shape: NewSchedule) -> None:
+    if shape.owner is not None:
+        check_name("owner", shape.owner)
+    try:
+        validate([shape.job(shape.id)])
     except InvalidInput as problem:
         raise type(problem)(problem.field, problem.problem) from None
-    check_trigger(schedule.trigger)
-    check_zone(schedule.zone)
-    check_exclusions(schedule.exclude)
-    for field, instant in (("start", schedule.start_at), ("end", schedule.end_at)):
+    check_exclusions(shape.exclude)
+    for field, instant in (("start", shape.start_at), ("end", shape.end_at)):
         check_instant(field, instant)
-    if schedule.start_at is not None and schedule.end_at is not None and schedule.end_at < schedule.start_at:
+    if shape.start_at is not None and shape.end_at is not None and shape.end_at < shape.start_at:
         raise InvalidSchedule(
-            "end", f"{schedule.end_at.isoformat()} is before start, {schedule.start_at.isoformat()}. Exchange them."
+            "end", f"{shape.end_at.isoformat()} is before start, {shape.start_at.isoformat()}. Exchange them."
         )
-    if isinstance(schedule.trigger, At):
-        check_instant("at", schedule.trigger.at)
-    policy = schedule.policy
-    check_range("jitter", schedule.jitter_s, 0, 86_400)
+    policy = shape.policy
+    check_range("jitter", shape.jitter_s, 0, 86_400)
     check_range("catch_up_max", policy.catch_up_max, 1, MAX_CATCH_UP)
     check_range("misfire_grace", policy.misfire_grace_s, 1, MAX_SPAN_S)
     for field, span_s in (
@@ -184,7 +212,7 @@ def trigger_columns(trigger: Trigger | None) -> tuple[int, str | None, str]:
         case Every(every_s):
             return 2, str(every_s), "UTC"
         case At(at):
-            return 3, at.isoformat(), "UTC"
+            return 3, at.astimezone(UTC).isoformat(), "UTC"
     return 0, None, "UTC"
 
 
@@ -198,3 +226,56 @@ def trigger_from(kind: int, expression: str | None, zone: str) -> Trigger | None
         case 3, str():
             return At(datetime.fromisoformat(expression))
     return None
+
+
+def differences(was: NewSchedule, becomes: NewSchedule) -> list[tuple[str, str | None, str | None]]:
+    """Return the settings that differ, by the names that a request has for them, as JSON; None where there is none."""
+    old, new = _settings(was), _settings(becomes)
+    return [(field, _json(old[field]), _json(new[field])) for field in old if old[field] != new[field]]
+
+
+class _Json(str):
+    """A text that is JSON already."""
+
+
+def _json(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value) if isinstance(value, _Json) else msgspec.json.encode(value).decode()
+
+
+def _settings(schedule: NewSchedule) -> dict[str, object]:
+    trigger, policy = schedule.trigger, schedule.policy
+    attempts, lost = schedule.job(schedule.id).limits
+    return {
+        "name": schedule.name,
+        "owner": schedule.owner,
+        "enabled": not schedule.paused,
+        "cron": trigger.expression if isinstance(trigger, Cron) else None,
+        "every": trigger.every_s if isinstance(trigger, Every) else None,
+        "at": trigger.at.astimezone(UTC) if isinstance(trigger, At) else None,
+        "timezone": schedule.zone,
+        "start": schedule.start_at,
+        "end": schedule.end_at,
+        "exclude": schedule.exclude,
+        "jitter": schedule.jitter_s,
+        "task": schedule.task,
+        "payload": _Json(schedule.payload),
+        "queue": schedule.queue,
+        "labels": sorted(set(schedule.labels)),
+        "tags": schedule.tags,
+        "concurrency_key": schedule.concurrency_key or None,
+        "headers": None if schedule.headers is None else _Json(schedule.headers),
+        "priority": schedule.priority,
+        "timeout_seconds": schedule.timeout_s,
+        "max_attempts": attempts,
+        "max_lost": lost,
+        "retry_policy": None if schedule.delivery == "at_most_once" else schedule.retry,
+        "catch_up": policy.catch_up,
+        "catch_up_max": policy.catch_up_max,
+        "catch_up_window": policy.catch_up_window_s,
+        "misfire_grace": policy.misfire_grace_s,
+        "overlap": policy.overlap,
+        "expect_within": policy.expect_within_s,
+        "start_within": policy.start_within_s,
+    }

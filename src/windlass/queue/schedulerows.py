@@ -19,12 +19,14 @@ from windlass.queue.queues import Pause
 from windlass.queue.retry import policy_from_json, policy_to_json
 from windlass.queue.schedule import CATCH_UPS, OVERLAPS, NewSchedule, Policy, trigger_columns, trigger_from
 
-COLUMNS = (
-    "id tenant name owner kind expression zone start_at end_at exclude task payload headers tags queue labels "
-    "concurrency_key priority max_attempts max_lost timeout_s retry start_within_s catch_up catch_up_max "
-    "catch_up_window_s misfire_grace_s overlap jitter_s expect_within_s paused"
+OWN_COLUMNS = "id name kind expression zone payload".split()
+"""What differs from schedule to schedule, in the order of `own_columns_of`."""
+SHAPE_COLUMNS = (
+    "tenant owner start_at end_at exclude task headers tags queue labels concurrency_key priority max_attempts "
+    "max_lost timeout_s retry start_within_s catch_up catch_up_max catch_up_window_s misfire_grace_s overlap jitter_s "
+    "expect_within_s paused"
 ).split()
-"""Of `schedule`, in the order of `columns_of`."""
+"""What many of them share, in the order of `shape_columns_of`."""
 
 _CATCH_UPS = {word: number for number, word in enumerate(CATCH_UPS)}
 _OVERLAPS = {word: number for number, word in enumerate(OVERLAPS)}
@@ -74,21 +76,22 @@ def series_of(schedule: NewSchedule, base_at: datetime) -> Series | None:
     )
 
 
-def columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
-    """Return the values of COLUMNS."""
+def own_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
+    """Return the values of OWN_COLUMNS."""
+    return schedule.id, schedule.name, *trigger_columns(schedule.trigger), schedule.payload
+
+
+def shape_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
+    """Return the values of SHAPE_COLUMNS."""
     policy = schedule.policy
     job = schedule.job(schedule.id)
     return (
-        schedule.id,
         schedule.tenant,
-        schedule.name,
         schedule.owner,
-        *trigger_columns(schedule.trigger),
         _utc(schedule.start_at),
         _utc(schedule.end_at),
         _json(schedule.exclude),
         schedule.task,
-        schedule.payload,
         schedule.headers,
         _json(schedule.tags),
         schedule.queue,
@@ -149,7 +152,8 @@ def definition_from(row: Mapping[str, Any]) -> NewSchedule:
 
 def as_stored(schedule: NewSchedule) -> NewSchedule:
     """Return the definition as it is read back: two that are stored alike are equal."""
-    return definition_from(dict(zip(COLUMNS, columns_of(schedule), strict=True)))
+    values = (*own_columns_of(schedule), *shape_columns_of(schedule))
+    return definition_from(dict(zip((*OWN_COLUMNS, *SHAPE_COLUMNS), values, strict=True)))
 
 
 def schedule_from(row: Row) -> Schedule:

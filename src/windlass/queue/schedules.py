@@ -17,11 +17,12 @@ import msgspec
 from windlass.db import Statements
 from windlass.db import load as load_queries
 from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
-from windlass.queue import cursor, schedulewrites
+from windlass.queue import schedulewrites
 from windlass.queue.newjob import MAX_BATCH
 from windlass.queue.schedule import NewSchedule, check_schedule
+from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
-from windlass.queue.schedulerows import as_stored, schedule_from
+from windlass.queue.schedulerows import schedule_from
 from windlass.queue.schedulewrites import Change
 
 SQL = load_queries(__file__)
@@ -30,7 +31,7 @@ TRIES = 10
 MAX_PAGE = 500
 EXAMINED = 10_000
 """How many schedules a page by filters looks at; where that is not enough, a short one says where to go on."""
-CHUNK = 5000
+CHUNK = 10_000
 """So many schedules are loaded in one transaction."""
 LAST = "\U0010ffff"
 """Sorts after every name."""
@@ -56,17 +57,20 @@ class _Rival(Exception):
     """Somebody made a schedule of this name while we looked."""
 
 
-async def create(db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False) -> list[Stored]:
+async def create(
+    db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False
+) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
-    With `replace` that other one gets the definition instead, under its own id: its history stays, and so does a pause,
-    which only `resume` ends.
+    With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
+    and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
+    returned.
     """
-    _check_all(schedules)
+    check_all(schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, replace)
+                return await _create(transaction, schedules, replace=replace, skip=skip)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -130,18 +134,22 @@ async def find(
     return SchedulePage(found, None)
 
 
-async def _create(transaction: Statements, schedules: Sequence[NewSchedule], replace: bool) -> list[Stored]:
+async def _create(
+    transaction: Statements, schedules: Sequence[NewSchedule], *, replace: bool, skip: bool
+) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
     known = await _known(transaction, schedules) if replace else {}
     fresh = [schedule for schedule in schedules if _name(schedule) not in known]
     made = await schedulewrites.insert(transaction, fresh, now=now) if fresh else {}
+    if skip:
+        schedules = [schedule for schedule in schedules if schedule.id in made]
     for index, schedule in enumerate(schedules):
         if schedule.id not in made and _name(schedule) not in known:
             if replace:
                 raise _Rival
             raise name_taken(schedule.name, index=index)
     wanted = [(schedule, known[_name(schedule)]) for schedule in schedules if _name(schedule) in known]
-    changes = {was.id: replaced(was, schedule, now=now) for schedule, was in wanted}
+    changes = {was.id: _replaced(was, schedule, now) for schedule, was in wanted}
     await schedulewrites.change(transaction, [c for c in changes.values() if c.becomes != c.was.definition], now=now)
     return [
         Stored(schedule.id, schedule.name, made[schedule.id].next_at)
@@ -151,13 +159,10 @@ async def _create(transaction: Statements, schedules: Sequence[NewSchedule], rep
     ]
 
 
-def replaced(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
-    """Return the change that gives a locked schedule another definition; its id, owner and pause stay."""
+def _replaced(was: Schedule, becomes: NewSchedule, now: datetime) -> Change:
     paused = becomes.paused or was.definition.paused
     owner = becomes.owner or was.definition.owner
-    definition = as_stored(msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner))
-    base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
-    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+    return schedulewrites.changed(was, msgspec.structs.replace(becomes, paused=paused, owner=owner), now=now)
 
 
 def name_taken(name: str, *, index: int | None = None) -> NameTaken:
@@ -181,7 +186,8 @@ def _name(schedule: NewSchedule) -> tuple[str, str]:
     return schedule.tenant, schedule.name
 
 
-def _check_all(schedules: Sequence[NewSchedule]) -> None:
+def check_all(schedules: Sequence[NewSchedule]) -> None:
+    """Return if the schedules of one request may be stored together; the error names the index of one that may not."""
     if not 1 <= len(schedules) <= MAX_BATCH:
         raise InvalidInput("schedules", f"{len(schedules)} schedules in one request; 1 to {MAX_BATCH} are accepted.")
     _check_each(schedules, 0)

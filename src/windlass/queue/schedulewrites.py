@@ -7,8 +7,9 @@ another version. Acts: schedules.py creates, scheduledits.py changes and removes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,11 +17,18 @@ import msgspec
 from windlass.db import Statements, load
 from windlass.db.partitions import make_days
 from windlass.errors import Contention
-from windlass.queue import cursor
+from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
-from windlass.queue.schedule import NewSchedule, shard_of
-from windlass.queue.schedulerows import Schedule, columns_of, schedule_from
+from windlass.queue.schedule import NewSchedule, shape_of, shard_of
+from windlass.queue.schedulerows import (
+    Schedule,
+    as_stored,
+    own_columns_of,
+    schedule_from,
+    series_of,
+    shape_columns_of,
+)
 
 SQL = load(__file__)
 
@@ -55,21 +63,34 @@ async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datet
 
 async def insert(transaction: Statements, schedules: Sequence[NewSchedule], *, now: datetime) -> dict[UUID, Cursor]:
     """Store schedules whose names are free; return where each of these stands."""
-    bases = {schedule.id: cursor.base_of(schedule, now) for schedule in schedules}
-    # Sorted, so that rivals wait for each other and do not deadlock.
-    ordered = sorted(schedules, key=lambda schedule: (schedule.tenant, schedule.name))
-    rows = await transaction.fetch(
-        SQL.insert_schedules, schedules=[(*columns_of(schedule), bases[schedule.id]) for schedule in ordered], at=now
-    )
-    stored = {row["id"] for row in rows}
-    made = [schedule for schedule in ordered if schedule.id in stored]
-    cursors = {schedule.id: cursor.begun(schedule, base_at=bases[schedule.id], now=now) for schedule in made}
+    shapes: dict[Hashable, tuple[Any, ...]] = {}
+    rows = []
+    for schedule in schedules:
+        key = _shape_key(schedule)
+        if key not in shapes:
+            shapes[key] = (len(shapes), *shape_columns_of(schedule), cursor.base_of(schedule, now))
+        rows.append((*own_columns_of(schedule), shapes[key][0]))
+    written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=list(shapes.values()), at=now)
+    stored = {row["id"] for row in written}
+    made = [schedule for schedule in schedules if schedule.id in stored]
+    cursors = {s.id: cursor.begun(s, base_at=cursor.base_of(s, now), now=now) for s in made}
     if made:
         await transaction.fetch(
             SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
         )
     await keep_pauses(transaction, [schedule for schedule in made if schedule.paused], now=now)
+    watched = [schedule for schedule in made if schedule.policy.expect_within_s is not None]
+    await watches.expect(transaction, [_expected(s, cursor.base_of(s, now), cursors[s.id]) for s in watched])
     return cursors
+
+
+def _shape_key(schedule: NewSchedule) -> Hashable:
+    shape = shape_of(schedule)
+    try:
+        hash(shape)
+    except TypeError:  # a policy by error type: a shape of its own
+        return schedule.id
+    return shape
 
 
 async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str) -> Found:
@@ -95,7 +116,9 @@ async def change(
         return
     written = await transaction.fetch(
         SQL.change_schedules,
-        schedules=[(*columns_of(c.becomes), c.base_at, c.was.version) for c in changes],
+        schedules=[
+            (*own_columns_of(c.becomes), *shape_columns_of(c.becomes), c.base_at, c.was.version) for c in changes
+        ],
         at=now,
     )
     moved = await transaction.fetch(
@@ -108,6 +131,30 @@ async def change(
     resumed = [c.becomes for c in changes if c.was.definition.paused and not c.becomes.paused]
     await keep_pauses(transaction, paused, now=now, actor=actor, until=until)
     await drop_pauses(transaction, resumed)
+    await watches.expect(transaction, [_expected(c.becomes, c.base_at, c.cursor) for c in changes if _other_runs(c)])
+
+
+def changed(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
+    """Return the change that gives a locked schedule another definition under its own id."""
+    definition = as_stored(msgspec.structs.replace(becomes, id=was.id))
+    base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
+    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+
+
+def _other_runs(change: Change) -> bool:
+    """Say whether other runs are expected of a schedule than before; if not, what is expected stays."""
+    was, becomes = change.was.definition, change.becomes
+    within = (was.policy.expect_within_s, becomes.policy.expect_within_s)
+    same = within[0] == within[1] and was.paused == becomes.paused and cursor.same_times(was, becomes)
+    return within != (None, None) and not same
+
+
+def _expected(schedule: NewSchedule, base_at: datetime, stands: Cursor) -> watches.Expected:
+    slots = series_of(schedule, base_at)
+    if slots is None or stands.next_at is None:
+        return schedule.id, None, None
+    since = cursor.slot_of(slots, stands.next_at) - cursor.JUST_BEFORE
+    return schedule.id, *watches.expected(slots, within_s=schedule.policy.expect_within_s, after=since)
 
 
 async def pass_over(transaction: Statements, passed: Sequence[tuple[UUID, Passed]]) -> None:

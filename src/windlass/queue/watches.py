@@ -206,11 +206,13 @@ def _said(fate: Row | None) -> str:
         return "is past retention."
     match fate["fate"]:
         case "succeeded":
-            return f"succeeded at {fate['at'].isoformat()}."
+            return f"succeeded at {fate['fate_at'].isoformat()}."
         case "running":
-            return f"runs since {fate['at'].isoformat()}."
+            return f"runs since {fate['fate_at'].isoformat()}."
+        case "sleeping":
+            return f"sleeps until {fate['fate_at'].isoformat()}."
         case "waiting":
-            return "waits." if fate["at"] is None else f"waits until {fate['at'].isoformat()}."
+            return "waits." if fate["fate_at"] is None else f"waits until {fate['fate_at'].isoformat()}."
         case ended:
             return f"is {ended}: {fate['error'] or 'no reason was given.'}"
 
@@ -241,7 +243,7 @@ async def _find_again(db: Statements, looks: Sequence[_Look]) -> None:
     for look in looks:
         if look.id in succeeded:
             look.succeeded = True
-            look.found = f"Job {succeeded[look.id]['id']} succeeded at {succeeded[look.id]['at'].isoformat()}."
+            look.found = f"Job {succeeded[look.id]['id']} succeeded at {succeeded[look.id]['fate_at'].isoformat()}."
 
 
 def _is_success(fate: Row | None) -> bool:

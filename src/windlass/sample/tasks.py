@@ -1,4 +1,4 @@
-"""Small tasks that show what Windlass does: arguments, retries, progress, logs, asyncio, processes that can be killed.
+"""Small tasks that show what Windlass does: arguments, retries, progress, logs, asyncio, processes, schedules.
 
 Copy this file, throw out what you do not need, and run it with `windlass dev tasks:app`.
 """
@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 
-from windlass import App, Context
+from windlass import App, Context, every
 
 app = App(name="sample")
 
@@ -71,3 +71,10 @@ def thumbnail(width: int, height: int, factor: float = 0.5) -> list[int]:
 def count_words(text: str) -> dict[str, int]:
     """Count words in a process of its own, which can be killed at any moment."""
     return dict(Counter(text.lower().split()).most_common(10))
+
+
+@app.scheduled(every("30s"))
+@app.task(max_attempts=1)
+def heartbeat() -> str:
+    """Run every half a minute, by itself: `windlass schedules show heartbeat` tells what became of each slot."""
+    return "still here"

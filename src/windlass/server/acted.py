@@ -21,6 +21,7 @@ from windlass.server.auth import Principal
 from windlass.server.call import Call
 from windlass.server.queues import shown_queue
 from windlass.server.route import Route
+from windlass.server.shown import shown_schedule
 
 logger = logging.getLogger("windlass")
 
@@ -28,6 +29,19 @@ _JOB = ("state", "paused", "queue", "priority", "next_run_at")
 KEPT: dict[str, tuple[str, ...]] = {
     "job": _JOB,
     "dead_letter": _JOB,
+    "schedule": (
+        "name",
+        "task",
+        "queue",
+        "words",
+        "timezone",
+        "status",
+        "overlap",
+        "catch_up",
+        "version",
+        "next_run_at",
+    ),
+    "backfill": ("schedule_id", "since", "until", "status", "made"),
     "queue": ("paused", "order", "max_running", "rate_per_second", "burst", "priority_credit_seconds"),
     "key": ("name", "tenant", "scopes", "queues", "expires_at", "revoked_at"),
     "tenant": ("name", "paused", "until"),
@@ -38,7 +52,7 @@ KEPT: dict[str, tuple[str, ...]] = {
 
 
 async def look(call: Call, route: Route) -> None:
-    """Keep how a job or a queue is before an act on it; nothing if it is not there."""
+    """Keep how a job, a queue or a schedule is before an act on it; nothing if it is not there."""
     if route.audit is None:
         return
     db = call.engine.db
@@ -47,11 +61,13 @@ async def look(call: Call, route: Route) -> None:
             call.was = await history.get(db, call.job_id, tenant=call.tenant)
         elif route.bound == "queue":
             call.was = shown_queue(await get_queue(db, call.tenant, call.path))
+        elif route.bound == "schedule":
+            call.was = shown_schedule(call, await call.schedule())
 
 
 async def keep(call: Call, route: Route, answer: Any = None) -> None:
     """Write the entry of an act that was done, if its route has one."""
-    if route.audit is None:
+    if route.audit is None or not call.acted:
         return
     noun = route.audit.partition(".")[0]
     entry = Entry(

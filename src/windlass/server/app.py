@@ -26,10 +26,10 @@ from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
 from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
-from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected
+from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
 from windlass.server.problems import problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
-from windlass.server.route import Ready, Route, Router
+from windlass.server.route import IDENTIFIED, Ready, Route, Router
 from windlass.server.routes import ROUTES
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ logger = logging.getLogger("windlass")
 END_S = 1.0
 """For the last piece of a stream that is ended from here."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
 
@@ -275,6 +274,9 @@ async def _keep_to_queues(call: Call, route: Route) -> None:
         call.allow_queue(call.path)
     if route.bound == "job" and await call.foreign_jobs([call.job_id]):
         raise Forbidden(f"Job {call.path} is in a queue that this key is not for. Use a key that is.")
+    # The routes of jobs take the id of a schedule too.
+    if route.bound in ("schedule", "job") and await call.foreign_schedule():
+        raise Forbidden(f"Schedule {call.path} is for a queue that this key is not for. Use a key that is.")
 
 
 def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:
@@ -286,9 +288,9 @@ def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:
 
 
 def _parameter(route: Route, value: str) -> str:
-    if route.parameter == "id":
-        if not _UUID.fullmatch(value):
-            raise NotFound(f"There is no job {value[:100]}.")
+    if noun := IDENTIFIED.get(route.parameter or ""):
+        if not is_uuid(value):
+            raise NotFound(f"There is no {noun} {value[:100]}.")
         return value.lower()
     try:
         check_name(route.parameter or "name", value)

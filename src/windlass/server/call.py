@@ -7,6 +7,7 @@ called; an endpoint calls the engine and returns a struct, or a Reply where the 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
@@ -15,6 +16,7 @@ import msgspec
 
 from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
+from windlass.queue import schedules
 from windlass.queue.control import Actor
 from windlass.queue.keys import queues_of
 from windlass.server.auth import Principal
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from windlass.config import Settings
     from windlass.engine.engine import Engine
     from windlass.job import State
+    from windlass.queue.schedules import Schedule
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,8 +36,14 @@ Value = TypeVar("Value")
 DEFAULT_TENANT = "default"
 LOOK_S = 2.0
 """How often the key of a caller that waits is looked at; with what the gate believes, a revoked one ends within 5 s."""
+_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 NOBODY = Principal(None, "anonymous", None, frozenset(), None)
 """Who calls an open route."""
+
+
+def is_uuid(text: str) -> bool:
+    """Say whether a text is an id as it is written in a path."""
+    return _UUID.fullmatch(text) is not None
 
 
 class ClientGone(Exception):
@@ -74,6 +83,7 @@ class Call:
     """A request that has been let in and decoded."""
 
     __slots__ = (
+        "acted",
         "address",
         "audit_tenant",
         "became",
@@ -120,12 +130,14 @@ class Call:
         self.headers: dict[str, str] = {}
         self.request_id = ""
         self.address = ""
+        self.acted = True
+        """False: nothing was done, so the audit keeps nothing."""
         self.audit_tenant: str | None = None
         """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
         self.subject: str | None = None
         """What the audit says was acted on, if not the parameter of the path."""
         self.was: Any = None
-        """How what is acted on was, for the audit; read by the frame where the path names a job or a queue."""
+        """How what is acted on was, for the audit; read by the frame where the path names it."""
         self.became: Any = None
         """How it is now, if the answer does not tell."""
         self.lobby = lobby
@@ -138,6 +150,15 @@ class Call:
     def job_id(self) -> UUID:
         """The id in the path, which the frame has found to be one."""
         return UUID(self.path)
+
+    @property
+    def schedule_ref(self) -> UUID | str:
+        """The schedule in the path: its id, or its name, which never looks like an id."""
+        return UUID(self.path) if is_uuid(self.path) else self.path
+
+    async def schedule(self) -> Schedule:
+        """Return the schedule in the path; NotFound if there is none."""
+        return await schedules.get(self.engine.db, self.schedule_ref, tenant=self.tenant)
 
     @property
     def vocabulary(self) -> str:
@@ -190,6 +211,13 @@ class Call:
             return frozenset()
         found = await queues_of(self.engine.db, ids, tenant=self.tenant)
         return frozenset(job_id for job_id, queue in found.items() if queue not in queues)
+
+    async def foreign_schedule(self) -> bool:
+        """Say whether the path names a schedule that a key kept to some queues may not touch."""
+        try:
+            return (await self.schedule()).definition.queue not in (self.principal.queues or ())
+        except NotFound:
+            return False
 
     def one_queue(self, queue: str | None) -> str | None:
         """Return the queue that a list is to be of, None for all; Forbidden if the key is not for that."""

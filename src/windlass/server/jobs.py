@@ -1,4 +1,7 @@
-"""Jobs, for users: submit, look, wait, cancel, change, pause, retry, replay."""
+"""Jobs, for users: submit, look, wait, cancel, change, pause, retry, replay.
+
+With `schedule`, or by the id of one, some of it is about schedules: recurring.py.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.errors import InvalidInput, JobFinished, WindlassError
+from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, history
-from windlass.queue import submit as step
-from windlass.queue.control import Cancelled
+from windlass.queue import recurring as both
 from windlass.queue.views import Event
+from windlass.server import recurring
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
-from windlass.server.shown import redacted, shown_attempt, shown_job
+from windlass.server.shown import redacted, shown_attempt, shown_job, shown_submit
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
@@ -33,6 +36,8 @@ async def submit(call: Call) -> Reply:
         if asked.idempotency_key not in (None, header):
             raise InvalidInput("idempotency_key", "it differs from the header Idempotency-Key. Give one of them.")
         asked = msgspec.structs.replace(asked, idempotency_key=header)
+    if asked.schedule is not None:
+        return await recurring.submit(call, asked)
     job = new_job(call, asked, call.engine.ids.new())
     await call.engine.signatures.check([job])
     [answer] = await call.engine.submit([job])
@@ -52,24 +57,16 @@ async def submit_batch(call: Call) -> wire.Batch:
     return wire.Batch(jobs=[shown_submit(call, answer) for answer in await call.engine.submit(jobs)])
 
 
-def shown_submit(call: Call, answer: step.Submitted) -> wire.Submitted:
-    """Return what became of a submitted job as it is shown."""
-    return wire.Submitted(
-        id=answer.id,
-        status=None if answer.state is None else call.word(answer.state),
-        state=answer.state,
-        next_run_at=answer.next_run_at,
-        duplicate=answer.duplicate,
-    )
-
-
 async def get(call: Call) -> wire.Job:
     """Answer a job, waiting for its end as long as is asked."""
     asked: wire.JobQuery = call.query
-    if asked.wait:
-        waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
-        return await _with_trail(call, await call.while_connected(waiting))
-    return await _job(call)
+    try:
+        if asked.wait:
+            waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
+            return await _with_trail(call, await call.while_connected(waiting))
+        return await _job(call)
+    except NotFound:
+        return shown_job(call, await recurring.get(call, wait_s=asked.wait))
 
 
 async def find(call: Call) -> wire.JobList:
@@ -78,18 +75,22 @@ async def find(call: Call) -> wire.JobList:
     where = _filter(call, asked)
     if where is None:
         return wire.JobList(jobs=[], total=0, total_is_estimate=False, page=asked.page, next_cursor=None)
-    return await list_jobs(call, where, asked, page=asked.page)
+    schedules = asked.include == "schedules" or (asked.include is None and call.vocabulary == "c")
+    return await list_jobs(call, where, asked, page=asked.page, schedules=schedules)
 
 
-async def list_jobs(call: Call, where: history.Filter, asked: Pages, *, page: int = 1) -> wire.JobList:
-    """Return a page of jobs; its number counts from the cursor on."""
-    total = await history.count(call.engine.db, where)
-    found = await history.find(call.engine.db, where, limit=asked.limit, cursor=asked.cursor)
+async def list_jobs(
+    call: Call, where: history.Filter, asked: Pages, *, page: int = 1, schedules: bool = False
+) -> wire.JobList:
+    """Return a page of jobs, with schedules among them if so asked; its number counts from the cursor on."""
+    count, find_page = (both.count, both.find) if schedules else (history.count, history.find)
+    total = await count(call.engine.db, where)
+    found = await find_page(call.engine.db, where, limit=asked.limit, cursor=asked.cursor)
     for _ in range(page - 1):
         if found.next_cursor is None:
             found = history.Page([], None)
             break
-        found = await history.find(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
+        found = await find_page(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
     jobs, cursor = _fitting(found)
     return wire.JobList(
         jobs=await _shown_in_turns(call, jobs),
@@ -162,9 +163,12 @@ async def cancel(call: Call) -> Reply:
     [answer] = await call.engine.acts.cancel(
         [call.job_id], tenant=call.tenant, actor=call.actor(reason), grace_ms=grace_ms
     )
-    if not isinstance(answer, Cancelled):
+    if isinstance(answer, NotFound):
+        state = await recurring.cancel(call, call.actor(reason))
+    elif isinstance(answer, JobFinished):
         raise answer
-    state = answer.state
+    else:
+        state = answer.state
     if state is State.CANCELLING and call.query.wait:
         waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=call.query.wait)
         state = (await call.while_connected(waiting)).state
@@ -193,16 +197,22 @@ async def change(call: Call) -> wire.Job:
 async def pause(call: Call) -> wire.Moved:
     """Keep a job from being claimed."""
     asked: PauseRequest = call.body
-    state = await call.engine.acts.pause_job(
-        call.job_id, tenant=call.tenant, actor=call.actor(asked.reason), until=asked.until
-    )
+    actor = call.actor(asked.reason)
+    try:
+        state = await call.engine.acts.pause_job(call.job_id, tenant=call.tenant, actor=actor, until=asked.until)
+    except NotFound:
+        state = await recurring.pause(call, actor, until=asked.until)
     return wire.Moved(id=call.job_id, status=call.word(state), state=state, paused=True)
 
 
 async def resume(call: Call) -> wire.Moved:
     """Let a paused job go on."""
     asked: Because = call.body
-    state = await call.engine.acts.resume_job(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
+    actor = call.actor(asked.reason)
+    try:
+        state = await call.engine.acts.resume_job(call.job_id, tenant=call.tenant, actor=actor)
+    except NotFound:
+        state = await recurring.resume(call, actor)
     return wire.Moved(id=call.job_id, status=call.word(state), state=state)
 
 
@@ -231,13 +241,19 @@ async def replay(call: Call) -> wire.Submitted:
 
 async def attempts(call: Call) -> wire.AttemptList:
     """Answer the ended attempts of a job, oldest first."""
-    found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant)
+    try:
+        found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant)
+    except NotFound:
+        found = await recurring.attempts(call)
     return wire.AttemptList(attempts=[shown_attempt(call, attempt) for attempt in found])
 
 
 async def events(call: Call) -> wire.EventList:
     """Answer what happened to a job, in order."""
-    found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
+    try:
+        found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
+    except NotFound:
+        found = await recurring.events(call)
     return wire.EventList(events=[_event(call, event) for event in found])
 
 

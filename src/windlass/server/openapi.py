@@ -12,13 +12,14 @@ import msgspec
 
 from windlass import __version__
 from windlass.server.links import links, operation_id
-from windlass.server.route import Route, documented_path
+from windlass.server.route import IDENTIFIED, Route, documented_path
 from windlass.server.sentences import sentences
 from windlass.wire.base import Body, Name, Problem
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 Struct = TypeVar("Struct", bound=msgspec.Struct)
+_UUID = {"type": "string", "format": "uuid"}
 _REF = "#/components/schemas/{name}"
 _REASONS = {
     200: "Done.",
@@ -38,6 +39,7 @@ _REASONS = {
 }
 _TAGS = {
     **dict.fromkeys(("admin", "autoscale", "metrics"), "figures"),
+    "backfills": "schedules",
     **dict.fromkeys(("attempts", "runs", "events", "audit"), "history"),
     **dict.fromkeys(("duties", "health", "readyz", "healthz", "version", "openapi.json", "docs"), "servers"),
 }
@@ -81,7 +83,9 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
 def _types(routes: Sequence[Route]) -> list[Any]:
     types: list[Any] = [Problem, Name]
     for route in routes:
-        found = [route.body, route.query, route.followed, *route.answers.values()]
+        found = [route.body, route.query, route.followed]
+        for kind in route.answers.values():
+            found += kind if isinstance(kind, tuple) else (kind,)
         types += [kind for kind in found if kind is not None and not any(kind is known for known in types)]
     return types
 
@@ -162,7 +166,7 @@ def _tag(route: Route) -> str:
 def _parameters(route: Route, by_type: dict[int, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if route.parameter is not None:
-        schema: dict[str, Any] = {"type": "string", "format": "uuid"} if route.parameter == "id" else by_type[id(Name)]
+        schema: dict[str, Any] = dict(_UUID) if route.parameter in IDENTIFIED else by_type[id(Name)]
         found.append({"name": route.parameter, "in": "path", "required": True, "schema": schema})
     if route.scopes and route.tenanted:
         found.append(
@@ -200,7 +204,7 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
     for status, kind in route.answers.items():
         response: dict[str, Any] = {"description": _REASONS[status]}
         if kind is not None or route.media_type != JSON:
-            schema = {"type": "string"} if kind is None else by_type[id(kind)]
+            schema = _answer(kind, by_type)
             response["content"] = {
                 route.media_type: {"schema": _event(schema) if route.media_type == EVENTS else schema}
             }
@@ -218,6 +222,13 @@ def _responses(route: Route, by_type: dict[int, Any]) -> dict[str, Any]:
             response["headers"] = {"WWW-Authenticate": {"required": True, "schema": {"type": "string"}}}
         responses.setdefault(str(status), response)
     return responses
+
+
+def _answer(kind: Any, by_type: dict[int, Any]) -> dict[str, Any]:
+    if isinstance(kind, tuple):
+        return {"anyOf": [by_type[id(one)] for one in kind]}
+    schema: dict[str, Any] = {"type": "string"} if kind is None else by_type[id(kind)]
+    return schema
 
 
 def _event(data: dict[str, Any], *, name: str = "job", moment: bool = True) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from windlass.server.call import Call
 from windlass.server.queries import QueryDecoder
 
 Scope = Literal["submit", "work", "read", "operate", "admin"]
-Bound = Literal["whole", "queue", "job", "own"]
+Bound = Literal["whole", "queue", "job", "schedule", "own"]
 """How a route keeps to its queues a key that is limited to some.
 
-whole: it is about more than queues, so such a key is refused. queue, job: the parameter of its path is a queue, or a
-job, which must be one of them. own: its endpoint sees to it, as the queues stand in the query or the body.
+whole: it is about more than queues, so such a key is refused. queue, job, schedule: the parameter of its path is a
+queue, or belongs to one, which must be one of them. own: its endpoint sees to it, as the queues stand in the query or
+the body.
 """
 Handler = Callable[[Call], Awaitable[Any]]
 
@@ -30,6 +31,8 @@ BASE = "/api/v1"
 MIB = 1 << 20
 OPEN_PATHS = frozenset({"/health", "/healthz", "/readyz", "/version", "/openapi.json", "/docs"})
 """The only paths that are answered without a key."""
+IDENTIFIED = {"id": "job", "backfill": "backfill"}
+"""Parameters of paths that are ids, and of what."""
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -43,7 +46,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One of them is needed; none: open to everybody."""
     summary: str
     answers: Mapping[int, Any]
-    """Type of the body by status, the usual one first; None: no body."""
+    """Type of the body by status, the usual one first, or types of which it is one; None: no body."""
     body: type[msgspec.Struct] | None = None
     body_optional: bool = False
     query: type[msgspec.Struct] | None = None

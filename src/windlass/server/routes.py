@@ -13,6 +13,7 @@ from typing import Any
 from windlass.server import (
     admin,
     audit,
+    backfills,
     dead_letters,
     duties,
     jobs,
@@ -21,6 +22,7 @@ from windlass.server import (
     logs,
     queues,
     scale,
+    schedules,
     tasks,
     tenants,
     whole,
@@ -31,6 +33,7 @@ from windlass.server.route import MIB, Handler, Route, Scope
 from windlass.wire import admin as w
 from windlass.wire import jobs as j
 from windlass.wire import people as p
+from windlass.wire import schedules as s
 from windlass.wire import trail as t
 from windlass.wire import work as k
 from windlass.wire.base import Because, NamePages, PauseRequest, Words
@@ -56,7 +59,8 @@ ROUTES: tuple[Route, ...] = (
     # jobs, for users
     _line("POST", "/jobs", jobs.submit, "submit", "Submit a job",
           {201: j.Submitted, 200: j.Submitted}, body=j.JobRequest, query=Words, errors=(409,),
-          notes="`Idempotency-Key` as a header is the same as `idempotency_key`.", bound="own"),
+          notes="`Idempotency-Key` as a header is the same as `idempotency_key`. With `schedule` a schedule is made, "
+                "whose id look, cancel, pause, resume, attempts and events take as that of a job.", bound="own"),
     _line("POST", "/jobs/batch", jobs.submit_batch, "submit", "Submit up to 1,000 jobs, all or none",
           {201: j.Batch}, body=j.BatchRequest, query=Words, body_bytes=8 * MIB, items="jobs", errors=(409,),
           bound="own"),
@@ -119,6 +123,54 @@ ROUTES: tuple[Route, ...] = (
           bound="job"),
     _line("DELETE", "/dead-letter/{id}", dead_letters.purge, "operate", "Remove a dead letter for good",
           {204: None}, errors=(409,), audit="dead_letter.purge", bound="job"),
+    # schedules
+    _line("POST", "/schedules", schedules.create, "submit", "Make a schedule, or replace the one of its name",
+          {201: s.Schedule, 200: (s.Schedule, s.ScheduleChange)}, body=s.ScheduleRequest, errors=(409,),
+          audit="schedule.create", bound="own",
+          notes="With `dry_run` the answer is what would change, and the next five slots."),
+    _line("POST", "/schedules/batch", schedules.create_batch, "submit", "Make up to 1,000 schedules, all or none",
+          {201: s.StoredSchedules}, body=s.SchedulesRequest, body_bytes=8 * MIB, items="schedules", errors=(409,),
+          audit="schedule.create", bound="own"),
+    _line("POST", "/schedules/declared", schedules.declare, "submit",
+          "Make the schedules of an application those that it declares",
+          {200: s.Declared}, body=s.DeclareRequest, body_bytes=8 * MIB, items="schedules", errors=(409,),
+          audit="schedule.declare", bound="own"),
+    _line("POST", "/schedules/preview", schedules.preview_trigger, "read", "The slots of a trigger that is not stored",
+          {200: s.Preview}, body=s.PreviewRequest, bound="own"),
+    _line("GET", "/schedules", schedules.find, "read", "List schedules by name",
+          {200: s.ScheduleList}, query=s.SchedulesQuery, bound="own"),
+    _line("GET", "/schedules/{schedule}", schedules.get, "read", "Look at a schedule, by its id or its name",
+          {200: s.Schedule}, bound="schedule"),
+    _line("PUT", "/schedules/{schedule}", schedules.replace, ("submit", "operate"),
+          "Give a schedule exactly these settings", {200: (s.Schedule, s.ScheduleChange)}, body=s.ScheduleReplacement,
+          errors=(409,), audit="schedule.change", bound="schedule"),
+    _line("PATCH", "/schedules/{schedule}", schedules.change, ("submit", "operate"),
+          "Change some settings of a schedule", {200: (s.Schedule, s.ScheduleChange)}, body=s.SchedulePatch,
+          errors=(409,), audit="schedule.change", bound="schedule"),
+    _line("DELETE", "/schedules/{schedule}", schedules.delete, ("submit", "operate"),
+          "Remove a schedule, and cancel its jobs that have not begun",
+          {204: None}, query=s.DeleteQuery, audit="schedule.delete", bound="schedule"),
+    _line("POST", "/schedules/{schedule}/run", schedules.run, ("submit", "operate"),
+          "Make a job now, beside the series", {201: j.Submitted}, body=s.RunRequest, body_optional=True, query=Words,
+          errors=(409,), audit="schedule.run", bound="schedule"),
+    _line("POST", "/schedules/{schedule}/pause", schedules.pause, "operate", "Let a schedule make no jobs",
+          {200: s.Schedule}, body=PauseRequest, body_optional=True, errors=(409,), audit="schedule.pause",
+          bound="schedule"),
+    _line("POST", "/schedules/{schedule}/resume", schedules.resume, "operate", "Let a schedule make jobs again",
+          {200: s.Schedule}, body=Because, body_optional=True, errors=(409,), audit="schedule.resume",
+          bound="schedule"),
+    _line("GET", "/schedules/{schedule}/preview", schedules.preview, "read", "The slots of a schedule that are to come",
+          {200: s.Preview}, query=s.PreviewQuery, bound="schedule"),
+    _line("GET", "/schedules/{schedule}/runs", backfills.runs, "read", "What became of the slots of a schedule",
+          {200: s.RunPage}, query=s.RunsQuery, bound="schedule"),
+    _line("POST", "/schedules/{schedule}/backfill", backfills.start, "operate", "Run the slots of a past range",
+          {202: s.Backfill}, body=s.BackfillRequest, errors=(409,), audit="schedule.backfill", bound="schedule"),
+    _line("GET", "/schedules/{schedule}/backfills", backfills.find, "read", "List the backfills of a schedule",
+          {200: s.BackfillList}, bound="schedule"),
+    _line("GET", "/backfills/{backfill}", backfills.get, "read", "Look at a backfill", {200: s.Backfill}, bound="own"),
+    _line("POST", "/backfills/{backfill}/stop", backfills.stop, "operate",
+          "Stop a backfill, and cancel its jobs that have not begun",
+          {200: s.Backfill}, body=Because, body_optional=True, errors=(409,), audit="backfill.stop", bound="own"),
     # workers
     _line("POST", "/workers/register", workers.register, "work", "Open a session for a worker",
           {200: k.Registered}, body=k.RegisterRequest, query_is_body=True, errors=(409,), bound="own"),

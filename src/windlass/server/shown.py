@@ -1,4 +1,4 @@
-"""What is shown of a job and of an attempt, under all the names that callers know their figures by.
+"""What is shown of a job, of an attempt and of a schedule, under all the names that callers know their figures by.
 
 Secrets are hidden by their names in arguments, headers and metrics, and in the texts of errors, traces and reasons as
 in the log. A result is shown as it was reported: its reader asked for it, and a changed one would be a wrong one.
@@ -12,11 +12,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw
 
+from windlass.engine import planned
 from windlass.job import Outcome
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
+from windlass.queue.schedules import Schedule
+from windlass.queue.submit import Submitted
 from windlass.server.call import Call
 from windlass.wire import jobs as wire
+from windlass.wire import schedules as wire_schedules
 
 _MILLISECOND = timedelta(milliseconds=1)
 _AS_IT_IS = (
@@ -67,6 +71,22 @@ def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Jo
         failure_reason=error,
         reason=call.hidden(job.reason),
     )
+
+
+def shown_submit(call: Call, answer: Submitted) -> wire.Submitted:
+    """Return what became of a submitted job as it is shown."""
+    return wire.Submitted(
+        id=answer.id,
+        status=None if answer.state is None else call.word(answer.state),
+        state=answer.state,
+        next_run_at=answer.next_run_at,
+        duplicate=answer.duplicate,
+    )
+
+
+def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
+    """Return a schedule as it is shown to this caller."""
+    return planned.shown(schedule, hide=lambda text: redacted(call, text) or Raw(b"null"))
 
 
 def shown_attempt(call: Call, attempt: history.Attempt) -> wire.Attempt:

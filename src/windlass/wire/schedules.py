@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -208,8 +208,17 @@ class SchedulesQuery(NamePages, frozen=True, kw_only=True):
 class SchedulesRequest(Body, frozen=True, kw_only=True):
     """Schedules to store, all or none."""
 
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {
+            "required": ["replace_existing", "skip_existing"],
+            "properties": {"replace_existing": {"const": True}, "skip_existing": {"const": True}},
+        }
+    }
+
     schedules: Annotated[list[ScheduleRequest], Meta(min_length=1, max_length=1000)]
     replace_existing: bool = False
+    skip_existing: bool = False
+    """Leave out those whose names are taken: an import that was interrupted is said again."""
 
 
 class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +231,7 @@ class StoredSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each schedule, in order."""
+    """The schedules that were stored, in order."""
 
     schedules: list[StoredSchedule]
 
@@ -249,6 +258,7 @@ class DeleteQuery(Query, frozen=True, kw_only=True):
 
     purge: bool = False
     """Remove its history too: the slots, and the jobs they made."""
+    reason: Reason | None = None
 
 
 class RunRequest(Because, frozen=True, kw_only=True):

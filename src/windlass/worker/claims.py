@@ -7,7 +7,7 @@ was asked for, it takes over. An error is logged and followed by a pause; only t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from windlass import log
@@ -44,6 +44,7 @@ class Claims:
         resting: Callable[[], bool],
         take: Callable[[wire.Claim], None],
         outside: Outside,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._link = link
         self._holdings = holdings
@@ -53,6 +54,8 @@ class Claims:
         """Whether reports bring jobs just now."""
         self._take = take
         self._outside = outside
+        self._before = before
+        """What comes before the first claim; it takes a short while at most."""
         self._bell = asyncio.Event()
         self._asking: asyncio.Task[wire.Claim] | None = None
         self.advanced_at = outside.monotonic()
@@ -87,6 +90,8 @@ class Claims:
 
     async def run(self) -> None:
         """Ask for jobs, for ever."""
+        if self._before is not None:
+            await self._before()
         while True:
             self.advanced_at = self._outside.monotonic()
             self._bell.clear()

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import uvloop
@@ -24,12 +24,16 @@ from windlass import log
 from windlass.config import Settings
 from windlass.errors import SetupError, WindlassError
 from windlass.worker.claims import check_tasks
+from windlass.worker.declaring import Declaring
 from windlass.worker.httplink import HttpLink
 from windlass.worker.kinds import with_kinds
 from windlass.worker.load import load_app
 from windlass.worker.pipekeeping import KeeperGone, PipeKeeping
 from windlass.worker.runnable import Runnable
 from windlass.worker.runner import Worker
+
+if TYPE_CHECKING:
+    from windlass.client.app import App
 
 MOST_QUEUES = 100
 """That one claim may name."""
@@ -75,7 +79,7 @@ def _run(keeping: PipeKeeping, settings: Settings, target: str | None, *, serves
     except Exception as error:  # a signature that cannot be told is the module's, too
         keeping.failed(f"The tasks of {target} cannot be told: {type(error).__name__}: {error}. Mend them.")
         return 1
-    uvloop.run(_work(keeping, settings, tasks=tasks, signatures=signatures, target=target))
+    uvloop.run(_work(keeping, settings, app=app, tasks=tasks, signatures=signatures, target=target))
     return 0
 
 
@@ -95,11 +99,13 @@ async def _work(
     keeping: PipeKeeping,
     settings: Settings,
     *,
+    app: App | None,
     tasks: dict[str, Runnable],
     signatures: dict[str, msgspec.Raw],
     target: str | None,
 ) -> None:
     link = HttpLink(settings)
+    declaring = None if app is None else Declaring(app)
     worker = Worker(
         tasks,
         link,
@@ -108,13 +114,18 @@ async def _work(
         signatures=signatures,
         app_target=target,
         server_url=settings.server.url,
+        before_claims=None if declaring is None else declaring.begin,
     )
     loop = asyncio.get_running_loop()
     # A platform may tell every process of a group to stop; Ctrl-C is the fleet's to hear.
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, worker.leave_soon)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    await worker.run()
+    try:
+        await worker.run()
+    finally:
+        if declaring is not None:
+            await declaring.end()
 
 
 def end(code: int) -> NoReturn:

@@ -8,7 +8,7 @@ is held, keeping.py who holds the session. Each part is a loop; one that fails i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,6 +55,7 @@ class Worker:
         server_url: str | None = None,
         carries: bool = True,
         outside: Outside | None = None,
+        before_claims: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         check_tasks(tasks)
         self._tasks = tasks
@@ -67,6 +68,7 @@ class Worker:
         self._carries = carries
         """Whether reports carry claims: worth it where a request costs more than its work."""
         self._outside = outside or Outside()
+        self._before_claims = before_claims
         batch = settings.worker.claim_batch
         capacity = Capacity(settings.worker.threads, batch=None if batch == "auto" else batch)
         self._holdings = Holdings(keeping, capacity, monotonic=self._outside.monotonic)
@@ -146,6 +148,7 @@ class Worker:
             resting=lambda: self._carries and (self._reports.carrying or self._reports.pending),
             take=self._take,
             outside=self._outside,
+            before=self._before_claims,
         )
 
     def _wake(self) -> None:

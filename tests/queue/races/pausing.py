@@ -44,6 +44,8 @@ class Pausing:
         self.capabilities: Capabilities = inner.capabilities
         self.trail: list[str] = []
         """Every mark passed so far: names of queries, and `commit`."""
+        self.insides: list[bool] = []
+        """Of each mark, whether a transaction was open."""
         self.entering = False
         """Whether it is asking for a transaction and has not got one."""
         self.inside = False
@@ -71,6 +73,7 @@ class Pausing:
     async def _mark(self, name: str) -> None:
         number = len(self.trail)
         self.trail.append(name)
+        self.insides.append(self.inside)
         for hold in list(self._holds):
             point, here = hold
             if here(number, name):

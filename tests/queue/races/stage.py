@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from tests.clock import TestClock
+from tests.kept import Kept, check_kept
 from tests.queue.races.pausing import Pausing
 from windlass.db import Database, Row, Statements
 from windlass.db.sqlfile import parse
@@ -123,12 +124,20 @@ class Scene:
 class Stage:
     """Two servers, a clock, and the means to make scenes and look at what became of them."""
 
-    def __init__(self, clock: TestClock, servers: Sequence[Database], watcher: asyncpg.Connection[Any] | None) -> None:
+    def __init__(
+        self,
+        clock: TestClock,
+        servers: Sequence[Database],
+        *,
+        watcher: asyncpg.Connection[Any] | None,
+        kept: Kept | None,
+    ) -> None:
         self.clock = clock
         self.servers = servers
         self.ids = Ids(clock)
         self.lanes = Lanes()
         self._watcher = watcher
+        self._kept = kept
         self._numbers = itertools.count(1)
 
     @property
@@ -227,7 +236,7 @@ class Stage:
 
     async def sound(self) -> None:
         """Fail unless every invariant holds."""
-        assert [] == await check(self.db)
+        assert [] == (await check_kept(self._kept, self.clock.now()) if self._kept else await check(self.db))
 
     async def waiting(self) -> int:
         """Return how many connections wait for one that is held at a mark, on PostgreSQL."""

@@ -9,7 +9,7 @@ from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database
 from windlass.errors import NotFound
 from windlass.job import FINAL_STATES, State
-from windlass.queue import attempts, claim, fleet, history, queues, recent, stats, workers
+from windlass.queue import attempts, claim, fleet, history, queues, recent, recurring, stats, workers
 
 
 async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
@@ -17,6 +17,9 @@ async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
     for where in _filters():
         await history.find(db, where)
         await history.count(db, where)
+        await recurring.find(db, where)
+        await recurring.count(db, where)
+    await recurring.read_clock(db)
     return await history.live(db, scene.ids)
 
 

@@ -27,9 +27,9 @@ CREATE TABLE windlass.schedule_next (
 CREATE INDEX schedule_due ON windlass.schedule_next (shard, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX schedule_behind ON windlass.schedule_next (id) WHERE waiting_count > 0;
 
--- Jobs of slots that wait, blocked, until the run before them is over.
+-- Jobs of slots that wait, blocked, until the run before them is over; the earliest slot goes first.
 CREATE TABLE windlass.schedule_wait (
-    schedule_id uuid NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (schedule_id, job_id)
+    schedule_id uuid NOT NULL, slot_at timestamptz NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (schedule_id, slot_at)
 );
 
 -- One row for each slot that was decided: the guard of firing and of backfill. Insert-only. A row that stands for several slots
@@ -61,6 +61,9 @@ CREATE INDEX backfill_schedule ON windlass.backfill (schedule_id, created_at);
 CREATE TABLE windlass.backfill_job (
     backfill_id uuid NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (backfill_id, job_id)
 );
+
+-- Pauses that end by themselves: of millions of schedules that are paused, few.
+CREATE INDEX pause_over ON windlass.pause (resume_at) WHERE resume_at IS NOT NULL;
 
 -- The live jobs of a schedule: to cancel them with it, and to list them.
 CREATE INDEX job_schedule ON windlass.job (schedule_id, id) WHERE schedule_id IS NOT NULL;
@@ -116,13 +119,13 @@ CREATE INDEX schedule_due ON schedule_next (shard, next_at) WHERE next_at IS NOT
 CREATE INDEX schedule_behind ON schedule_next (id) WHERE waiting_count > 0;
 
 CREATE TABLE schedule_wait (
-    schedule_id TEXT NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (schedule_id, job_id)
+    schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (schedule_id, slot_at)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE schedule_runs (
     schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, decision INTEGER NOT NULL, job_id TEXT, term INTEGER NOT NULL,
     decided_at INTEGER NOT NULL, slot_count INTEGER NOT NULL, first_at INTEGER, reason TEXT, PRIMARY KEY (schedule_id, slot_at)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE schedule_watch (
     schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, due_at INTEGER NOT NULL, missing_at INTEGER, PRIMARY KEY (schedule_id)
@@ -163,3 +166,4 @@ SELECT r.schedule_id, s.tenant, s.name, r.slot_at,
   FROM schedule_runs r LEFT JOIN schedule s ON s.id = r.schedule_id LEFT JOIN queue q ON q.id = r.job_id
   LEFT JOIN timer t ON t.id = r.job_id LEFT JOIN dead x ON x.id = r.job_id
   LEFT JOIN done d ON d.id = r.job_id AND d.finished_at >= r.decided_at - 86400000000;
+CREATE INDEX pause_over ON pause (resume_at) WHERE resume_at IS NOT NULL;

@@ -1,0 +1,158 @@
+"""Firing: the duties that fire schedules, each for its part of them.
+
+All schedules lie in 16 shards, divided among the duties `fire-0`, `fire-1`, … Those that this server holds look and
+fire together: whichever comes first looks for all of them, and one transaction has the slots of all, so that several
+duties on one server cost no more than one. A shard whose lease ends is left out from then on; what is under way for it
+is not committed (trusted.py). Slots are fired when they are due and never ahead: an idle look is one small query, and
+it is repeated when the next slot is due, after `schedules.tick_seconds` at the latest. What is decided stands in
+queue/slots.py, how it is written in queue/firing.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from uuid import UUID
+
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine import journal
+from windlass.engine.acts import stop_margin_ms
+from windlass.engine.duty import Duty, Ran
+from windlass.engine.meters import Meters
+from windlass.engine.outside import Outside
+from windlass.engine.trusted import Trusted
+from windlass.engine.wake import Wake
+from windlass.errors import DutyLost
+from windlass.ids import Ids
+from windlass.job import Place, State
+from windlass.queue import firing, following, workers
+from windlass.queue.firing import Fired
+from windlass.queue.lanes import Lanes
+from windlass.queue.schedule import SHARDS
+
+GATHER_S = 0.05
+"""Between two looks, so that slots due at nearly the same time come into one transaction."""
+STOPS_TOLD = 50
+"""So many workers are told at once to stop a job that was replaced; others hear it with their next heartbeat."""
+
+logger = logging.getLogger("windlass")
+
+
+class Firing:
+    """The firing duties of one server, which share their looks."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        ids: Ids,
+        *,
+        settings: Settings,
+        wake: Wake,
+        meters: Meters,
+        outside: Outside,
+    ) -> None:
+        self._lanes = lanes
+        self._ids = ids
+        self._settings = settings.schedules
+        self._wake = wake
+        self._meters = meters
+        self._monotonic = outside.monotonic
+        self._margin_ms = stop_margin_ms(settings.worker)
+        self._views: dict[int, Trusted] = {}
+        """The database as the holder of each duty sees it; a lost one refuses."""
+        self._looking = False
+        self._next_s = float("-inf")
+        """When the next look is due, by the monotonic clock."""
+        self._after: UUID | None = None
+        """The schedule after which the next look at waiting jobs begins."""
+
+    @property
+    def duties(self) -> list[Duty]:
+        """The duties, for the loops that hold them."""
+        settings = self._settings
+        return [
+            Duty(f"fire-{number}", partial(self._run, number), settings.tick_seconds, settings.batch)
+            for number in range(settings.shards)
+        ]
+
+    async def _run(self, number: int, db: Database, most: int) -> Ran:
+        """Look for all duties that are held here, unless one of them has just done it."""
+        view = db if isinstance(db, Trusted) else Trusted(db, lambda: None)
+        if self._views.get(number) is not view:
+            self._views[number] = view
+            self._next_s = float("-inf")
+        now_s = self._monotonic()
+        if self._looking:
+            return Ran(0)
+        if now_s < self._next_s:
+            return Ran(0, self._next_s - now_s)
+        self._looking = True
+        try:
+            terms, together = self._held(view)
+            return await self._look(together, terms, most)
+        except DutyLost:
+            view.check()
+            # The lease of another duty is over. Its shards are left out from now on.
+            return Ran(0, 0.0)
+        finally:
+            self._looking = False
+
+    def _held(self, view: Trusted) -> tuple[dict[int, int], Trusted]:
+        """Return the shards that may be fired now, with their terms, and the database while all of them may be."""
+        trusted: dict[int, Trusted] = {}
+        for number, other in self._views.items():
+            try:
+                other.check()
+            except DutyLost:
+                continue
+            trusted[number] = other
+        self._views = trusted
+        parts = self._settings.shards
+        terms = {shard: trusted[shard % parts].term for shard in range(SHARDS) if shard % parts in trusted}
+        return terms, view.together(trusted.values())
+
+    async def _look(self, db: Database, terms: Mapping[int, int], most: int) -> Ran:
+        began_s = self._monotonic()
+        found = await firing.look(db, shards=terms.keys())
+        rest_s = self._settings.tick_seconds if found.due_in_s is None else found.due_in_s
+        items, full = 0, False
+        if rest_s <= 0:
+            fired = await firing.fire(
+                db, self._lanes, self._ids, shards=terms.keys(), limit=most, term=terms, margin_ms=self._margin_ms
+            )
+            items, full = fired.decided, fired.full
+            await self._tell(db, fired)
+        if found.behind:
+            items += await self._follow(db, terms)
+        # What came in the meantime is seen by the next look, a moment after this one.
+        self._next_s = began_s + (0.0 if full else min(max(rest_s, GATHER_S), self._settings.tick_seconds))
+        return Ran(items, max(self._next_s - self._monotonic(), 0.0))
+
+    async def _tell(self, db: Database, fired: Fired) -> None:
+        """Wake whoever waits for what was done; it is committed, and nothing here can undo it."""
+        try:
+            journal.fired(fired)
+            self._meters.fired(fired)
+            for lane, rank in fired.ready.items():
+                self._wake.ready(lane, rank)
+            stopping = [(tenant, job.id) for tenant, job in fired.cancelled if job.state is State.CANCELLING]
+            for _, job in fired.cancelled:
+                if job.state is State.CANCELLED:
+                    self._wake.ended(job.id)
+            for tenant, job_id in stopping[:STOPS_TOLD]:
+                if lease := await workers.find_lease(db, job_id, tenant=tenant):
+                    self._wake.stop(lease.session, job_id)
+        except DutyLost:
+            raise
+        except Exception:
+            logger.exception("What was fired could not be told to everybody.")
+
+    async def _follow(self, db: Database, terms: Mapping[int, int]) -> int:
+        followed = await following.follow(db, shards=terms.keys(), after=self._after)
+        self._after = followed.after
+        for job in followed.jobs:
+            if job.place == Place.READY:
+                self._wake.ready(job.lane, job.rank)
+        return len(followed.jobs)

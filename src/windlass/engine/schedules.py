@@ -1,0 +1,109 @@
+"""What people do to schedules. Each act calls its step in `queue/`, then wakes who must know.
+
+They take their turns with the other acts of people (acts.py). Firing looks for what is due by itself (firing.py): a
+schedule that was made, changed or resumed is seen at its next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from uuid import UUID
+
+from windlass.db import Database
+from windlass.engine.wake import Wake
+from windlass.ids import Ids
+from windlass.queue import backfills, declared, scheduledits, schedules
+from windlass.queue.backfills import Backfill
+from windlass.queue.control import Actor
+from windlass.queue.declared import Declared
+from windlass.queue.lanes import Lanes
+from windlass.queue.schedule import NewSchedule
+from windlass.queue.scheduledits import Deleted
+from windlass.queue.schedules import Schedule, Stored
+from windlass.queue.submit import Submitted
+
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits until it is somebody's turn, and holds it."""
+
+
+class Schedules:
+    """The acts of people on schedules, on one server."""
+
+    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn) -> None:
+        self._db = db
+        self._lanes = lanes
+        self._ids = ids
+        self._wake = wake
+        self._turn = turn
+
+    async def create(self, asked: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False) -> list[Stored]:
+        """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
+        async with self._turn():
+            return await schedules.create(self._db, asked, replace=replace, skip=skip)
+
+    async def edit(
+        self, schedule_id: UUID, definition: NewSchedule, *, tenant: str, actor: Actor, version: int | None = None
+    ) -> Schedule:
+        """Give a schedule another definition; Conflict if it is not of this version any more."""
+        async with self._turn():
+            return await scheduledits.edit(
+                self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version
+            )
+
+    async def pause(self, schedule_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> Schedule:
+        """Let a schedule make no jobs."""
+        async with self._turn():
+            return await scheduledits.pause(self._db, schedule_id, tenant=tenant, actor=actor, until=until)
+
+    async def resume(self, schedule_id: UUID, *, tenant: str, actor: Actor) -> Schedule:
+        """Let a schedule make jobs again, from its next slot on."""
+        async with self._turn():
+            return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor)
+
+    async def delete(self, schedule_id: UUID, *, tenant: str, actor: Actor, purge: bool = False) -> Deleted:
+        """Remove a schedule and cancel its jobs that no worker has; with `purge` its history goes too."""
+        async with self._turn():
+            deleted = await scheduledits.delete(self._db, schedule_id, tenant=tenant, actor=actor, purge=purge)
+        self._ended(deleted.cancelled)
+        return deleted
+
+    async def run_now(self, schedule_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None) -> Submitted:
+        """Make a job of a schedule now, beside its series."""
+        async with self._turn():
+            stored = await scheduledits.run_now(
+                self._db, self._lanes, self._ids, schedule_id, tenant=tenant, actor=actor, payload=payload
+            )
+        if stored.lane is not None and stored.rank is not None:
+            self._wake.ready(stored.lane, stored.rank)
+        return stored
+
+    async def declare(
+        self, owner: str, asked: Sequence[NewSchedule], *, tenant: str, actor: Actor, dry_run: bool = False
+    ) -> Declared:
+        """Make the schedules of an application those given; return what that changed."""
+        async with self._turn():
+            done = await declared.declare(self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run)
+        self._ended(done.cancelled)
+        return done.declared
+
+    async def backfill(
+        self, schedule: Schedule, *, since: datetime, until: datetime, concurrency: int, actor: Actor
+    ) -> Backfill:
+        """Begin to run the slots of a past range; the duty for it looks by itself."""
+        async with self._turn():
+            return await backfills.start(
+                self._db, self._ids, schedule, since=since, until=until, concurrency=concurrency, actor=actor
+            )
+
+    async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:
+        """Let a backfill make no more jobs, and cancel those that no worker has."""
+        async with self._turn():
+            stopped = await backfills.stop(self._db, backfill_id, tenant=tenant, actor=actor)
+        self._ended(stopped.cancelled)
+        return stopped.backfill
+
+    def _ended(self, ids: Iterable[UUID]) -> None:
+        for job_id in ids:
+            self._wake.ended(job_id)

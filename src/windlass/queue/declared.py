@@ -1,0 +1,149 @@
+"""Declared schedules: those of an application are made what its code says, however many of its workers say it at once.
+
+What is new is added, what differs is changed under its id, what is declared no more is removed with its jobs that have
+not begun. A pause is people's word and stays. If nothing differs nothing is written. Workers that start together wait
+for each other on the names and rows they write; whoever comes second looks again and finds it done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Statements, load
+from windlass.errors import Contention, NameTaken
+from windlass.queue import scheduledits, schedulewrites
+from windlass.queue.control import Actor
+from windlass.queue.newjob import check_name
+from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedulerows import as_stored, definition_from
+from windlass.queue.schedules import check_all
+
+SQL = load(__file__)
+
+TRIES = 20
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What declaring has changed, by name."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    unchanged: int
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """What declaring has changed, and the jobs that were cancelled with the schedules removed."""
+
+    declared: Declared
+    cancelled: list[UUID]
+
+
+class _Rival(Exception):
+    """Somebody changed what we had looked at."""
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    added: list[NewSchedule]
+    changed: dict[UUID, tuple[NewSchedule, NewSchedule]]
+    """What each was, and becomes."""
+    removed: dict[UUID, NewSchedule]
+    unchanged: int
+
+    @property
+    def shown(self) -> Declared:
+        return Declared(
+            added=sorted(schedule.name for schedule in self.added),
+            changed=sorted(becomes.name for _, becomes in self.changed.values()),
+            removed=sorted(schedule.name for schedule in self.removed.values()),
+            unchanged=self.unchanged,
+        )
+
+
+async def declare(
+    db: Statements,
+    owner: str,
+    schedules: Sequence[NewSchedule],
+    *,
+    tenant: str,
+    actor: Actor,
+    dry_run: bool = False,
+) -> Reconciled:
+    """Make the schedules of `owner` those given, and say what that changed; with `dry_run` what it would change.
+
+    NameTaken if one has the name of a schedule that is another's or nobody's; then nothing is changed.
+    """
+    check_name("owner", owner)
+    wanted = [msgspec.structs.replace(schedule, tenant=tenant, owner=owner) for schedule in schedules]
+    if wanted:
+        check_all(wanted)
+    for _ in range(TRIES):
+        plan = _plan(await _of_owner(db, owner, tenant), wanted)
+        if dry_run:
+            await _check_names(db, plan.added, tenant, owner)
+        if dry_run or not (plan.added or plan.changed or plan.removed):
+            return Reconciled(plan.shown, [])
+        try:
+            async with db.transaction(tracked=True) as transaction:
+                cancelled = await _apply(transaction, plan, owner, tenant, actor)
+        except _Rival:
+            continue
+        if plan.removed:
+            cancelled += await scheduledits.cancel_rest(db, list(plan.removed), tenant=tenant, actor=actor)
+        return Reconciled(plan.shown, cancelled)
+    raise Contention(f"The schedules of {owner} are declared anew faster than they can be read. Try again.")
+
+
+def _plan(stored: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> _Plan:
+    by_name = {schedule.name: schedule for schedule in stored}
+    added, changed = [], {}
+    for schedule in wanted:
+        was = by_name.pop(schedule.name, None)
+        if was is None:
+            added.append(schedule)
+            continue
+        becomes = as_stored(msgspec.structs.replace(schedule, id=was.id, paused=was.paused))
+        if becomes != was:
+            changed[was.id] = (was, becomes)
+    removed = {schedule.id: schedule for schedule in by_name.values()}
+    return _Plan(added, changed, removed, len(wanted) - len(added) - len(changed))
+
+
+async def _apply(transaction: Statements, plan: _Plan, owner: str, tenant: str, actor: Actor) -> list[UUID]:
+    now = await schedulewrites.open_tenants(transaction, [tenant])
+    found = await schedulewrites.lock(transaction, [*plan.changed, *plan.removed], tenant=tenant)
+    seen = {schedule_id: was for schedule_id, (was, _) in plan.changed.items()} | plan.removed
+    if seen != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
+        raise _Rival
+    changes = [
+        schedulewrites.changed(found.by_id[schedule_id], becomes, now=now)
+        for schedule_id, (_, becomes) in plan.changed.items()
+    ]
+    await schedulewrites.change(transaction, changes, now=now, actor=actor)
+    cancelled = []
+    if plan.removed:
+        cancelled = await scheduledits.remove(transaction, sorted(plan.removed), tenant=tenant, actor=actor)
+    if plan.added and len(await schedulewrites.insert(transaction, plan.added, now=now)) < len(plan.added):
+        # In the next statement: the name of a rival that was waited for is seen now.
+        await _check_names(transaction, plan.added, tenant, owner)
+        raise _Rival
+    return cancelled
+
+
+async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str) -> None:
+    """Return if no name is another's; NameTaken otherwise."""
+    names = sorted((schedule.name,) for schedule in added)
+    for row in await db.fetch(SQL.owners_of_names, tenant=tenant, names=names) if names else ():
+        if row["owner"] != owner:
+            whose = f"{row['owner']} declares" if row["owner"] else "nobody declares: it was made by hand"
+            raise NameTaken(
+                f'{owner} cannot declare schedule "{row["name"]}": there is one of this name that {whose}. '
+                "Choose another name, or delete that one."
+            )
+
+
+async def _of_owner(db: Statements, owner: str, tenant: str) -> list[NewSchedule]:
+    return [definition_from(row) for row in await db.fetch(SQL.of_owner, tenant=tenant, owner=owner)]

@@ -1,0 +1,151 @@
+"""Recurring: schedules in the shape of jobs, for callers who know only jobs.
+
+Such a job is scheduled, next for the next slot, and is never run itself: the jobs of its slots are. Listed with other
+jobs they come by their ids, the newest first. As with ended jobs (history.py) a bounded number of rows is read: among
+the newest of all tenants, and where these are not enough for a page, a short one says where to go on.
+Schedules as they are, by name: schedules.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Query, Statements, load
+from windlass.ids import first_id_at
+from windlass.job import State
+from windlass.queue import history, schedules
+from windlass.queue.history import MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Page
+from windlass.queue.newjob import check_instant
+from windlass.queue.retry import policy_to_json
+from windlass.queue.schedulerows import Schedule, schedule_from
+
+SQL = load(__file__)
+
+EXAMINED = 20_000
+"""How many of the newest schedules, of all tenants, a list looks at."""
+_AS_IT_IS = (
+    *("id", "tenant", "queue", "task", "concurrency_key", "payload", "headers", "paused", "priority", "max_attempts"),
+    *("max_lost", "timeout_s"),
+)
+"""Settings of a schedule that its jobs have under the same names."""
+_CLAUSES = {
+    "queue": "x.queue = :queue",
+    "task": "x.task = :task",
+    "tag": "replace(x.tags, :tag, '') <> x.tags",
+    "schedule_id": "x.id = :schedule_id",
+    "created_after": "x.created_at >= :created_after AND x.id >= :first_id",
+    "created_before": "x.created_at < :created_before AND x.id < :last_id",
+}
+_composed: dict[tuple[str, tuple[str, ...]], Query] = {}
+
+
+async def get(db: Statements, schedule_id: UUID, *, tenant: str) -> Job:
+    """Return a schedule as a job; NotFound if the tenant has none with this id."""
+    return as_job(await schedules.get(db, schedule_id, tenant=tenant))
+
+
+async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
+    """Return up to `limit` jobs and schedules that match, newest first, from below `cursor` on."""
+    limit = max(1, min(limit, MAX_PAGE))
+    pages = [
+        await history.find(db, where, limit=limit, cursor=cursor),
+        await _find_schedules(db, where, limit=limit, cursor=cursor or NEWEST),
+    ]
+    # Below the higher of the two cursors one of them has not been read.
+    floors = [page.next_cursor for page in pages if page.next_cursor is not None]
+    floor = max(floors, default=UUID(int=0))
+    found = sorted((job for page in pages for job in page.jobs if job.id >= floor), key=_id, reverse=True)
+    if len(found) > limit:
+        return Page(found[:limit], found[limit - 1].id)
+    return Page(found, floor if floors else None)
+
+
+async def count(db: Statements, where: Filter) -> Count:
+    """Return how many jobs and schedules match, up to 10,000 of each; if not exact, there are at least so many."""
+    jobs = await history.count(db, where)
+    if not _possible(where):
+        return jobs
+    clauses, values = _conditions(where)
+    [row] = await db.fetch(_compose(SQL.matching, clauses), examined=EXAMINED, **values)
+    return Count(jobs.jobs + row["schedules"], jobs.exact and row["examined"] < EXAMINED)
+
+
+def as_job(schedule: Schedule) -> Job:
+    """Return a schedule in the shape of a job that is never claimed."""
+    it = schedule.definition
+    fields: dict[str, Any] = {
+        **dict.fromkeys(Job.__struct_fields__),
+        **dict.fromkeys(("attempt", "fence", "lost", "releases"), 0),
+        **{name: getattr(it, name) for name in _AS_IT_IS},
+        "state": State.SCHEDULED,
+        "labels": ",".join(it.labels),
+        "tags": list(it.tags),
+        "retry": policy_to_json(it.retry),
+        "run": 1,
+        "schedule_id": it.id,
+        "created_at": schedule.created_at,
+        "scheduled_at": schedule.next_at or schedule.last_at or schedule.created_at,
+        "next_run_at": schedule.next_at,
+        "reason": None if schedule.pause is None else schedule.pause.reason,
+        "held": False,
+    }
+    return Job(**fields)
+
+
+async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: UUID) -> Page:
+    if not _possible(where):
+        return Page([], None)
+    clauses, values = _conditions(where)
+    floors = await db.fetch(SQL.floor, cursor=cursor, examined=EXAMINED)
+    floor: UUID | None = floors[0]["id"] if floors else None
+    rows = await db.fetch(
+        _compose(SQL.newest, clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values
+    )
+    found = [as_job(schedule_from(row)) for row in rows[:limit]]
+    return Page(found, found[-1].id if len(rows) > limit else floor)
+
+
+async def read_clock(db: Statements) -> datetime:
+    """Return the database's time, by which slots are due."""
+    [row] = await db.fetch(SQL.read_clock)
+    now: datetime = row["now_at"]
+    return now
+
+
+def _id(job: Job) -> UUID:
+    return job.id
+
+
+def _possible(where: Filter) -> bool:
+    """Say whether a schedule, as a scheduled job that nobody ran, can match."""
+    if where.states and State.SCHEDULED not in where.states:
+        return False
+    return not where.stale and where.worker is None and where.idempotency_key is None and where.flow_id is None
+
+
+def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:
+    values: dict[str, Any] = {"tenant": where.tenant}
+    clauses = []
+    for name, clause in _CLAUSES.items():
+        value = getattr(where, name)
+        if value is not None:
+            clauses.append(clause)
+            values[name] = msgspec.json.encode(value).decode() if name == "tag" else value
+    if where.created_after is not None:
+        check_instant("created_after", where.created_after)
+        values["first_id"] = first_id_at(where.created_after, shift=-SKEW)
+    if where.created_before is not None:
+        check_instant("created_before", where.created_before)
+        values["last_id"] = first_id_at(where.created_before, shift=SKEW)
+    return tuple(clauses), values
+
+
+def _compose(query: Query, clauses: tuple[str, ...]) -> Query:
+    key = (query.name, clauses)
+    if key not in _composed:
+        _composed[key] = query.where(*clauses)
+    return _composed[key]

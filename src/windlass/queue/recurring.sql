@@ -1,0 +1,26 @@
+-- name: floor
+-- The id down to which there are :examined schedules of all tenants, from the cursor on; no row if there are fewer.
+-- both
+SELECT id FROM schedule WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
+
+-- name: newest
+-- A page of a tenant's schedules, newest first, from :floor up.
+-- index: the primary key.
+-- both
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM (SELECT x.* FROM schedule x WHERE x.tenant = :tenant AND x.id < :cursor AND x.id >= :floor AND {filters}
+         ORDER BY x.id DESC LIMIT :limit) s
+  JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
+  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+ ORDER BY s.id DESC
+
+-- name: matching
+-- How many of the newest :examined schedules of all tenants match, and how many there are up to that number.
+-- both
+SELECT count(*) AS examined, coalesce(sum(CASE WHEN x.tenant = :tenant AND {filters} THEN 1 ELSE 0 END), 0) AS schedules
+  FROM (SELECT * FROM schedule ORDER BY id DESC LIMIT :examined) x
+
+-- name: read_clock
+-- The time that decides what is due.
+-- both
+SELECT :now AS now_at

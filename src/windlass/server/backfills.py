@@ -1,0 +1,114 @@
+"""Past slots of schedules: what became of them, and running those of a range afterwards."""
+
+from __future__ import annotations
+
+import msgspec
+
+from windlass.errors import Forbidden
+from windlass.queue import backfills as step
+from windlass.queue.runs import Run, find_runs
+from windlass.queue.schedule import Decision
+from windlass.queue.schedules import get as get_schedule
+from windlass.server.call import Call
+from windlass.wire import schedules as wire
+from windlass.wire.base import Because
+
+
+async def runs(call: Call) -> wire.RunPage:
+    """Answer a page of the slots of a schedule, newest first."""
+    asked: wire.RunsQuery = call.query
+    schedule = await call.schedule()
+    page = await find_runs(
+        call.engine.db,
+        schedule.id,
+        tenant=call.tenant,
+        limit=asked.limit,
+        cursor=asked.cursor,
+        decision=None if asked.decision is None else Decision[asked.decision.upper()],
+        since=asked.since,
+        until=asked.until,
+    )
+    return wire.RunPage(runs=[_shown_run(call, run) for run in page.runs], next_cursor=page.next_cursor)
+
+
+async def start(call: Call) -> wire.Backfill:
+    """Begin to run the slots of a past range."""
+    asked: wire.BackfillRequest = call.body
+    begun = await call.engine.schedules.backfill(
+        await call.schedule(),
+        since=asked.since,
+        until=asked.until,
+        concurrency=asked.concurrency,
+        actor=call.actor(asked.reason),
+    )
+    call.became = {"backfill": begun.id, "since": begun.since_at, "until": begun.until_at}
+    return _shown(begun)
+
+
+async def find(call: Call) -> wire.BackfillList:
+    """Answer the backfills of a schedule, newest first."""
+    schedule = await call.schedule()
+    found = await step.find(call.engine.db, schedule.id, tenant=call.tenant)
+    return wire.BackfillList(backfills=[_shown(backfill) for backfill in found])
+
+
+async def get(call: Call) -> wire.Backfill:
+    """Answer a backfill, and how far it is."""
+    return _shown(await _found(call))
+
+
+async def stop(call: Call) -> wire.Backfill:
+    """Let a backfill make no more jobs; those that have not begun are cancelled."""
+    asked: Because = call.body
+    call.was = _shown(await _found(call))
+    return _shown(
+        await call.engine.schedules.stop_backfill(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
+    )
+
+
+async def _found(call: Call) -> step.Backfill:
+    """Return the backfill in the path; Forbidden if its schedule is for a queue that the caller's key is not for."""
+    found = await step.get(call.engine.db, call.job_id, tenant=call.tenant)
+    if call.principal.queues is not None:
+        schedule = await get_schedule(call.engine.db, found.schedule_id, tenant=call.tenant)
+        if schedule.definition.queue not in call.principal.queues:
+            raise Forbidden(f"Backfill {call.path} is for a queue that this key is not for. Use a key that is.")
+    return found
+
+
+def _shown(backfill: step.Backfill) -> wire.Backfill:
+    return wire.Backfill(
+        id=backfill.id,
+        schedule_id=backfill.schedule_id,
+        since=backfill.since_at,
+        until=backfill.until_at,
+        concurrency=backfill.concurrency,
+        status=backfill.status,
+        made=backfill.made_count,
+        known=backfill.known_count,
+        reached=backfill.cursor_at,
+        created_at=backfill.created_at,
+        ended_at=backfill.ended_at,
+    )
+
+
+def _shown_run(call: Call, run: Run) -> wire.Run:
+    return wire.Run(
+        schedule_id=run.schedule_id,
+        slot_at=run.slot_at,
+        scheduled_at=run.slot_at,
+        decision=msgspec.convert(run.decision.word, wire.DecisionName),
+        reason=call.hidden(run.reason),
+        slots=run.slot_count,
+        first_slot_at=run.first_at,
+        decided_at=run.decided_at,
+        job_id=run.job_id,
+        status=run.state,
+        executed_at=run.started_at,
+        finished_at=run.finished_at,
+        execution_time_ms=run.run_ms,
+        lateness_ms=run.late_ms,
+        attempt=run.attempt,
+        worker_id=run.worker,
+        error_message=call.hidden(run.error),
+    )

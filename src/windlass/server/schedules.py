@@ -1,0 +1,291 @@
+"""Schedules: make, show, edit, pause and delete them, look at the slots to come, run one by hand.
+
+In a path a schedule stands by its id or by its name. What is asked for is turned into what is stored, and found wrong,
+in engine/planned.py. What became of the slots is in runs.py, past ones are run by backfills.py; a schedule that was
+asked for in the words of a job is in recurring.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+from msgspec import Raw
+
+from windlass.engine import planned
+from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NameTaken, NotFound
+from windlass.queue import schedules as step
+from windlass.queue.cursor import same_times
+from windlass.queue.newjob import check_instant
+from windlass.queue.recurring import read_clock
+from windlass.queue.schedule import NewSchedule, differences
+from windlass.server.accepted import accept
+from windlass.server.call import Call, Reply
+from windlass.server.newjobs import payload_text
+from windlass.server.shown import redacted, shown_schedule, shown_submit
+from windlass.wire import schedules as wire
+from windlass.wire.base import Because, PauseRequest
+from windlass.wire.jobs import Submitted
+
+SHOWN_SLOTS = 5
+"""Of a change that is only looked at."""
+
+
+async def create(call: Call) -> Reply:
+    """Store a schedule: 201, 200 if it has replaced the one of its name or if nothing was to be stored."""
+    asked: wire.ScheduleRequest = call.body
+    definition = _plan(call, asked)
+    await accept(call, [definition])
+    if asked.dry_run:
+        return Reply(200, await _would_be(call, definition, replace=asked.replace_existing))
+    try:
+        [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
+    except NameTaken:  # of no list
+        raise step.name_taken(definition.name) from None
+    call.subject, call.audit_tenant = str(stored.id), definition.tenant
+    shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
+    return Reply(200 if stored.replaced else 201, shown)
+
+
+async def create_batch(call: Call) -> wire.StoredSchedules:
+    """Store all schedules of the request, or none; those whose names are taken may be left out."""
+    asked: wire.SchedulesRequest = call.body
+    replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
+    if replace and asked.skip_existing:
+        raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
+    definitions = []
+    for index, schedule in enumerate(asked.schedules):
+        if schedule.dry_run or (schedule.replace_existing and not replace):
+            field = "dry_run" if schedule.dry_run else "replace_existing"
+            problem = "in a list it is for all or for none. Leave it out, or send this one by itself."
+            raise InvalidSchedule(field, problem, index=index)
+        definitions.append(_plan(call, schedule, index=index))
+    await accept(call, definitions)
+    stored = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing)
+    call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
+    return wire.StoredSchedules(
+        schedules=[
+            wire.StoredSchedule(id=one.id, name=one.name, next_run_at=one.next_at, replaced=one.replaced)
+            for one in stored
+        ]
+    )
+
+
+async def declare(call: Call) -> wire.Declared:
+    """Make the schedules of an application those that it declares."""
+    asked: wire.DeclareRequest = call.body
+    definitions = [
+        _plan(call, schedule, index=index, owner=asked.owner, named=False)
+        for index, schedule in enumerate(asked.schedules)
+    ]
+    await accept(call, definitions)
+    await _keep_declared_to_queues(call, asked.owner)
+    declared = await call.engine.schedules.declare(
+        asked.owner, definitions, tenant=call.tenant, actor=call.actor(), dry_run=asked.dry_run
+    )
+    shown = wire.Declared(**msgspec.structs.asdict(declared))
+    call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
+    call.subject, call.became = asked.owner, msgspec.to_builtins(shown)
+    return shown
+
+
+async def find(call: Call) -> wire.ScheduleList:
+    """Answer a page of schedules by name."""
+    asked: wire.SchedulesQuery = call.query
+    page = await step.find(
+        call.engine.db,
+        call.tenant,
+        limit=asked.limit,
+        cursor=asked.cursor,
+        task=asked.task,
+        queue=call.one_queue(asked.queue),
+        owner=asked.owner,
+        paused=asked.paused,
+        prefix=asked.prefix,
+    )
+    return wire.ScheduleList(
+        schedules=[shown_schedule(call, schedule) for schedule in page.schedules], next_cursor=page.next_cursor
+    )
+
+
+async def get(call: Call) -> wire.Schedule:
+    """Answer a schedule."""
+    return shown_schedule(call, await call.schedule())
+
+
+async def replace(call: Call) -> wire.Schedule | wire.ScheduleChange:
+    """Give a schedule exactly these settings."""
+    asked: wire.ScheduleReplacement = call.body
+    was = await call.schedule()
+    definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
+    return await _edit(call, was, definition, asked)
+
+
+async def change(call: Call) -> wire.Schedule | wire.ScheduleChange:
+    """Change some settings of a schedule."""
+    asked: wire.SchedulePatch = call.body
+    was = await call.schedule()
+    definition = planned.patched(was.definition, asked, call.settings)
+    call.allow_queue(definition.queue)
+    return await _edit(call, was, definition, asked)
+
+
+async def _edit(
+    call: Call, was: step.Schedule, becomes: NewSchedule, asked: wire.ScheduleReplacement | wire.SchedulePatch
+) -> wire.Schedule | wire.ScheduleChange:
+    await accept(call, [becomes], fires=not same_times(was.definition, becomes))
+    if asked.dry_run:
+        return await _difference(call, becomes, was)
+    edited = await call.engine.schedules.edit(
+        was.id, becomes, tenant=call.tenant, actor=call.actor(asked.reason), version=asked.version
+    )
+    return shown_schedule(call, edited)
+
+
+async def delete(call: Call) -> Reply:
+    """Remove a schedule; its jobs that have not begun are cancelled."""
+    asked: wire.DeleteQuery = call.query
+    schedule = await call.schedule()
+    deleted = await call.engine.schedules.delete(
+        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), purge=asked.purge
+    )
+    call.became = {"deleted": True, "purged": asked.purge, "cancelled": len(deleted.cancelled)}
+    return Reply(204)
+
+
+async def run(call: Call) -> Submitted:
+    """Make a job now, beside the series."""
+    asked: wire.RunRequest = call.body
+    schedule = await call.schedule()
+    payload = payload_text(call, asked.payload)
+    if payload is not None:
+        changed = msgspec.structs.replace(schedule.definition, payload=payload)
+        await call.engine.signatures.check([changed.job(schedule.id)])
+    stored = await call.engine.schedules.run_now(
+        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
+    )
+    call.became = {"job_id": stored.id}
+    return shown_submit(call, stored)
+
+
+async def pause(call: Call) -> wire.Schedule:
+    """Let a schedule make no jobs; those it has made go on."""
+    asked: PauseRequest = call.body
+    schedule = await call.schedule()
+    paused = await call.engine.schedules.pause(
+        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), until=asked.until
+    )
+    return shown_schedule(call, paused)
+
+
+async def resume(call: Call) -> wire.Schedule:
+    """Let a schedule make jobs again, from its next slot on."""
+    asked: Because = call.body
+    schedule = await call.schedule()
+    resumed = await call.engine.schedules.resume(schedule.id, tenant=call.tenant, actor=call.actor(asked.reason))
+    return shown_schedule(call, resumed)
+
+
+async def preview(call: Call) -> wire.Preview:
+    """Answer the slots of a schedule that are to come."""
+    asked: wire.PreviewQuery = call.query
+    schedule = await call.schedule()
+    return await _preview(call, schedule.definition, asked, base_at=schedule.base_at)
+
+
+async def preview_trigger(call: Call) -> wire.Preview:
+    """Answer the slots of a trigger that is not stored."""
+    asked: wire.PreviewRequest = call.body
+    definition = planned.previewed(asked, schedule_id=UUID(int=0))
+    return await _preview(call, definition, asked)
+
+
+async def _preview(
+    call: Call,
+    schedule: NewSchedule,
+    asked: wire.PreviewQuery | wire.PreviewRequest,
+    *,
+    base_at: datetime | None = None,
+) -> wire.Preview:
+    check_instant("after", asked.after)
+    now = await read_clock(call.engine.db)
+    after = asked.after or now
+    return wire.Preview(
+        words=planned.described(schedule.trigger),
+        timezone=schedule.zone,
+        slots=planned.slots_after(schedule, after, base_at=base_at or now, count=asked.count),
+    )
+
+
+def _plan(
+    call: Call,
+    asked: wire.ScheduleRequest,
+    *,
+    index: int | None = None,
+    schedule_id: UUID | None = None,
+    owner: str | None = None,
+    named: bool = True,
+) -> NewSchedule:
+    """Return the schedule that is asked for; InvalidInput or Forbidden if this caller may not have it like that.
+
+    Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
+    """
+    call.allow_queue(asked.queue)
+    try:
+        tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
+        if tenant != call.tenant and not named:
+            raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
+        return planned.new_schedule(
+            asked, call.settings, schedule_id=schedule_id or call.engine.ids.new(), tenant=tenant, owner=owner
+        )
+    except InvalidInput as problem:
+        raise problem if index is None else problem.at(index) from None
+
+
+async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.ScheduleChange:
+    """Return what storing a schedule would change; NameTaken if it would be refused."""
+    try:
+        was = await step.get(call.engine.db, becomes.name, tenant=becomes.tenant)
+    except NotFound:
+        return await _difference(call, becomes)
+    if not replace:
+        raise step.name_taken(becomes.name)
+    # The owner stays, and a pause: only `resume` ends it.
+    paused, owner = becomes.paused or was.definition.paused, was.definition.owner
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner), was)
+
+
+async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
+    call.acted = False
+    now = await read_clock(call.engine.db)
+    base_at = now if was is None else was.base_at
+    return wire.ScheduleChange(
+        name=becomes.name,
+        exists=was is not None,
+        differences=[] if was is None else _shown_differences(call, was.definition, becomes),
+        slots=planned.slots_after(becomes, now, base_at=base_at, count=SHOWN_SLOTS),
+    )
+
+
+def _hidden(call: Call, text: str | None) -> Raw | None:
+    # A plain text: the queue marks what is JSON already by a type of its own.
+    return None if text is None else redacted(call, str(text))
+
+
+def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
+    return [
+        wire.Difference(field=field, was=_hidden(call, before), becomes=_hidden(call, after))
+        for field, before, after in differences(was, becomes)
+    ]
+
+
+async def _keep_declared_to_queues(call: Call, owner: str) -> None:
+    """Return if a key kept to some queues may replace all that an application has declared; Forbidden otherwise."""
+    queues, cursor = call.principal.queues, None
+    while queues is not None:
+        page = await step.find(call.engine.db, call.tenant, owner=owner, cursor=cursor, limit=step.MAX_PAGE)
+        if any(schedule.definition.queue not in queues for schedule in page.schedules):
+            raise Forbidden(f"{owner} has schedules for queues that this key is not for. Use a key that is.")
+        if (cursor := page.next_cursor) is None:
+            return

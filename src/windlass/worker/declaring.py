@@ -1,0 +1,104 @@
+"""Declaring: a worker that starts tells the servers which schedules its application declares (client/declared.py).
+
+Once for each start of its process, when its session is open. The first claims wait for it, a short while; where no
+server answers it is tried again beside the work, which it never holds up. Many workers may say the same at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from windlass import log
+from windlass.engine.outside import Outside
+from windlass.errors import BodyTooLarge, Conflict, Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
+from windlass.worker.patience import BackOff
+
+if TYPE_CHECKING:
+    from windlass.client.app import App
+    from windlass.wire.schedules import Declared
+
+WAIT_S = 3.0
+"""How long the first claims wait for it."""
+FIRST_S = 2.0
+LONGEST_S = 60.0
+"""Bounds of the pause between two tries."""
+FINAL = (InvalidInput, Conflict, Forbidden, Unauthorized, BodyTooLarge)
+"""Said again these would be answered the same; a server that is down, or too old to know schedules, may be another."""
+
+
+class Declaring:
+    """Tells the schedules of an application, until they are heard or refused."""
+
+    def __init__(self, app: App, *, outside: Outside | None = None, wait_s: float = WAIT_S) -> None:
+        self._app = app
+        self._outside = outside or Outside()
+        self._wait_s = wait_s
+        self._telling: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Begin to tell, and return when it is done, or after a short while; nothing happens a second time."""
+        if self._telling is None:
+            self._telling = asyncio.create_task(self._tell_on(), name="declaring")
+            await asyncio.wait([self._telling], timeout=self._wait_s)
+
+    async def end(self) -> None:
+        """Stop trying."""
+        if self._telling is not None:
+            self._telling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._telling
+
+    async def _tell_on(self) -> None:
+        pauses = BackOff(FIRST_S, LONGEST_S, chance=self._outside.chance)
+        while True:
+            try:
+                await self._tell()
+            except FINAL as error:
+                log.event("schedules.refused", app=self._app.name, reason=str(error))
+                return
+            except WindlassError as error:
+                if pauses.tries == 0:  # of a row of failures the others only say the same
+                    log.event("schedules.unheard", app=self._app.name, reason=str(error))
+                pause_s = pauses.next_s(error)
+            except Exception as error:  # what a user's code may raise must not end the worker either
+                log.event("schedules.refused", app=self._app.name, error=error)
+                return
+            else:
+                return
+            await self._outside.pause(pause_s)
+
+    async def _tell(self) -> None:
+        app = self._app
+        if app.declared:
+            _logged(app.name, await app.adeclare())
+        elif app.name is not None:
+            await self._clean_up(app.name)
+
+    async def _clean_up(self, owner: str) -> None:
+        """Remove what the application declared before its code lost the last declaration.
+
+        Another application may have its name by mistake: only schedules of tasks that this one has are its own.
+        """
+        try:
+            left = [info async for info in self._app.schedules.ainfos(owner=owner)]
+        except (Unauthorized, Forbidden, NotFound):  # a worker's key need not allow to look
+            return
+        foreign = [info.name for info in left if info.task not in self._app.tasks]
+        if foreign:
+            log.event("schedules.foreign", app=owner, schedules=foreign)
+        elif left:
+            _logged(owner, await self._app.adeclare())
+
+
+def _logged(app: str | None, told: Declared) -> None:
+    if told.added or told.changed or told.removed:
+        log.event(
+            "schedules.declared",
+            app=app,
+            added=told.added,
+            changed=told.changed,
+            removed=told.removed,
+            unchanged=told.unchanged,
+        )
