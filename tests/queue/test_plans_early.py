@@ -25,6 +25,7 @@ from windlass.queue import (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -33,6 +34,9 @@ from windlass.queue import (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     workers,
@@ -47,6 +51,7 @@ MODULES = (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -55,6 +60,9 @@ MODULES = (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     workers,
@@ -76,6 +84,7 @@ GROWING = (
     "schedule_next",
     "schedule_wait",
     "schedule_runs",
+    "schedule_watch",
 )
 
 WHOLE = {
