@@ -207,10 +207,16 @@ def _decided(row: Row, known: frozenset[datetime]) -> Decided:
         misfire_grace_s=row["misfire_grace_s"],
         overlap=OVERLAPS[row["overlap"]],
     )
+    first_at = row["next_at"] - timedelta(seconds=slots.offset_s)
+    if row["last_at"] is not None and first_at <= row["last_at"]:
+        # Somebody set it back by hand. What was decided stands; it goes on where it was.
+        following = slots.after(row["last_at"])
+        next_at = None if following is None else following + timedelta(seconds=slots.offset_s)
+        return Decided([], row["last_at"], next_at, row["waiting_count"])
     return decide(
         policy,
         slots,
-        first_at=row["next_at"] - timedelta(seconds=slots.offset_s),
+        first_at=first_at,
         now_at=row["now_at"],
         previous=Previous(row["live"] is not None, row["waiting_count"]),
         known=known,
