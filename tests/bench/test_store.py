@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.databases import connected
+from windlass.bench import measure
 from windlass.bench.measure import alternate
 from windlass.bench.store import BATCHES
 from windlass.cli.bench import bench
@@ -20,6 +21,12 @@ from windlass.errors import SetupError
 
 FIELDS = ["part", "name", "database", "batch", "value", "unit", "floor", "ratio"]
 QUICK = ["--seconds", "0.01"]
+
+
+@pytest.fixture
+def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each side have one round: what five come to is shown by the test of `alternate`."""
+    monkeypatch.setattr(measure, "ROUNDS", 1)
 
 
 def measured(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -31,6 +38,7 @@ def measured(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     return figures
 
 
+@pytest.mark.usefixtures("one_round")
 def test_each_step_is_measured_at_each_batch(database_url: str, tmp_path: Path) -> None:
     """Submit, claim, complete and the whole cycle stand in the file, each with its floor and ratio."""
     figures = measured(tmp_path, "--database", database_url, "--parts", "steps")
@@ -43,6 +51,7 @@ def test_each_step_is_measured_at_each_batch(database_url: str, tmp_path: Path) 
     assert {"jobs/s"} == {figure["unit"] for figure in figures}
 
 
+@pytest.mark.usefixtures("one_round")
 def test_claim_and_complete_overlap_in_one_lane_and_in_twenty(database_url: str, tmp_path: Path) -> None:
     """The pipeline is measured at 100 and 500; in one lane also beside a floor that keeps its jobs."""
     figures = measured(tmp_path, "--database", database_url, "--parts", "pipeline")
@@ -63,6 +72,7 @@ def test_what_a_job_costs_is_counted(database_url: str, tmp_path: Path) -> None:
     assert units == [figure["unit"] for figure in figures]
 
 
+@pytest.mark.usefixtures("one_round")
 def test_growth_is_measured_beside_other_rows(database_url: str, tmp_path: Path) -> None:
     """An empty and a filled database are compared; on PostgreSQL a held snapshot as well."""
     few = ["--rows", "1000", "--hold", "0.05"]

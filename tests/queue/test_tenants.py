@@ -93,7 +93,7 @@ async def test_a_tenant_with_live_jobs_stays(steps: Steps, where: str) -> None:
     else:
         await steps.submit_one(tenant="acme", delay_ms=60_000 if where == "scheduled" else None)
 
-    with pytest.raises(Conflict, match="it has 1 live jobs, 0 finished jobs and 0 keys"):
+    with pytest.raises(Conflict, match="it has 1 live jobs, 0 finished jobs, 0 schedules and 0 keys"):
         await delete(steps.db, steps.lanes, "acme")
 
     assert ["acme", "default"] == await names(steps.db)
@@ -105,7 +105,7 @@ async def test_a_tenant_with_history_stays_until_retention(steps: Steps, end: st
     lease = await steps.lease(await steps.worker(tenant="acme"), tenant="acme")
     await (steps.complete(lease) if end == "succeeded" else steps.fail(lease, retryable=False))
 
-    with pytest.raises(Conflict, match="it has 0 live jobs, 1 finished jobs and 0 keys"):
+    with pytest.raises(Conflict, match="it has 0 live jobs, 1 finished jobs, 0 schedules and 0 keys"):
         await delete(steps.db, steps.lanes, "acme")
     steps.clock.advance(days=40)
     await retention.sweep(steps.db, days=30, dead_days=30)
@@ -121,7 +121,7 @@ async def test_a_tenant_with_keys_stays_until_they_are_over(db: Database, clock:
     key, _ = await keys.create(db, reader)
     await keys.create(db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme", expires_at=clock.now()))
 
-    with pytest.raises(Conflict, match="0 live jobs, 0 finished jobs and 1 keys"):
+    with pytest.raises(Conflict, match="0 live jobs, 0 finished jobs, 0 schedules and 1 keys"):
         await delete(db, Lanes(), "acme")
     await keys.revoke(db, key.id)
     await delete(db, Lanes(), "acme")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 
+from tests.clock import TestClock
 from tests.server.api import WORKER, Json, claim, lease
 from tests.server.test_schedules import NIGHTLY, make, names, one_database
 from windlass.server.route import Route, documented_path
@@ -28,6 +29,12 @@ async def ask(client: httpx2.AsyncClient, route: Route, value: str) -> httpx2.Re
     fields = {name: text for name, text in body.items() if route.body and name in route.body.__struct_fields__}
     url = ROOT + re.sub(r"\{\w+\}", value, documented_path(route))
     return await client.request(route.method, url, json=fields if route.body else None)
+
+
+def yesterday(clock: TestClock) -> Json:
+    """Return a range with three full hours."""
+    midnight = clock.now().replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
+    return {"since": midnight.isoformat(), "until": (midnight + timedelta(hours=3)).isoformat()}
 
 
 async def ended_backfill(client: httpx2.AsyncClient, backfill: str) -> Json:
@@ -72,10 +79,10 @@ async def test_what_became_of_a_run_stands_in_the_history(client: httpx2.AsyncCl
     assert [] == (await client.get("/schedules/nightly/runs?decision=missed")).json()["runs"]
 
 
-async def test_a_paused_schedule_tells_why_and_resumes(client: httpx2.AsyncClient) -> None:
+async def test_a_paused_schedule_tells_why_and_resumes(client: httpx2.AsyncClient, clock: TestClock) -> None:
     """X5: reason, who and until when; nothing is due meanwhile, and the next slot is told after."""
     made = await make(client)
-    until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    until = (clock.now() + timedelta(days=1)).isoformat()
 
     paused = (await client.post("/schedules/nightly/pause", json={"reason": "audit", "until": until})).json()
     shown = (await client.get("/schedules/nightly")).json()
@@ -114,11 +121,10 @@ async def test_deleting_cancels_what_has_not_begun(client: httpx2.AsyncClient) -
     assert ["assigned", "cancelled"] == states
 
 
-async def test_past_slots_are_run_afterwards(client: httpx2.AsyncClient) -> None:
+async def test_past_slots_are_run_afterwards(client: httpx2.AsyncClient, clock: TestClock) -> None:
     """T13: 202; each slot of the range once, a second time none; told by the list and by its id."""
     await make(client, cron="0 * * * *", timezone="UTC")
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
-    span = {"since": midnight.isoformat(), "until": (midnight + timedelta(hours=3)).isoformat(), "concurrency": 2}
+    span = {**yesterday(clock), "concurrency": 2}
 
     begun = await client.post("/schedules/nightly/backfill", json=span)
     first = await ended_backfill(client, begun.json()["id"])
@@ -134,11 +140,10 @@ async def test_past_slots_are_run_afterwards(client: httpx2.AsyncClient) -> None
     assert ["succeeded"] * 3 == [run["status"] for run in runs]
 
 
-async def test_a_backfill_is_stopped(client: httpx2.AsyncClient) -> None:
+async def test_a_backfill_is_stopped(client: httpx2.AsyncClient, clock: TestClock) -> None:
     """Its jobs that nobody has are cancelled; stopping twice is no harm; a range that makes no sense is 422."""
     await make(client, cron="0 * * * *", timezone="UTC")
-    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
-    span = {"since": midnight.isoformat(), "until": (midnight + timedelta(hours=3)).isoformat()}
+    span = yesterday(clock)
     backfill = (await client.post("/schedules/nightly/backfill", json=span)).json()["id"]
 
     stopped = await client.post(f"/backfills/{backfill}/stop", json={"reason": "a mistake"})
@@ -216,13 +221,11 @@ async def test_rel_t6_a_foreign_schedule_is_like_none(calls: Calls) -> None:
     assert [] == await names(client)
 
 
-async def test_rel_t6_a_foreign_backfill_is_like_none(calls: Calls) -> None:
+async def test_rel_t6_a_foreign_backfill_is_like_none(calls: Calls, clock: TestClock) -> None:
     """N1: look and stop are 404, and it goes on."""
     owner = calls("admin.b")
     await make(owner, cron="0 * * * *", timezone="UTC")
-    yesterday = datetime.now(UTC) - timedelta(days=1)
-    span = {"since": yesterday.isoformat(), "until": (yesterday + timedelta(hours=3)).isoformat()}
-    backfill = (await owner.post("/schedules/nightly/backfill", json=span)).json()["id"]
+    backfill = (await owner.post("/schedules/nightly/backfill", json=yesterday(clock))).json()["id"]
 
     looked = await calls("admin.a").get(f"/backfills/{backfill}")
     stopped = await calls("admin.a").post(f"/backfills/{backfill}/stop")

@@ -29,6 +29,8 @@ INVARIANTS = (
     SQL.partitions,
     SQL.pauses,
     SQL.references,
+    SQL.schedules,
+    SQL.slots,
 )
 
 

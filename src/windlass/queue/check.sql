@@ -190,3 +190,64 @@ SELECT * FROM (
     SELECT CAST(o.id AS text), 'set aside: ' || o.error || ' Delete the row, or clear its error to have it tried again.' FROM outbox o
      WHERE o.error IS NOT NULL
 ) v LIMIT :limit
+
+-- name: schedules
+-- Schedules: each stands in one place, of the same version; nothing is kept of one that is gone; what is paused is due never,
+-- and somebody said so; jobs wait where they are counted, and are blocked or held.
+-- both
+SELECT * FROM (
+    SELECT CAST(s.id AS text) AS subject, 'a schedule that stands nowhere' AS detail FROM schedule s
+     WHERE NOT EXISTS (SELECT 1 FROM schedule_next n WHERE n.id = s.id)
+    UNION ALL
+    SELECT CAST(s.id AS text), 'of version ' || CAST(s.version AS text) || ', and stands as version ' || CAST(n.version AS text)
+      FROM schedule s JOIN schedule_next n ON n.id = s.id WHERE n.version <> s.version
+    UNION ALL
+    SELECT CAST(n.id AS text), 'stands, of no schedule' FROM schedule_next n WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = n.id)
+    UNION ALL
+    SELECT CAST(w.job_id AS text), 'waits for a run of no schedule' FROM schedule_wait w
+     WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = w.schedule_id)
+    UNION ALL
+    SELECT CAST(w.schedule_id AS text), 'runs are expected of no schedule' FROM schedule_watch w
+     WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = w.schedule_id)
+    UNION ALL
+    SELECT CAST(b.id AS text), 'a backfill of no schedule' FROM backfill b WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = b.schedule_id)
+    UNION ALL
+    SELECT p.name, 'a pause of no schedule that is paused' FROM pause p
+     WHERE p.kind = 'schedule'
+       AND NOT EXISTS (SELECT 1 FROM schedule s WHERE CAST(s.id AS text) = p.name AND s.tenant = p.tenant AND s.paused = 1)
+    UNION ALL
+    SELECT CAST(s.id AS text), 'a paused schedule, and nobody said so' FROM schedule s
+     WHERE s.paused = 1 AND NOT EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text))
+    UNION ALL
+    SELECT CAST(s.id AS text), 'paused and due' FROM schedule s JOIN schedule_next n ON n.id = s.id WHERE s.paused = 1 AND n.next_at IS NOT NULL
+    UNION ALL
+    SELECT CAST(n.id AS text), 'due again at a slot that was decided' FROM schedule_next n WHERE n.next_at <= n.last_at
+    UNION ALL
+    SELECT CAST(n.id AS text), CAST(n.waiting_count AS text) || ' jobs wait, by the count'
+      FROM schedule_next n WHERE n.waiting_count <> (SELECT count(*) FROM schedule_wait w WHERE w.schedule_id = n.id)
+    UNION ALL
+    SELECT CAST(w.job_id AS text), 'waits for the run before it, and is not blocked' FROM schedule_wait w
+      JOIN job j ON j.id = w.job_id LEFT JOIN queue q ON q.id = w.job_id WHERE q.place IS NULL OR q.place NOT IN (2, 3) OR q.pending < 1
+) v LIMIT :limit
+
+-- name: slots
+-- Slots: no two live jobs are of one slot, and the slot of each is written down. (Of a schedule that is gone it may be purged,
+-- and of an old slot it may be past retention.)
+-- postgres
+SELECT * FROM (
+    SELECT CAST(j.schedule_id AS text) AS subject, 'two live jobs of the slot ' || CAST(j.slot_at AS text) AS detail
+      FROM job j WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
+    UNION ALL
+    SELECT CAST(j.id AS text), 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own' FROM job j
+     WHERE j.slot_at >= :now - interval '1 day' AND EXISTS (SELECT 1 FROM schedule s WHERE s.id = j.schedule_id)
+       AND NOT EXISTS (SELECT 1 FROM schedule_runs r WHERE r.schedule_id = j.schedule_id AND r.slot_at = j.slot_at AND r.job_id = j.id)
+) v LIMIT :limit
+-- sqlite
+SELECT * FROM (
+    SELECT j.schedule_id AS subject, 'two live jobs of the slot ' || CAST(j.slot_at AS text) AS detail
+      FROM job AS j WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
+    UNION ALL
+    SELECT j.id, 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own' FROM job AS j
+     WHERE j.slot_at >= :now - 86400000000 AND EXISTS (SELECT 1 FROM schedule AS s WHERE s.id = j.schedule_id)
+       AND NOT EXISTS (SELECT 1 FROM schedule_runs AS r WHERE r.schedule_id = j.schedule_id AND r.slot_at = j.slot_at AND r.job_id = j.id)
+) v LIMIT :limit

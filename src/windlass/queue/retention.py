@@ -4,7 +4,8 @@ On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted 
 gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute and the
 record of what people did go with the history they are of. Keys whose time is over, pauses
-and checkpoints of jobs that are gone, and signatures that no worker publishes any more are swept here too.
+of jobs and schedules that are gone, checkpoints of such jobs, and signatures that no worker publishes any more are
+swept here too.
 """
 
 from __future__ import annotations

@@ -60,13 +60,21 @@ DELETE FROM dedup WHERE (scope, key) IN (SELECT scope, key FROM dedup WHERE expi
 SELECT changes() AS removed
 
 -- name: forget_pauses
--- Remove pauses of jobs that have ended.
+-- Remove pauses of jobs that have ended, and of schedules that are gone.
 -- postgres
-WITH old AS MATERIALIZED (SELECT ctid AS place FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END) LIMIT :limit),
-gone AS (DELETE FROM pause USING old WHERE pause.ctid = old.place AND pause.kind = 'job' RETURNING 1)
+WITH old AS MATERIALIZED (
+    SELECT ctid AS place FROM pause
+     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END))
+        OR (kind = 'schedule' AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = CASE WHEN pause.kind = 'schedule' THEN CAST(pause.name AS uuid) END))
+     LIMIT :limit
+),
+gone AS (DELETE FROM pause USING old WHERE pause.ctid = old.place AND pause.kind IN ('job', 'schedule') RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
-DELETE FROM pause WHERE (kind, tenant, name) IN (SELECT kind, tenant, name FROM pause WHERE kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = pause.name) LIMIT :limit);
+DELETE FROM pause WHERE (kind, tenant, name) IN (
+    SELECT kind, tenant, name FROM pause
+     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = pause.name))
+        OR (kind = 'schedule' AND NOT EXISTS (SELECT 1 FROM schedule AS s WHERE s.id = pause.name)) LIMIT :limit);
 SELECT changes() AS removed
 
 -- name: forget_stats

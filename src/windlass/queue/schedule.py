@@ -239,9 +239,9 @@ class _Json(str):
 
 
 def _json(value: object) -> str | None:
-    if value is None or isinstance(value, _Json):
-        return value
-    return msgspec.json.encode(value).decode()
+    if value is None:
+        return None
+    return str(value) if isinstance(value, _Json) else msgspec.json.encode(value).decode()
 
 
 def _settings(schedule: NewSchedule) -> dict[str, object]:

@@ -89,8 +89,9 @@ async def delete(db: Statements, lanes: Lanes, name: str) -> None:
         if any(held.values()):
             raise Conflict(
                 f"Tenant {name} cannot be deleted: it has {_shown(held['live'])} live jobs, "
-                f"{_shown(held['finished'])} finished jobs and {_shown(held['keys'])} keys. "
-                "Cancel the jobs, wait until retention has removed them, and revoke the keys."
+                f"{_shown(held['finished'])} finished jobs, {_shown(held['schedules'])} schedules and "
+                f"{_shown(held['keys'])} keys. "
+                "Delete the schedules, cancel the jobs, wait until retention has removed them, and revoke the keys."
             )
         await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
         for query in (SQL.drop_pauses, SQL.drop_keys, SQL.drop_tenant):

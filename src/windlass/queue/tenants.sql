@@ -18,7 +18,7 @@ SELECT t.name, t.created_at, p.reason, p.actor, p.paused_at, p.resume_at
  WHERE t.name > :cursor ORDER BY t.name LIMIT :limit
 
 -- name: count_held
--- What a tenant still has, each counted up to :most: live jobs, finished ones, and keys that may be used.
+-- What a tenant still has, each counted up to :most: live jobs, finished ones, schedules, and keys that may be used.
 -- Not hot: blocked, held and timed jobs are found by reading all of them.
 -- postgres
 SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
@@ -27,6 +27,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane
        (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
                                UNION ALL
                               SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM schedule s WHERE s.tenant = :tenant LIMIT :most) AS x) AS schedules,
        (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 -- sqlite
@@ -36,6 +37,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane
        (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
                                UNION ALL
                               SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM schedule s WHERE s.tenant = :tenant LIMIT :most) AS x) AS schedules,
        (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 

@@ -16,6 +16,7 @@ from windlass.job import State
 from windlass.queue import history, recurring, schedules
 from windlass.queue.attempts import MAX_PAGE, AttemptFilter, find_attempts
 from windlass.queue.control import Actor
+from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.views import Attempt, Event, Job
 from windlass.server.accepted import accept
@@ -118,9 +119,17 @@ async def attempts(call: Call) -> list[Attempt]:
 
 
 async def events(call: Call) -> list[Event]:
-    """Return what happened to the schedule in the path, in order."""
-    await _found(call)
-    return await history.events_of(call.engine.db, call.job_id)
+    """Return what happened to the schedule in the path, in order: it was made, and its newest slots were decided."""
+    found = await _found(call)
+    db = call.engine.db
+    page = await find_runs(db, found.id, tenant=call.tenant, limit=MAX_PAGE)
+    told = [Event(run.decided_at, run.decision.word, None, run.reason or _job(run)) for run in page.runs]
+    made = Event(found.created_at, "submitted", None, None)
+    return sorted([made, *told, *await history.events_of(db, found.id)], key=lambda event: event.happened_at)
+
+
+def _job(run: Run) -> str | None:
+    return None if run.job_id is None else f"Job {run.job_id}."
 
 
 async def _found(call: Call) -> Job:

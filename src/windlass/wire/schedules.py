@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 import msgspec
@@ -207,6 +207,13 @@ class SchedulesQuery(NamePages, frozen=True, kw_only=True):
 
 class SchedulesRequest(Body, frozen=True, kw_only=True):
     """Schedules to store, all or none."""
+
+    bound: ClassVar[Mapping[str, Any]] = {
+        "not": {
+            "required": ["replace_existing", "skip_existing"],
+            "properties": {"replace_existing": {"const": True}, "skip_existing": {"const": True}},
+        }
+    }
 
     schedules: Annotated[list[ScheduleRequest], Meta(min_length=1, max_length=1000)]
     replace_existing: bool = False
