@@ -1,10 +1,10 @@
 """Backfills: the slots of a past range get their jobs, in order, a few at a time.
 
 A slot runs once, whoever made its job: what has a job already is left alone, by the same row that guards firing
-(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is then decided anew, once.
-How far a backfill is, the rows of its slots and their jobs are written together, so that a server that dies in between
-leaves all or none; of two servers one moves it on. It does not touch the series: when the schedule fires next, which run
-is its last, and whether the next one overlaps are as they were. A schedule that is paused is backfilled all the same.
+(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is decided anew, once.
+How far a backfill is, the rows of its slots and their jobs are written together: a server that dies in between leaves
+all or none, and of two servers one moves it on. The series is not touched: when the schedule fires next, which run is
+its last, and whether the next one overlaps are as they were. A paused schedule is backfilled all the same.
 Its jobs are due when they are made, so that they count as late for nobody, and have no start deadline.
 """
 
@@ -207,7 +207,7 @@ async def forget(transaction: Statements, schedule_ids: Sequence[UUID]) -> None:
 
 
 async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill) -> Advanced:
-    """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it has moved on."""
+    """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it moved on."""
     found = await db.fetch(SQL.definition, id=backfill.schedule_id)
     if not found:
         return await give_up(db, backfill, reason="Its schedule was deleted.")
