@@ -5,11 +5,17 @@
 SELECT :now AS now_at
 
 -- name: start
--- Store a backfill of a tenant's schedule; no row if there is none.
--- both
+-- Store a backfill of a tenant's schedule; no row if there is none, or if it is being deleted.
+-- locks: schedule, shared: a deletion that comes after it removes the backfill too.
+-- postgres
 INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
 SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
-  FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant
+  FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant FOR SHARE OF s
+RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
+-- sqlite
+INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
+SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
+  FROM schedule AS s WHERE s.id = :schedule_id AND s.tenant = :tenant
 RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
 
 -- name: get
