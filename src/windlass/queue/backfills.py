@@ -181,6 +181,7 @@ async def stop(db: Statements, backfill_id: UUID, *, tenant: str, actor: Actor) 
             SQL.finish, id=backfill_id, state=_STOPPED, cursor_at=None, reason=actor.reason
         )
         cancelled = await _cancel_waiting(transaction, backfill_id, tenant, actor) if stopped else []
+        await transaction.fetch(SQL.drop_jobs, id=backfill_id)
         return Stopped(await get(transaction, backfill_id, tenant=tenant), cancelled)
 
 
@@ -288,7 +289,12 @@ async def _decide(transaction: Statements, backfill: Backfill, jobs: Sequence[Ne
 
 
 async def _end(db: Statements, backfill: Backfill, state: int, reason: str | None) -> Advanced:
-    ended = await db.fetch(SQL.finish, id=backfill.id, state=state, cursor_at=backfill.cursor_at, reason=reason)
+    async with db.transaction() as transaction:
+        ended = await transaction.fetch(
+            SQL.finish, id=backfill.id, state=state, cursor_at=backfill.cursor_at, reason=reason
+        )
+        if ended:
+            await transaction.fetch(SQL.drop_jobs, id=backfill.id)
     return Advanced(ended=bool(ended))
 
 
