@@ -25,9 +25,7 @@ VALUES (:schedule_id, :slot_at, :decision, :job_id, 1, :now, :slot_count, :first
 )["decide"]
 
 
-async def fired(
-    steps: Steps, schedule: Schedule, slot_at: datetime, *, decision: Decision = Decision.FIRED
-) -> UUID:
+async def fired(steps: Steps, schedule: Schedule, slot_at: datetime, *, decision: Decision = Decision.FIRED) -> UUID:
     """Give a slot its job, and return the job's id."""
     job = schedule.definition.job(steps.ids.new(), slot_at=None if decision is Decision.MANUAL else slot_at)
     places = await steps.lanes.resolve(steps.db, [job.lane])

@@ -20,6 +20,7 @@ from tests.db.plans import Connection, Node, Plan, hot
 from windlass.db import Query, open_database
 from windlass.ids import Ids
 from windlass.queue import (
+    backfills,
     checkpoints,
     claim,
     control,
@@ -35,6 +36,7 @@ from windlass.queue import (
     rescue,
     submit,
     timers,
+    watches,
     workers,
 )
 from windlass.queue.claim import Group, Want
@@ -42,6 +44,7 @@ from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 
 MODULES = (
+    backfills,
     checkpoints,
     claim,
     control,
@@ -57,6 +60,7 @@ MODULES = (
     rescue,
     submit,
     timers,
+    watches,
     workers,
 )
 GROWING = (
@@ -72,6 +76,9 @@ GROWING = (
     "outbox",
     "checkpoint",
     "log",
+    "backfill_job",
+    "backfill",
+    "schedule_watch",
     "schedule",
     "schedule_next",
     "schedule_wait",
@@ -88,6 +95,8 @@ WHOLE = {
     "next_lapse": "session_live",
     "next_deadline": "queue_leased queue_start_by",
     "heads": "queue_ready",
+    "next_watch": "schedule_watch_due",
+    "missing_count": "schedule_watch_missing",
     "look": "schedule_behind",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""

@@ -232,7 +232,12 @@ async def test_the_history_is_told_by_plain_sql(steps: Steps) -> None:
 
     paused, ended, queued = await steps.db.fetch(Query("history", "All.", HISTORY, HISTORY))
 
-    assert ("paused", "holiday", None, None) == (paused["decision"], paused["reason"], paused["job_id"], paused["status"])
+    assert ("paused", "holiday", None, None) == (
+        paused["decision"],
+        paused["reason"],
+        paused["job_id"],
+        paused["status"],
+    )
     assert ("nightly", "default", schedule.id) == (ended["name"], ended["tenant"], ended["schedule_id"])
     assert (job_id, "succeeded", NOON - HOUR, NOON, 1235) == (
         ended["job_id"],

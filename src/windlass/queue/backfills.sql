@@ -5,11 +5,17 @@
 SELECT :now AS now_at
 
 -- name: start
--- Store a backfill of a tenant's schedule; no row if there is none.
--- both
+-- Store a backfill of a tenant's schedule; no row if there is none, or if it is being deleted.
+-- locks: schedule, shared: a deletion that comes after it removes the backfill too.
+-- postgres
 INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
 SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
-  FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant
+  FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant FOR SHARE OF s
+RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
+-- sqlite
+INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
+SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
+  FROM schedule AS s WHERE s.id = :schedule_id AND s.tenant = :tenant
 RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
 
 -- name: get
@@ -117,14 +123,15 @@ UPDATE backfill SET state = :state, ended_at = :now, reason = coalesce(:reason, 
 
 -- name: not_started
 -- Jobs of a backfill that no worker has.
+-- plan: the lane keeps out timer_due, which would be read whole.
 -- postgres
-SELECT b.job_id FROM backfill_job b WHERE b.backfill_id = :id
-   AND (EXISTS (SELECT 1 FROM queue q WHERE q.id = ANY(ARRAY[b.job_id]) AND q.session IS NULL)
-     OR EXISTS (SELECT 1 FROM timer t WHERE t.id = ANY(ARRAY[b.job_id]))) ORDER BY b.job_id
+SELECT q.id AS job_id, q.lane FROM backfill_job b JOIN queue q ON q.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id AND q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM backfill_job b JOIN timer t ON t.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id
 -- sqlite
-SELECT b.job_id FROM backfill_job AS b WHERE b.backfill_id = :id
-   AND (EXISTS (SELECT 1 FROM queue AS q WHERE q.id = b.job_id AND q.session IS NULL)
-     OR EXISTS (SELECT 1 FROM timer AS t WHERE t.id = b.job_id)) ORDER BY b.job_id
+SELECT q.id AS job_id, q.lane FROM backfill_job AS b CROSS JOIN queue AS q ON q.id = b.job_id WHERE b.backfill_id = :id AND q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
 
 -- name: forget
 -- Remove the backfills of schedules.

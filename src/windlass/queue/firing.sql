@@ -108,7 +108,7 @@ j AS (
            NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by
       FROM i CROSS JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = i.schedule_id LIMIT 1) s
 ),
-w AS (INSERT INTO schedule_wait (schedule_id, job_id) SELECT i.schedule_id, i.id FROM i WHERE i.pending = 1),
+w AS (INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM i WHERE i.pending = 1),
 q AS (
     INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
     SELECT i.id, i.lane, i.rank, CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, i.start_by, i.pending, 0 FROM i
@@ -119,7 +119,7 @@ INSERT INTO job (columns(job))
 SELECT i.id, s.task, s.payload, s.headers, s.tags, s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry,
        NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by
   FROM rows(:jobs) AS i CROSS JOIN schedule AS s ON s.id = i.schedule_id;
-INSERT INTO schedule_wait (schedule_id, job_id) SELECT i.schedule_id, i.id FROM rows(:jobs) AS i WHERE i.pending = 1;
+INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM rows(:jobs) AS i WHERE i.pending = 1;
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
 SELECT i.id, i.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END,
        CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, i.start_by, i.pending, 0

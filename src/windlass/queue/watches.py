@@ -209,6 +209,8 @@ def _said(fate: Row | None) -> str:
             return f"succeeded at {fate['fate_at'].isoformat()}."
         case "running":
             return f"runs since {fate['fate_at'].isoformat()}."
+        case "sleeping":
+            return f"sleeps until {fate['fate_at'].isoformat()}."
         case "waiting":
             return "waits." if fate["fate_at"] is None else f"waits until {fate['fate_at'].isoformat()}."
         case ended:

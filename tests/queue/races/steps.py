@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.queue import said
+from tests.queue.races.beside import backfill, backfilled, expected, look_out
 from tests.queue.races.scheduled import followed, let_go, look_and_fire, replaced
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.survey import survey_lists, survey_whole, survey_workers
@@ -424,6 +425,8 @@ STEPS = {
     "survey_workers": Step(cancelled, survey_workers, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),
+    "backfill": Step(backfilled, backfill, State.CANCELLED),
+    "watch": Step(expected, look_out, State.SUCCEEDED),
     "fire": Step(replaced, look_and_fire, State.CANCELLED),
     "follow": Step(followed, let_go, State.QUEUED),
 }
