@@ -178,6 +178,20 @@ async def test_a_batch_is_all_or_nothing(client: httpx2.AsyncClient) -> None:
     assert ["s0", "s1", "s2"] == await names(client)
 
 
+async def test_a_batch_may_leave_out_names_that_are_taken(client: httpx2.AsyncClient) -> None:
+    """The answer has those that were stored; leaving out and replacing at once is refused."""
+    good = [{**NIGHTLY, "name": f"s{number}"} for number in range(3)]
+    await client.post("/schedules", json=good[1])
+
+    made = await client.post("/schedules/batch", json={"schedules": good, "skip_existing": True})
+    both = await client.post(
+        "/schedules/batch", json={"schedules": good, "skip_existing": True, "replace_existing": True}
+    )
+
+    assert (201, ["s0", "s2"]) == (made.status_code, [one["name"] for one in made.json()["schedules"]])
+    assert (422, "skip_existing") == (both.status_code, both.json()["errors"][0]["field"])
+
+
 BAD: list[tuple[Json, str, str]] = [
     ({"cron": "*/0 * * * *"}, "invalid_schedule", "cron"),
     ({"cron": "0 0 30 2 *"}, "invalid_schedule", "cron"),
