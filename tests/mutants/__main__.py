@@ -30,6 +30,7 @@ from tests.mutants import (
     reports,
     sessions,
     submits,
+    timetable,
     trail,
     workers,
 )
@@ -39,6 +40,7 @@ from tests.postgres_run import URL_VARIABLE
 
 ALL: tuple[Mutant, ...] = (
     *submits.MUTANTS,
+    *timetable.MUTANTS,
     *asides.MUTANTS,
     *claims.MUTANTS,
     *sessions.MUTANTS,

@@ -1,0 +1,69 @@
+"""Guards of schedules over HTTP: whose they are, what is refused before it is stored, what a key names."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Edit, Mutant
+
+SCHEDULES = "tests/server/test_schedules.py::test_"
+ACTS = "tests/server/test_schedules_acts.py::test_"
+JOBS = "tests/server/test_recurring.py::test_"
+PURE = "tests/engine/test_planned.py::test_"
+ASKED = "tests/engine/test_recurring.py::test_"
+LISTS = "tests/queue/test_recurring.py::test_"
+
+MUTANTS = (
+    Mutant(
+        "schedule-of-another-queue",
+        (Edit("server/app.py", 'if route.bound in ("schedule", "job") and', 'if route.bound == "" and'),),
+        (f"{ACTS}rel_t4_a_key_kept_to_queues_touches_no_other_schedules[sqlite]",),
+        "N2: a key kept to queues touches no schedule of another",
+    ),
+    Mutant(
+        "declares-away-foreign-queues",
+        (Edit("server/schedules.py", "    await _keep_declared_to_queues(call, asked.owner)\n", ""),),
+        (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
+        "N2: a declaration removes nothing of a queue that its key is not for",
+    ),
+    Mutant(
+        "moved-to-another-queue",
+        (Edit("server/schedules.py", "    call.allow_queue(definition.queue)\n", ""),),
+        (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
+        "N2: an edit does not reach a queue that its key is not for",
+    ),
+    Mutant(
+        "never-fires-is-stored",
+        (Edit("server/accepted.py", "            planned.check_fires(schedule, now=now)\n", "            pass\n"),),
+        (f"{SCHEDULES}a_batch_is_all_or_nothing[sqlite]",),
+        "a schedule without a slot left is refused",
+    ),
+    Mutant(
+        "dry-run-is-audited",
+        (Edit("server/schedules.py", "    call.acted = False\n", ""),),
+        (f"{ACTS}rel_t5_acts_on_schedules_are_audited[sqlite]",),
+        "X10: what was only looked at is no act",
+    ),
+    Mutant(
+        "name-like-an-id",
+        (Edit("engine/planned.py", "        UUID(schedule.name)\n", "        UUID(schedule.name + schedule.name)\n"),),
+        (f"{PURE}a_value_out_of_its_range_names_its_field[fields5-name]",),
+        "a name in a path is never taken for an id",
+    ),
+    Mutant(
+        "key-of-another-request",
+        (Edit("engine/recurring.py", "    if (asked_id.int ^ stored_id.int) & MARK:\n", "    if asked_id is None:\n"),),
+        (f"{ASKED}another_request_under_the_same_key_is_refused",),
+        "S6: the same key with other content is refused",
+    ),
+    Mutant(
+        "list-past-its-floor",
+        (Edit("queue/recurring.py", " if job.id >= floor)", ")"),),
+        (f"{LISTS}a_page_ends_where_a_bounded_look_ends[sqlite]",),
+        "S8: a page ends where one of its two lists has not been read",
+    ),
+    Mutant(
+        "foreign-schedules-listed",
+        (Edit("queue/recurring.sql", "WHERE x.tenant = :tenant AND x.id", "WHERE :tenant = :tenant AND x.id"),),
+        (f"{JOBS}rel_t6_a_foreign_one_is_like_none[sqlite]",),
+        "N1: lists hold the schedules of one's own tenant",
+    ),
+)
