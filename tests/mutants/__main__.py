@@ -25,6 +25,7 @@ from tests.mutants import (
     keys,
     lists,
     outbox,
+    planning,
     reports,
     sessions,
     submits,
@@ -51,6 +52,7 @@ ALL: tuple[Mutant, ...] = (
     *keepers.MUTANTS,
     *bodies.MUTANTS,
     *outbox.MUTANTS,
+    *planning.MUTANTS,
     *trail.MUTANTS,
     *workers.MUTANTS,
 )
