@@ -17,7 +17,9 @@ from psycopg.rows import dict_row
 from windlass.db import Query, Row, Statements
 from windlass.queue.check import Violation, check
 
-SETTINGS = "-c plan_cache_mode=force_generic_plan -c jit=off"
+NAME = "kept"
+"""What the server calls it, so that a test may count those of others."""
+SETTINGS = f"-c application_name={NAME} -c plan_cache_mode=force_generic_plan -c jit=off"
 
 
 class Kept:

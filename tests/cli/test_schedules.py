@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.cli.conftest import Windlass
@@ -130,8 +131,20 @@ def test_a_change_is_shown_before_it_is_made(windlass: Windlass, queue: str) -> 
     assert "0 3 * * *" in dry.stdout
     assert "03:00:00" in dry.stdout
     assert (4, "30 2 * * *") == (taken.exit_code, kept["cron"])
+    assert f'Error: there is a schedule "{queue}" already.' in taken.stderr
     assert 0 == replaced.exit_code
     assert ("0 3 * * *", kept["id"]) == (shown(windlass, queue)["cron"], kept["id"])
+
+
+def test_a_change_of_a_declared_one_shows_what_would_change(windlass: Windlass, url: str, queue: str) -> None:
+    """Payloads are shown as JSON; its owner stays, and is no change."""
+    declared = {"name": queue, "task": "report", "cron": "@daily", "payload": {"n": 1}}
+    httpx2.post(f"{url}/api/v1/schedules/declared", json={"owner": queue, "schedules": [declared]}).raise_for_status()
+
+    same = ("schedules", "add", queue, "--task", "report", "--cron", "@daily", "--dry-run", "-o", "json")
+    found = json.loads(windlass(*same, "--payload", '{"n": 2}').stdout)
+
+    assert [{"field": "payload", "was": {"n": 1}, "becomes": {"n": 2}}] == found["differences"]
 
 
 def test_nothing_would_change(windlass: Windlass, queue: str) -> None:

@@ -12,6 +12,7 @@ from tests.cli.conftest import Windlass
 from windlass.cli.loading import BATCH, Reading, Tally, pieces
 from windlass.config import Settings
 from windlass.errors import InvalidInput
+from windlass.queue.cron import Every
 
 
 def lines(names: list[str], **fields: Any) -> str:
@@ -54,7 +55,7 @@ def test_a_line_becomes_what_a_server_would_make_of_it() -> None:
     second = reading.read((2, b'{"name": "b", "task": "t", "every": "90s", "tenant": "ann"}'), "file")
 
     assert ("a", 7, "default") == (first.name, first.max_attempts, first.tenant)
-    assert ("b", 90, "ann") == (second.name, second.trigger.every_s, second.tenant)
+    assert ("b", Every(90), "ann") == (second.name, second.trigger, second.tenant)
     assert first.id < second.id
 
 

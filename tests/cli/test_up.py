@@ -76,10 +76,10 @@ def begun(hands: Hands, job_id: str, process: Running) -> Any:
 
 
 def test_what_it_says_to_try_works(tmp_path: Path) -> None:
-    """Pasted into another terminal in the same folder, each of the three commands does what it shows."""
+    """Pasted into another terminal in the same folder, each of the four commands does what it shows."""
     with running(tmp_path, "up", "--port", "0") as process:
         process.said(READY)
-        lines = process.text.split("Try in another terminal, in this folder:\n")[1].splitlines()[:3]
+        lines = process.text.split("Try in another terminal, in this folder:\n")[1].splitlines()[:4]
         results = [
             subprocess.run(
                 shlex.split(line), cwd=tmp_path, env=environment({}), capture_output=True, text=True, timeout=PATIENCE_S
@@ -88,10 +88,11 @@ def test_what_it_says_to_try_works(tmp_path: Path) -> None:
         ]
         process.send(signal.SIGINT)
 
-        assert [0, 0, 0] == [result.returncode for result in results], results
+        assert [0, 0, 0, 0] == [result.returncode for result in results], results
         assert "3\n" == results[0].stdout
         assert "succeeded" in results[1].stdout
-        assert "up-" in results[2].stdout
+        assert "every 30 seconds" in results[2].stdout
+        assert "up-" in results[3].stdout
         assert 0 == process.ended()
 
 

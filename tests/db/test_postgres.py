@@ -15,6 +15,7 @@ import pytest
 from tests.clock import TestClock
 from tests.databases import connected, opened
 from tests.db.queries import SQL, names, now, put
+from tests.kept import NAME
 from tests.pooler import TransactionPooler
 from tests.proxy import CuttingProxy
 from windlass.db import Database, open_database
@@ -31,7 +32,7 @@ from windlass.errors import (
 
 ACTIVITY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 WAITING = f"{ACTIVITY} AND wait_event_type = 'Lock'"
-BACKENDS = f"{ACTIVITY} AND backend_type = 'client backend'"
+BACKENDS = f"{ACTIVITY} AND backend_type = 'client backend' AND application_name <> '{NAME}'"
 END_OTHERS = ACTIVITY.replace("count(*)", "count(pg_terminate_backend(pid, 5000))")
 
 

@@ -1,13 +1,15 @@
 """Changes of the clock: slots of every zone at every change from 2000 to 2037, compared with an oracle (dstrule.py).
 
 Zones that changed at the same instants by the same offsets are one. Around each change, 36 hours before and after it,
-each expression's slots are asked for one after another, and must be those of the written rule.
+each expression's slots are asked for one after another, and must be those of the written rule; from other instants,
+also inside repeated hours, the next slot must be the first of those later.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -77,6 +79,8 @@ WITH_SECONDS = ("0 30 2 * * *", "*/20 59,0 1-3 * * *", "30 */15 0-4 * * *")
 AROUND_S, WARM_S, SECONDS_AROUND_S = 36 * 3600, 30 * 3600, 4 * 3600
 LOOK_S = 6 * 3600
 """Between two looks at a zone's offset when its changes are sought."""
+ASKED_S = (*range(-2 * 3600, 2 * 3600, 907), *range(-26 * 3600, 26 * 3600, 15_013))
+"""Instants from which a next slot is asked for, counted from the change; not whole minutes."""
 ID = UUID(int=1)
 
 
@@ -93,6 +97,7 @@ class Compared(msgspec.Struct):
     turn_count: int = 0
     comparison_count: int = 0
     slot_count: int = 0
+    next_count: int = 0
     mismatches: list[str] = []
 
     def add(self, other: Compared) -> None:
@@ -100,6 +105,7 @@ class Compared(msgspec.Struct):
         self.turn_count += other.turn_count
         self.comparison_count += other.comparison_count
         self.slot_count += other.slot_count
+        self.next_count += other.next_count
         self.mismatches += other.mismatches
 
 
@@ -141,9 +147,9 @@ def compare(zone: Zone) -> Compared:
         begin, end = (turn - AROUND_S) // 60, (turn + AROUND_S) // 60
         expected = known.slots(ZoneInfo(zone.names[0]), begin=begin, end=end, warm=begin - WARM_S // 60)
         for expression, minutes in zip(MINUTELY, expected, strict=True):
-            _compare(
-                compared, expression, zone.names[0], span=(60 * begin, 60 * end), expected=[60 * at for at in minutes]
-            )
+            seconds = [60 * at for at in minutes]
+            _compare(compared, expression, zone.names[0], span=(60 * begin, 60 * end), expected=seconds)
+            _compare_next(compared, expression, zone.names[0], turn=turn, expected=seconds)
         if place in (0, len(zone.turns) - 1):
             _compare_seconds(compared, zone.names[0], turn)
         compared.turn_count += 1
@@ -170,12 +176,25 @@ def _compare(compared: Compared, expression: str, name: str, *, span: tuple[int,
         )
 
 
+def _compare_next(compared: Compared, expression: str, name: str, *, turn: int, expected: list[int]) -> None:
+    slots = series(Cron(expression, name), schedule_id=ID, base_at=datetime(2000, 1, 1, tzinfo=UTC))
+    for asked_s in (turn + ahead_s for ahead_s in ASKED_S):
+        following = expected[bisect_right(expected, asked_s) :]
+        found = slots.after(datetime.fromtimestamp(asked_s, UTC))
+        compared.next_count += 1
+        later = following[0] if following else None
+        if found is None or (found.timestamp() != later if later else found.timestamp() <= turn + AROUND_S):
+            said = f"{datetime.fromtimestamp(asked_s, UTC):%Y-%m-%d %H:%M:%S}Z is followed by {found}"
+            compared.mismatches.append(f"{name} {expression!r}: {said}")
+
+
 def _chain(slots: Series, begin_s: int, end_s: int) -> Iterator[datetime]:
     until = datetime.fromtimestamp(end_s, UTC)
-    slot = slots.after(datetime.fromtimestamp(begin_s, UTC) - timedelta(seconds=1))
-    while slot is not None and slot <= until:
+    asked = datetime.fromtimestamp(begin_s, UTC) - timedelta(seconds=1)
+    slot = slots.after(asked)
+    while slot is not None and asked < slot <= until:
         yield slot
-        slot = slots.after(slot)
+        asked, slot = slot, slots.after(slot)
 
 
 def fold(names: Sequence[str], found: Sequence[tuple[tuple[int, int, int], ...]]) -> list[Zone]:
@@ -205,6 +224,7 @@ def prove(*, processes: int = 2) -> list[Line]:
     detail = (
         f"{len(names)} zones, {len(folded)} of them different, {total.turn_count} changes from 2000 to 2037, "
         f"{len(MINUTELY)} expressions and {len(WITH_SECONDS)} with seconds, {total.comparison_count} comparisons, "
-        f"{total.slot_count} slots, {len(total.mismatches)} mismatches, {time.monotonic() - started_s:.0f} s"
+        f"{total.slot_count} slots, {total.next_count} other instants, "
+        f"{len(total.mismatches)} mismatches, {time.monotonic() - started_s:.0f} s"
     )
     return [Line("R14 slots at changes of the clock are those of the written rule", detail, total.mismatches)]

@@ -86,7 +86,12 @@ async def prepared(database_url: str, *, roles: list[str]) -> None:
 
 @asynccontextmanager
 async def running(
-    database_url: str, *, count: int = 2, settings: Mapping[str, str] | None = None, log: Path | None = None
+    database_url: str,
+    *,
+    count: int = 2,
+    settings: Mapping[str, str] | None = None,
+    per_role: Mapping[str, Mapping[str, str]] | None = None,
+    log: Path | None = None,
 ) -> AsyncIterator[Fleet]:
     """Run servers on an empty database for a block, with the witness in it; all processes are gone when it ends.
 
@@ -96,7 +101,9 @@ async def running(
     await prepared(database_url, roles=roles)
     fleet = Fleet([])
     try:
-        fleet.members += [Member(role, database_url, settings or {}) for role in roles]
+        fleet.members += [
+            Member(role, database_url, {**(settings or {}), **(per_role or {}).get(role, {})}) for role in roles
+        ]
         await asyncio.gather(*(member.start() for member in fleet.members))
         yield fleet
     finally:

@@ -68,20 +68,21 @@ async def prove(url: str, *, faults: int = 50, fast: bool = True, log: Path | No
     """Kill and stop who fires, so many times each; return what was found."""
     settings = fleets.FAST if fast else None
     async with fleets.running(url, settings=settings, log=log) as fleet, connected(url) as connection:
-        first_at = await _made(fleet, connection)
+        first_at = await made(fleet, connection)
         load = Load(fleet.urls)
         async with load.flowing():
             await until(connection, first_at, seconds=0)
             for turn in range(2 * faults):
                 await _fault(connection, fleet, turn=turn, fast=fast)
             until_at = await witness.now(connection)
-            await _decided(connection, until_at)
+            await decided(connection, until_at)
             drained_s = await load.drain(connection)
-        lines = await _slots(connection, first_at=first_at, until_at=until_at - timedelta(seconds=1))
+        lines = await judged(connection, first_at=first_at, until_at=until_at - timedelta(seconds=1))
         return [*lines, drained(drained_s), *await verdict(load.ledger, url)]
 
 
-async def _made(fleet: Fleet, connection: Connection) -> datetime:
+async def made(fleet: Fleet, connection: Connection) -> datetime:
+    """Make the schedules; return their first slot."""
     first_at = (await witness.now(connection)).replace(microsecond=0) + timedelta(seconds=LEAD_S)
     asked = [
         {
@@ -130,7 +131,7 @@ async def _firing(connection: Connection, fleet: Fleet, *, turn: int) -> tuple[M
         await connection.execute("SELECT pg_sleep(0.05)")
 
 
-async def _decided(connection: Connection, until_at: datetime) -> None:
+async def decided(connection: Connection, until_at: datetime) -> None:
     """Wait until every slot up to an instant has been decided."""
     for _ in range(int(PATIENCE_S / 0.1)):
         if not await connection.fetchval(UNDECIDED, until_at):
@@ -139,7 +140,8 @@ async def _decided(connection: Connection, until_at: datetime) -> None:
     raise AssertionError("Slots that were due stay undecided.")
 
 
-async def _slots(connection: Connection, *, first_at: datetime, until_at: datetime) -> list[Line]:
+async def judged(connection: Connection, *, first_at: datetime, until_at: datetime) -> list[Line]:
+    """Compare the jobs of slots with arithmetic."""
     # A slot with jitter is due up to so much later.
     until_at -= timedelta(seconds=3)
     seconds = int((until_at - first_at).total_seconds())

@@ -83,6 +83,13 @@ def test_every_hour_is_every_elapsed_hour(day: datetime, hours: int) -> None:
     assert [day + timedelta(minutes=30, hours=hour) for hour in range(hours)] == slots
 
 
+def test_inside_a_repeated_hour_the_next_fixed_time_is_not_past() -> None:
+    """Asked in the second 02:15, the next 02:30 is that of the next day."""
+    slots = slots_of(Cron("30 2 * * *", "Europe/Berlin"))
+
+    assert utc("2026-10-26T01:30") == slots.after(utc("2026-10-25T01:15"))
+
+
 def test_a_change_of_half_an_hour_is_walked_right() -> None:
     """On Lord Howe the clock goes from 02:00 to 02:30: the quarters that do not exist are skipped, no others."""
     slots = slots_of(Cron("*/15 2 * * *", "Australia/Lord_Howe"))
@@ -161,6 +168,27 @@ def test_rel_e6_rare_days_are_found() -> None:
     assert [utc("2026-03-30T00:00"), utc("2026-06-29T00:00")] == fifth.between(BASE, utc("2026-08-01T00:00"), limit=9)
 
 
+@pytest.mark.parametrize(
+    ("expression", "days"),
+    [
+        ("0 0 * * SAT-SUN", [3, 4, 10, 11]),
+        ("0 0 * * 0,sat", [3, 4, 10, 11]),
+        ("0 0 * * 7", [4, 11]),
+        ("0 0 5-5/3 * *", [5]),
+        ("0 0 5/3 * *", [5, 8, 11]),
+        ("0 0 */4 * MON", [5]),
+        ("0 0 2,3 * MON", [2, 3, 5, 12]),
+        ("0 0 * jan-feb tue-thu/2", [1, 6, 8]),
+        ("0 0 H(5-5)/3 * *", [5]),
+    ],
+)
+def test_fields_mean_what_they_say(expression: str, days: list[int]) -> None:
+    """Ranges, steps and names; a day and a weekday must both match if one begins with a star, else either."""
+    slots = slots_of(Cron(expression)).between(BASE - SECOND, utc("2026-01-12T00:00"), limit=99)
+
+    assert days == [slot.day for slot in slots]
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles", "Europe/Berlin"])
 @pytest.mark.parametrize("expression", ["0 0 1 1 *", "*/5 * * * *", "0 0 29 2 *", "* * * * * *"])
 def test_rel_e6_the_calendar_has_an_end(expression: str, zone: str) -> None:
@@ -169,6 +197,7 @@ def test_rel_e6_the_calendar_has_an_end(expression: str, zone: str) -> None:
 
     assert None is slots.after(utc("9999-12-31T23:59:59"))
     assert None is slots.after(utc("9999-12-29T00:00"))
+    assert None is slots_of(Cron(expression, zone), end_at=utc("9999-12-31T23:59:59")).after(utc("9999-12-29T00:00"))
     first = slots.after(datetime.min.replace(tzinfo=UTC))
     assert first is not None
     assert 1970 <= first.year <= 1972
@@ -184,6 +213,13 @@ def test_days_left_out_go_by_the_local_date() -> None:
 
     zone = ZoneInfo("Pacific/Auckland")
     assert [4, 9, 11, 12, 13, 16] == [slot.astimezone(zone).day for slot in found]
+
+
+def test_ranges_left_out_may_lie_in_one_another() -> None:
+    """A day inside a range does not end it."""
+    slots = slots_of(Cron("0 0 * * *"), exclude=["2026-01-10", "2026-01-01/2026-01-20", "2026-01-15/2026-01-22"])
+
+    assert utc("2026-01-23T00:00") == slots.after(utc("2026-01-10T12:00"))
 
 
 def test_a_slot_moved_into_a_day_left_out_is_left_out() -> None:

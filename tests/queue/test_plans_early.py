@@ -20,6 +20,7 @@ from tests.db.plans import Connection, Node, Plan, hot
 from windlass.db import Query, open_database
 from windlass.ids import Ids
 from windlass.queue import (
+    backfills,
     checkpoints,
     claim,
     control,
@@ -39,6 +40,7 @@ from windlass.queue import (
     schedulewrites,
     submit,
     timers,
+    watches,
     workers,
 )
 from windlass.queue.claim import Group, Want
@@ -46,6 +48,7 @@ from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 
 MODULES = (
+    backfills,
     checkpoints,
     claim,
     control,
@@ -65,6 +68,7 @@ MODULES = (
     schedulewrites,
     submit,
     timers,
+    watches,
     workers,
 )
 GROWING = (
@@ -80,6 +84,9 @@ GROWING = (
     "outbox",
     "checkpoint",
     "log",
+    "backfill_job",
+    "backfill",
+    "schedule_watch",
     "schedule",
     "schedule_next",
     "schedule_wait",
@@ -97,6 +104,8 @@ WHOLE = {
     "next_lapse": "session_live",
     "next_deadline": "queue_leased queue_start_by",
     "heads": "queue_ready",
+    "next_watch": "schedule_watch_due",
+    "missing_count": "schedule_watch_missing",
     "look": "schedule_behind",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""

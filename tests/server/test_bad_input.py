@@ -223,7 +223,11 @@ def required_fields(route: Route) -> dict[str, Any]:
         "fence": 1,
         "name": "n",
         "delay": 1,
+        "owner": "o",
+        "since": "2026-01-01T00:00:00Z",
+        "until": "2026-01-02T00:00:00Z",
         "jobs": [{"task": "t"}],
+        "schedules": [{"name": "n", "task": "t"}],
         "reports": [{"kind": "complete", "job_id": str(uuid4()), "fence": 1}],
     }
     assert route.body is not None
@@ -240,7 +244,7 @@ async def test_rel_t6_unknown_fields_are_refused_at_any_depth(calls: Calls, rout
 
     for name in ("tenant", "tenant_id", "state", "__proto__", "constructor", "Id", "is_admin"):
         values = {**required, name: {"x": 1}}
-        for nested in ("jobs", "reports"):
+        for nested in ("jobs", "reports", "schedules"):
             if nested in required:
                 values = {**required, nested: [{**required[nested][0], name: "b"}]}
         answer = await send(client, route, json.dumps(values).encode())

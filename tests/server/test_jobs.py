@@ -80,7 +80,7 @@ async def test_times_and_options_of_a_job(client: httpx2.AsyncClient, fields: di
         ({"timeout_seconds": 0}, "timeout_seconds"),
         ({"retry_policy": "never"}, "retry_policy"),
         ({"retry_policy": {"kind": "fixed", "colour": 1}}, "retry_policy.colour"),
-        ({"schedule": "* * * * *"}, "schedule"),
+        ({"schedule": "* * * *"}, "schedule"),
         ({"depends_on": []}, "depends_on"),
         ({"tenant": "b"}, "tenant"),
         ({"id": str(uuid4())}, "id"),

@@ -1,4 +1,4 @@
-"""What `windlass up` says when it is up: where, what runs, and three commands to try."""
+"""What `windlass up` says when it is up: where, what runs, and commands to try."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
     program = shlex.join(program_words(sys.argv[0], Path.cwd()))
     # Elsewhere the commands find the server by the settings of this folder.
     where = f" --url {url}" if needs_url(loaded, url) else ""
-    job = SAMPLE_JOB if app.startswith("windlass.sample") else KIND_JOB
+    is_sample = app.startswith("windlass.sample")
+    tries = (SAMPLE_JOB, "jobs list", "schedules list", "top") if is_sample else (KIND_JOB, "jobs list", "top")
     out.print()
     out.print("Try in another terminal, in this folder:")
-    for words in (job, "jobs list", "top"):
+    for words in tries:
         out.print(Text.assemble("  ", (f"{program} {words}{where}", "cyan")), soft_wrap=True)
     out.print()
     out.print("Ctrl-C stops everything; nothing is lost.")

@@ -182,7 +182,7 @@ def _tell(server: Server, plan: Sequence[Planned], *, prefix: str, dry_run: bool
     ours = {one.request["name"] for one in plan}
     tasks = {one.request["task"] for one in plan}
     for task in tasks:
-        page = server.get("/schedules", prefix=prefix, task=task)["schedules"]
+        page = server.get("/schedules", prefix=prefix or None, task=task)["schedules"]
         stale = [printable(schedule["name"]) for schedule in page if schedule["name"] not in ours]
         if stale:
             more = f" and {len(stale) - STALE_SHOWN} more" if len(stale) > STALE_SHOWN else ""

@@ -118,7 +118,7 @@ def schedule_fields(schedule: Row) -> RenderableType:
             "queue": schedule["queue"],
             "trigger": schedule["words"],
             "cron": schedule["cron"] or "",
-            "zone": zone,
+            "zone": zone if schedule["cron"] else "",
             "start": local(schedule["start"], zone),
             "end": local(schedule["end"], zone),
             "without": ", ".join(schedule["exclude"]),

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from windlass import log
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran
+from windlass.engine.meters import Meters
 from windlass.errors import Contention, DutyLost, TooMany, Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.queue import backfills, watches
 from windlass.queue.backfills import Advanced, Backfill
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
+from windlass.queue.schedule import Decision
 from windlass.queue.submit import Submitted
 
 BACKFILL = "backfill"
@@ -31,13 +33,18 @@ Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | Windla
 """Told, after the commit, what was stored; it wakes who can run it."""
 
 
-def backfill_duty(lanes: Lanes, ids: Ids, *, stored: Stored) -> Duty:
+def aside_duties(lanes: Lanes, ids: Ids, *, stored: Stored, meters: Meters) -> list[Duty]:
+    """Return both duties."""
+    return [backfill_duty(lanes, ids, stored=stored, meters=meters), watch_duty(meters)]
+
+
+def backfill_duty(lanes: Lanes, ids: Ids, *, stored: Stored, meters: Meters) -> Duty:
     """Return the duty that makes the jobs of backfills."""
-    return Duty(BACKFILL, _Backfilling(lanes, ids, stored).run, LOOK_S, backfills.LOOK_BATCH)
+    return Duty(BACKFILL, _Backfilling(lanes, ids, stored, meters).run, LOOK_S, backfills.LOOK_BATCH)
 
 
-def watch_duty(told: Callable[[int], None]) -> Duty:
-    """Return the duty that tells which runs are missing; `told` counts them."""
+def watch_duty(meters: Meters) -> Duty:
+    """Return the duty that tells which runs are missing."""
 
     async def run(db: Database, most: int) -> Ran:
         left_s = await watches.due_in_s(db)
@@ -53,7 +60,7 @@ def watch_duty(told: Callable[[int], None]) -> Duty:
                 slot_at=found.slot_at.isoformat(),
                 message=found.reason,
             )
-        told(sum(found.kind == "run.missing" for found in looked.told))
+        meters.runs_missing.inc(sum(found.kind == "run.missing" for found in looked.told))
         # What is due and did not come is being looked at by a rival.
         return Ran(looked.count, 0.0 if looked.count else None)
 
@@ -63,10 +70,11 @@ def watch_duty(told: Callable[[int], None]) -> Duty:
 class _Backfilling:
     """Goes round the backfills that are under way, a step for each."""
 
-    def __init__(self, lanes: Lanes, ids: Ids, stored: Stored) -> None:
+    def __init__(self, lanes: Lanes, ids: Ids, stored: Stored, meters: Meters) -> None:
         self._lanes = lanes
         self._ids = ids
         self._stored = stored
+        self._slots = meters.slots.labels(Decision.BACKFILLED.word)
         self._after = backfills.FIRST_ID
         self._soon_count = 0
 
@@ -97,6 +105,7 @@ class _Backfilling:
             log.event("backfill.failed", backfill=str(backfill.id), error=error)
             return await backfills.give_up(db, backfill, reason=f"It cannot go on: {error}")
         if step.jobs:
+            self._slots.inc(len(step.jobs))
             self._stored([step.jobs], [list(step.made)])
         if step.ended:
             log.event("backfill.ended", backfill=str(backfill.id), made=backfill.made_count, known=backfill.known_count)

@@ -22,6 +22,7 @@ from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts, stop_margin_ms
+from windlass.engine.asides import aside_duties
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
@@ -156,6 +157,7 @@ class Engine:
         settings, outside = self.settings, self.outside
         relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
         fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
+        asides = aside_duties(self.lanes, self.ids, stored=self._relayed, meters=self.meters)
         duties = queue_duties(
             self.wake,
             outside.chance,
@@ -167,7 +169,7 @@ class Engine:
         return Loops(
             self.db,
             self.wake,
-            [*duties, relay.duty, *fires.duties, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *fires.duties, *asides, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,

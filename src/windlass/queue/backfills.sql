@@ -123,14 +123,20 @@ UPDATE backfill SET state = :state, ended_at = :now, reason = coalesce(:reason, 
 
 -- name: not_started
 -- Jobs of a backfill that no worker has.
+-- plan: the lane keeps out timer_due, which would be read whole.
 -- postgres
-SELECT b.job_id FROM backfill_job b WHERE b.backfill_id = :id
-   AND (EXISTS (SELECT 1 FROM queue q WHERE q.id = ANY(ARRAY[b.job_id]) AND q.session IS NULL)
-     OR EXISTS (SELECT 1 FROM timer t WHERE t.id = ANY(ARRAY[b.job_id]))) ORDER BY b.job_id
+SELECT q.id AS job_id, q.lane FROM backfill_job b JOIN queue q ON q.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id AND q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM backfill_job b JOIN timer t ON t.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id
 -- sqlite
-SELECT b.job_id FROM backfill_job AS b WHERE b.backfill_id = :id
-   AND (EXISTS (SELECT 1 FROM queue AS q WHERE q.id = b.job_id AND q.session IS NULL)
-     OR EXISTS (SELECT 1 FROM timer AS t WHERE t.id = b.job_id)) ORDER BY b.job_id
+SELECT q.id AS job_id, q.lane FROM backfill_job AS b CROSS JOIN queue AS q ON q.id = b.job_id WHERE b.backfill_id = :id AND q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
+
+-- name: drop_jobs
+-- Forget the jobs of a backfill that has ended.
+-- both
+DELETE FROM backfill_job WHERE backfill_id = :id
 
 -- name: forget
 -- Remove the backfills of schedules.

@@ -73,7 +73,7 @@ async def _go_on(transaction: Statements, locked: Mapping[UUID, Row]) -> list[Ro
     }
     let_go = await transaction.fetch(SQL.let_go, ids=sorted(first.values())) if first else []
     gone = {row["id"] for row in let_go}
-    dropped = [(row["schedule_id"], row["job_id"]) for row in waits if row["live"] is None or row["job_id"] in gone]
+    dropped = [(row["schedule_id"], row["slot_at"]) for row in waits if row["live"] is None or row["job_id"] in gone]
     if dropped:
         await transaction.fetch(SQL.drop_wait, waits=dropped)
     read, fewer = Counter(row["schedule_id"] for row in waits), Counter(schedule_id for schedule_id, _ in dropped)

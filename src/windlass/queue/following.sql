@@ -10,11 +10,11 @@ SELECT n.id, n.live_job_id, j.live, w.ended
   LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = n.live_job_id LIMIT 1) j ON true
  CROSS JOIN LATERAL (
      SELECT count(*) - count(k.live) AS ended
-       FROM (SELECT x.job_id FROM schedule_wait x WHERE x.schedule_id = n.id ORDER BY x.job_id LIMIT :read) y
+       FROM (SELECT x.job_id FROM schedule_wait x WHERE x.schedule_id = n.id ORDER BY x.slot_at LIMIT :read) y
        LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = y.job_id LIMIT 1) k ON true) w
 -- sqlite
 SELECT n.id, n.live_job_id, (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live,
-       (SELECT count(*) FROM (SELECT x.job_id FROM schedule_wait AS x WHERE x.schedule_id = n.id ORDER BY x.job_id LIMIT :read) AS y
+       (SELECT count(*) FROM (SELECT x.job_id FROM schedule_wait AS x WHERE x.schedule_id = n.id ORDER BY x.slot_at LIMIT :read) AS y
          WHERE NOT EXISTS (SELECT 1 FROM job AS k WHERE k.id = y.job_id)) AS ended
   FROM (SELECT x.id, x.live_job_id FROM schedule_next AS x
          WHERE x.waiting_count > 0 AND x.id > :after ORDER BY x.id LIMIT :limit) AS n
@@ -36,14 +36,14 @@ SELECT n.id, n.waiting_count, (SELECT 1 FROM job AS x WHERE x.id = i.live_job_id
 -- The first :limit jobs that wait in each of these schedules, and whether each still lives.
 -- hot: it is asked in the midst of a transaction.
 -- postgres
-SELECT i.id AS schedule_id, w.job_id, j.live FROM unnest(CAST(:schedule_ids AS uuid[])) AS i (id)
- CROSS JOIN LATERAL (SELECT x.job_id FROM schedule_wait x WHERE x.schedule_id = i.id ORDER BY x.job_id LIMIT :limit) w
+SELECT i.id AS schedule_id, w.slot_at, w.job_id, j.live FROM unnest(CAST(:schedule_ids AS uuid[])) AS i (id)
+ CROSS JOIN LATERAL (SELECT x.slot_at, x.job_id FROM schedule_wait x WHERE x.schedule_id = i.id ORDER BY x.slot_at LIMIT :limit) w
   LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = w.job_id LIMIT 1) j ON true
 -- sqlite
-SELECT w.schedule_id, w.job_id, (SELECT 1 FROM job AS x WHERE x.id = w.job_id) AS live
-  FROM (SELECT x.schedule_id, x.job_id, row_number() OVER (PARTITION BY x.schedule_id ORDER BY x.job_id) AS number
+SELECT w.schedule_id, w.slot_at, w.job_id, (SELECT 1 FROM job AS x WHERE x.id = w.job_id) AS live
+  FROM (SELECT x.schedule_id, x.slot_at, x.job_id, row_number() OVER (PARTITION BY x.schedule_id ORDER BY x.slot_at) AS number
           FROM json_each(:schedule_ids) AS i CROSS JOIN schedule_wait AS x ON x.schedule_id = i.value) AS w
- WHERE w.number <= :limit ORDER BY w.schedule_id, w.job_id
+ WHERE w.number <= :limit ORDER BY w.schedule_id, w.slot_at
 
 -- name: let_go
 -- Let jobs go that wait for the run before them: ready, or still held where they are paused.
@@ -72,7 +72,7 @@ UPDATE schedule_next SET live_job_id = coalesce(i.job_id, live_job_id), waiting_
 -- name: drop_wait
 -- Forget jobs that wait no more.
 -- postgres
-DELETE FROM schedule_wait w USING rows(:waits, schedule_id uuid, job_id uuid) AS i
- WHERE w.schedule_id = ANY(ARRAY[i.schedule_id]) AND w.job_id = ANY(ARRAY[i.job_id])
+DELETE FROM schedule_wait w USING rows(:waits, schedule_id uuid, slot_at timestamptz) AS i
+ WHERE w.schedule_id = ANY(ARRAY[i.schedule_id]) AND w.slot_at = ANY(ARRAY[i.slot_at])
 -- sqlite
-DELETE FROM schedule_wait WHERE (schedule_id, job_id) IN (SELECT i.schedule_id, i.job_id FROM rows(:waits) AS i)
+DELETE FROM schedule_wait WHERE (schedule_id, slot_at) IN (SELECT i.schedule_id, i.slot_at FROM rows(:waits) AS i)

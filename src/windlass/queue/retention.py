@@ -45,7 +45,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         if db.capabilities.partitions:
             dropped = await drop_partitions(db, days=days)
         else:
-            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs):
+            for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs, SQL.forget_runs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
         for name in ("forget_stats", "forget_audit"):
             rows[name] = await _in_chunks(db, name, chunk, age_ms=days * DAY_MS)

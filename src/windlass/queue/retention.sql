@@ -111,6 +111,15 @@ DELETE FROM log WHERE rowid IN (
     SELECT rowid FROM (SELECT rowid, written_at FROM log ORDER BY rowid LIMIT :limit) WHERE written_at < :now - :age_ms * 1000);
 SELECT changes() AS removed
 
+-- name: forget_runs
+-- Remove what became of slots older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are.
+-- postgres
+SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
+-- sqlite
+DELETE FROM schedule_runs WHERE rowid IN (
+    SELECT rowid FROM (SELECT rowid, slot_at FROM schedule_runs ORDER BY rowid LIMIT :limit) WHERE slot_at < :now - :age_ms * 1000);
+SELECT changes() AS removed
+
 -- name: forget_checkpoints
 -- Remove what jobs noted that are gone or have ended longer ago than the age; a dead job keeps it, for it may be retried.
 -- postgres

@@ -108,8 +108,6 @@ class Series:
 
     def _next(self, instant: datetime, *, cached: bool = False) -> datetime | None:
         instant = max(_whole(instant), self._before_start)
-        if instant >= self._end_at:
-            return None
         slot = self._slots.after(instant, cached=cached)
         return slot if slot is not None and slot <= self._end_at else None
 

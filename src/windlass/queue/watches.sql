@@ -81,21 +81,22 @@ SELECT i.schedule_id, r.job_id, r.decided_at
 -- What became of jobs; none of them ended before :since.
 -- hot: a duty must not wait for lists.
 -- index: primary keys, done_id of the days from :since on.
+-- plan: the reason keeps out timer_due, which would be read whole.
 -- postgres
-SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS fate_at, CAST(NULL AS text) AS error
-  FROM queue WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT q.id, CASE WHEN q.started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, q.started_at AS fate_at, CAST(NULL AS text) AS error
+  FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN queue q ON q.id = ANY(ARRAY[i.id])
 UNION ALL
-SELECT id, 'waiting', due_at, NULL FROM timer WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT t.id, CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'waiting' END, t.due_at, NULL FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN timer t ON t.id = ANY(ARRAY[i.id])
 UNION ALL
-SELECT id, CASE outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, finished_at, coalesce(error, reason)
-  FROM done WHERE id = ANY(CAST(:ids AS uuid[])) AND finished_at >= :since
+SELECT d.id, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, d.finished_at, coalesce(d.error, d.reason)
+  FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN done d ON d.id = ANY(ARRAY[i.id]) AND d.finished_at >= :since
 UNION ALL
-SELECT id, 'dead', finished_at, error FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT d.id, 'dead', d.finished_at, d.error FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN dead d ON d.id = ANY(ARRAY[i.id])
 -- sqlite
 SELECT id, CASE WHEN started_at IS NULL THEN 'waiting' ELSE 'running' END AS fate, started_at AS fate_at, NULL AS error
   FROM queue WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
-SELECT id, 'waiting', due_at, NULL FROM timer WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, CASE WHEN reason = 2 THEN 'sleeping' ELSE 'waiting' END, due_at, NULL FROM timer WHERE id IN (SELECT value FROM json_each(:ids))
 UNION ALL
 SELECT id, CASE outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, finished_at, coalesce(error, reason)
   FROM done WHERE id IN (SELECT value FROM json_each(:ids)) AND finished_at >= :since

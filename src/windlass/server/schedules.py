@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NotFound
+from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
@@ -39,7 +39,10 @@ async def create(call: Call) -> Reply:
     await accept(call, [definition])
     if asked.dry_run:
         return Reply(200, await _would_be(call, definition, replace=asked.replace_existing))
-    [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
+    try:
+        [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
+    except NameTaken:  # of no list
+        raise step.name_taken(definition.name) from None
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
     shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
     return Reply(200 if stored.replaced else 201, shown)
@@ -248,9 +251,9 @@ async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.
         return await _difference(call, becomes)
     if not replace:
         raise step.name_taken(becomes.name)
-    # A pause stays: only `resume` ends it.
-    paused = becomes.paused or was.definition.paused
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused), was)
+    # The owner stays, and a pause: only `resume` ends it.
+    paused, owner = becomes.paused or was.definition.paused, was.definition.owner
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:

@@ -1,4 +1,4 @@
-"""Schedules on the stage: made, fired, edited and watched in the fewest statements, for races about what is beside them."""
+"""Schedules on the stage: made, fired, edited and watched in the fewest statements, for races beside firing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from tests.queue.races.stage import Stage
-from tests.queue.races.steps import ME
 from windlass.db import Database, Row
 from windlass.db.sqlfile import parse
 from windlass.queue import backfills, schedules, watches
 from windlass.queue.backfills import Advanced, Backfill
+from windlass.queue.control import Actor
 from windlass.queue.cron import Cron
 from windlass.queue.newjob import NewJob
 from windlass.queue.schedule import NewSchedule, Policy
@@ -21,6 +21,7 @@ from windlass.queue.submit import store
 HOURS = 3
 """So many slots a backfill has."""
 WITHIN_S = 60
+NOBODY = Actor()
 
 FORGET = parse(
     """
@@ -102,7 +103,7 @@ async def backfill_of(stage: Stage, schedule: Schedule, *, concurrency: int) -> 
         since=until - timedelta(hours=HOURS),
         until=until,
         concurrency=concurrency,
-        actor=ME,
+        actor=NOBODY,
     )
 
 

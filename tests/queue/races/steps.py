@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 
 from tests.queue import said
 from tests.queue.races import planning
+from tests.queue.races.beside import backfill, backfilled, expected, look_out
 from tests.queue.races.scheduled import followed, let_go, look_and_fire, replaced
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.survey import survey_lists, survey_whole, survey_workers
@@ -425,6 +426,8 @@ STEPS = {
     "survey_workers": Step(cancelled, survey_workers, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
     "sweep": Step(ready, sweep, State.ASSIGNED),
+    "backfill": Step(backfilled, backfill, State.CANCELLED),
+    "watch": Step(expected, look_out, State.SUCCEEDED),
     "plan": Step(ready, planning.plan, State.QUEUED),
     "replan": Step(planning.by_hand, planning.replan, State.QUEUED),
     "unplan": Step(planning.by_hand, planning.unplan, State.CANCELLED),

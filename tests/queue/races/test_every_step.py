@@ -27,7 +27,7 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'
 """
 # Only SQLite runs these: PostgreSQL drops partitions instead.
-SQLITE_ONLY = {"forget_done", "forget_attempts", "forget_events", "forget_logs"}
+SQLITE_ONLY = {"forget_done", "forget_attempts", "forget_events", "forget_logs", "forget_runs"}
 RARE = {"own_done", "own_dead", "done_by_id", "dead_by_id", "held_alone"}
 """Read only where thousands of others' ended jobs are newer, or a bare caller holds a job: test_lists, test_fleet."""
 OTHER_PATHS = {"check"}

@@ -22,14 +22,14 @@ CREATE INDEX schedule_owner ON windlass.schedule (tenant, owner, name) WHERE own
 CREATE TABLE windlass.schedule_next (
     id uuid NOT NULL, shard smallint NOT NULL, version integer NOT NULL, waiting_count integer NOT NULL, next_at timestamptz,
     last_at timestamptz, live_job_id uuid, PRIMARY KEY (id)
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
 
 CREATE INDEX schedule_due ON windlass.schedule_next (shard, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX schedule_behind ON windlass.schedule_next (id) WHERE waiting_count > 0;
 
--- Jobs of slots that wait, blocked, until the run before them is over.
+-- Jobs of slots that wait, blocked, until the run before them is over; the earliest slot goes first.
 CREATE TABLE windlass.schedule_wait (
-    schedule_id uuid NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (schedule_id, job_id)
+    schedule_id uuid NOT NULL, slot_at timestamptz NOT NULL, job_id uuid NOT NULL, PRIMARY KEY (schedule_id, slot_at)
 );
 
 -- One row for each slot that was decided: the guard of firing and of backfill. Insert-only. A row that stands for several slots
@@ -119,13 +119,13 @@ CREATE INDEX schedule_due ON schedule_next (shard, next_at) WHERE next_at IS NOT
 CREATE INDEX schedule_behind ON schedule_next (id) WHERE waiting_count > 0;
 
 CREATE TABLE schedule_wait (
-    schedule_id TEXT NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (schedule_id, job_id)
+    schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, job_id TEXT NOT NULL, PRIMARY KEY (schedule_id, slot_at)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE schedule_runs (
     schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, decision INTEGER NOT NULL, job_id TEXT, term INTEGER NOT NULL,
     decided_at INTEGER NOT NULL, slot_count INTEGER NOT NULL, first_at INTEGER, reason TEXT, PRIMARY KEY (schedule_id, slot_at)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE schedule_watch (
     schedule_id TEXT NOT NULL, slot_at INTEGER NOT NULL, due_at INTEGER NOT NULL, missing_at INTEGER, PRIMARY KEY (schedule_id)
