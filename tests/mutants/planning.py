@@ -21,7 +21,11 @@ MUTANTS = (
             ),
             *both("schedulewrites", "schedules_now", "AND s.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
         ),
-        (f"{EDITS}rel_i18_a_foreign_schedule_cannot_be_touched",),
+        tuple(
+            f"{EDITS}rel_i18_a_foreign_schedule_cannot_be_touched[{kind}-{act}]"
+            for kind in ("sqlite", "postgres")
+            for act in ("edit", "pause", "resume", "delete")
+        ),
         "I18: a schedule of another tenant is not there",
     ),
     Mutant(

@@ -83,6 +83,7 @@ def due(stage: Stage) -> Callable[[], Awaitable[Schedule]]:
 
 async def fate(stage: Stage, schedule: Schedule) -> tuple[list[Decision], int]:
     """Fire what is left; return what was decided of the slots of a schedule, and how many live jobs it has."""
+    await stage.sound()
     await Firing(stage)(stage.db, None)
     rows = await stage.db.fetch(LOOK["decided"], id=schedule.id)
     jobs = await stage.db.fetch(LOOK["jobs"], id=schedule.id)
