@@ -38,6 +38,7 @@ from windlass.queue import (
     timers,
     watches,
     workers,
+    zonerules,
 )
 from windlass.queue.claim import Group, Want
 from windlass.queue.lanes import Lanes
@@ -62,6 +63,7 @@ MODULES = (
     timers,
     watches,
     workers,
+    zonerules,
 )
 GROWING = (
     "queue",
