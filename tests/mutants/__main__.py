@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from tests import cluster
 from tests.mutants import (
+    asides,
     bodies,
     claims,
     control,
@@ -38,6 +39,7 @@ from tests.postgres_run import URL_VARIABLE
 
 ALL: tuple[Mutant, ...] = (
     *submits.MUTANTS,
+    *asides.MUTANTS,
     *claims.MUTANTS,
     *sessions.MUTANTS,
     *reports.MUTANTS,

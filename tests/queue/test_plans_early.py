@@ -26,6 +26,7 @@ from windlass.queue import (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -34,6 +35,9 @@ from windlass.queue import (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     watches,
@@ -51,6 +55,7 @@ MODULES = (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -59,6 +64,9 @@ MODULES = (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     watches,
@@ -85,6 +93,7 @@ GROWING = (
     "schedule_next",
     "schedule_wait",
     "schedule_runs",
+    "schedule_watch",
 )
 
 WHOLE = {
