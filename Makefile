@@ -3,8 +3,8 @@
 #   make install PYTHON=python3.13 another interpreter
 
 PYTHON ?= python3
-# Two processes keep two cores busy; on one core a second only adds start-up time.
-JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4))')
+# A quarter of the time a test waits for other processes: one more than there are cores keeps the cores busy.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4) + 1)')
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 STAMP := .venv/.installed
@@ -44,7 +44,7 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 	$(BIN)/pytest -q -n 0 --noconftest tests/rules
 
 test: check ## check, then every test on SQLite and PostgreSQL
-	$(BIN)/pytest -n $(JOBS) --ignore=tests/rules $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules $(ARGS)
 
 bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http: a server over HTTP
 	$(BIN)/python -m tests.bench $(ARGS)

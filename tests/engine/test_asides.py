@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tests.clock import TestClock
-from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
+from tests.engine.test_dispatch import PATIENCE_S, asking
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import asides
@@ -27,6 +27,7 @@ from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
 from windlass.queue.cron import Every
 from windlass.queue.lanes import Lanes
+from windlass.queue.report import Complete
 from windlass.queue.schedule import NewSchedule, Policy
 
 NOBODY = Actor()
@@ -72,10 +73,13 @@ async def test_a_waiting_worker_gets_the_jobs_of_a_backfill(timely: Engine) -> N
 
     backfill = await begun(timely.db, timely.ids, minutes=1, concurrency=1)
 
-    [job_id] = ids_of(await asyncio.wait_for(task, PATIENCE_S))
-    assert backfill.schedule_id == (await history.get(timely.db, job_id, tenant="default")).schedule_id
-    await timely.acts.cancel([job_id], tenant="default", actor=NOBODY)
-    assert "running" == (await backfills.get(timely.db, backfill.id, tenant="default")).status
+    [handed] = (await asyncio.wait_for(task, PATIENCE_S)).jobs
+    job = handed.job
+    assert backfill.schedule_id == (await history.get(timely.db, job.id, tenant="default")).schedule_id
+    await timely.report([Complete(job_id=job.id, fence=job.fence, worker="w", session=job.session)])
+    async with asyncio.timeout(PATIENCE_S):
+        while "done" != (await backfills.get(timely.db, backfill.id, tenant="default")).status:
+            pass
 
 
 async def test_the_duty_makes_jobs_and_ends_backfills(db: Database, clock: TestClock) -> None:
@@ -192,7 +196,8 @@ async def test_a_missing_run_is_logged_and_counted(
         looked = await duty.run(db, duty.most)
 
     assert 0 == early.items
-    assert early.next_s is not None and 60 < early.next_s <= 65
+    assert early.next_s is not None
+    assert 60 < early.next_s <= 65
     assert (1, 0.0) == (looked.items, looked.next_s)
     [line] = [str(record.msg) for record in caplog.records]
     assert line.startswith(f"run.missing schedule=nightly schedule_id={schedule.id} tenant=default slot_at=2026-01-01T")

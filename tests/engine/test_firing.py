@@ -12,17 +12,21 @@ import pytest
 from tests.clock import TestClock
 from tests.engine.loops_world import Server, World
 from tests.engine.test_dispatch import PATIENCE_S, asking
+from tests.engine.test_loops_trusted import Trust
 from tests.queue.fired import EVERY_MINUTE, decisions, jobs_of
 from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import Steps
 from windlass.config import Settings
 from windlass.config.settings import Schedules
 from windlass.db import Database
+from windlass.engine.duty import Duty
 from windlass.engine.engine import Engine
 from windlass.engine.firing import Firing
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
+from windlass.engine.trusted import Trusted
 from windlass.engine.wake import Wake
+from windlass.ids import Ids
 from windlass.queue import schedules
 from windlass.queue.cron import At, Every
 from windlass.queue.lanes import Lanes
@@ -45,17 +49,20 @@ class Fires:
         self.wake.on_stop.append(lambda _, job_id: self.stops.append(job_id))
         self.meters = Meters()
 
-    def server(self, *, shards: int = 4, batch: int = 1000, **pace: Any) -> Server:
-        """Start a server that holds firing duties."""
-        firing = Firing(
+    def duties(self, *, shards: int = 4, batch: int = 1000, ids: Ids | None = None) -> list[Duty]:
+        """Return the firing duties of one server."""
+        return Firing(
             Lanes(),
-            self.steps.ids,
+            ids or self.steps.ids,
             settings=Settings(schedules=Schedules(shards=shards, batch=batch)),
             wake=self.wake,
             meters=self.meters,
             outside=Outside(monotonic=lambda: self.world.now_s),
-        )
-        return self.world.server(*firing.duties, **pace)
+        ).duties
+
+    def server(self, *, shards: int = 4, batch: int = 1000, **pace: Any) -> Server:
+        """Start a server that holds firing duties."""
+        return self.world.server(*self.duties(shards=shards, batch=batch), **pace)
 
     async def plenty(self, count: int = 32, **fields: Any) -> list[Schedule]:
         """Make schedules that fire each minute, in all shards."""
@@ -138,6 +145,30 @@ async def test_rel_b3_a_holder_stopped_past_its_lease_fires_nothing_twice(fires:
 
     assert [["fired", "fired"]] * 32 == await fires.slots(made_by)
     assert two.loops.held
+
+
+async def test_rel_b3_what_is_under_way_for_a_lost_shard_is_not_committed(fires: Fires) -> None:
+    """One of two leases ends while slots of both are being fired: nothing is written; the other goes on alone."""
+    made_by = await fires.plenty()
+    lost = Trust()
+
+    class Ending(Ids):
+        """Hands out ids, and with the first one ends a lease."""
+
+        def new(self) -> UUID:
+            lost.over = True
+            return super().new()
+
+    even, odd = fires.duties(shards=2, ids=Ending(fires.steps.clock))
+    db = fires.steps.db
+    await odd.run(Trusted(db, lost.check, term=1), 1000)
+    await fires.world.pass_s(61)
+
+    first = await even.run(Trusted(db, Trust().check, term=2), 1000)
+    again = await even.run(Trusted(db, Trust().check, term=2), 1000)
+
+    assert (0, sum(schedule.id.int % 2 == 0 for schedule in made_by)) == (first.items, again.items)
+    assert {2} == {term for schedule in made_by for term in await fires.terms(schedule)}
 
 
 async def test_rel_a7_when_the_holder_dies_others_fire_within_the_lease(fires: Fires) -> None:

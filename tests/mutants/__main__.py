@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from tests import cluster
 from tests.mutants import (
+    asides,
     bodies,
     claims,
     control,
@@ -21,6 +22,7 @@ from tests.mutants import (
     duties,
     engine,
     faults,
+    firing,
     keepers,
     keys,
     lists,
@@ -37,6 +39,7 @@ from tests.postgres_run import URL_VARIABLE
 
 ALL: tuple[Mutant, ...] = (
     *submits.MUTANTS,
+    *asides.MUTANTS,
     *claims.MUTANTS,
     *sessions.MUTANTS,
     *reports.MUTANTS,
@@ -48,6 +51,7 @@ ALL: tuple[Mutant, ...] = (
     *duties.MUTANTS,
     *engine.MUTANTS,
     *faults.MUTANTS,
+    *firing.MUTANTS,
     *keepers.MUTANTS,
     *bodies.MUTANTS,
     *outbox.MUTANTS,

@@ -215,6 +215,13 @@ def test_days_left_out_go_by_the_local_date() -> None:
     assert [4, 9, 11, 12, 13, 16] == [slot.astimezone(zone).day for slot in found]
 
 
+def test_ranges_left_out_may_lie_in_one_another() -> None:
+    """A day inside a range does not end it."""
+    slots = slots_of(Cron("0 0 * * *"), exclude=["2026-01-10", "2026-01-01/2026-01-20", "2026-01-15/2026-01-22"])
+
+    assert utc("2026-01-23T00:00") == slots.after(utc("2026-01-10T12:00"))
+
+
 def test_a_slot_moved_into_a_day_left_out_is_left_out() -> None:
     """It is the date of the slot itself that counts, not that of the time which never was."""
     noon = Cron("0 12 * * *", "Pacific/Apia")

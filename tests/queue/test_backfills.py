@@ -244,6 +244,7 @@ async def test_a_stopped_backfill_cancels_what_has_not_begun(steps: Steps) -> No
     assert "cancel_requested" in await steps.kinds(stopped.cancelled[0])
     assert Advanced() == await step(steps, backfill)
     assert [] == await backfills.under_way(steps.db)
+    assert {"backfill_job": []} == await steps.dump(["backfill_job"])
 
 
 async def test_what_has_ended_stays_as_it_is(steps: Steps) -> None:

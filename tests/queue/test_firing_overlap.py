@@ -178,6 +178,21 @@ async def test_a_waiting_job_that_is_cancelled_is_forgotten(steps: Steps) -> Non
     assert 1 == (await again(steps, schedule)).waiting_count
 
 
+async def test_nobody_goes_in_place_of_a_cancelled_job_while_the_run_before_goes_on(steps: Steps) -> None:
+    """The one behind it moves up, and waits."""
+    schedule = await every_minute(steps, policy=Policy(overlap="queue_all"))
+    for _ in range(3):
+        await fire(steps, 60)
+    first, second, third = [job["id"] for job in await jobs_of(steps, schedule)]
+
+    await steps.cancel(second)
+    let_go = await follow(steps)
+
+    assert [] == let_go
+    assert [State.QUEUED, State.BLOCKED] == [await steps.state_of(first), await steps.state_of(third)]
+    assert 1 == (await again(steps, schedule)).waiting_count
+
+
 async def test_a_waiting_job_that_is_paused_goes_no_further_than_held(steps: Steps) -> None:
     """When the run before is over it waits for nobody any more, and for its resumption."""
     schedule = await every_minute(steps, policy=Policy(overlap="queue_one"))

@@ -26,6 +26,7 @@ from windlass.queue import (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -34,6 +35,9 @@ from windlass.queue import (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     watches,
@@ -50,6 +54,7 @@ MODULES = (
     control,
     deadletters,
     deadlines,
+    declared,
     firing,
     following,
     limits,
@@ -58,6 +63,9 @@ MODULES = (
     outbox,
     report,
     rescue,
+    scheduledits,
+    schedules,
+    schedulewrites,
     submit,
     timers,
     watches,
@@ -83,6 +91,7 @@ GROWING = (
     "schedule_next",
     "schedule_wait",
     "schedule_runs",
+    "schedule_watch",
 )
 
 WHOLE = {

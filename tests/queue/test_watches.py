@@ -225,7 +225,8 @@ async def test_jitter_belongs_to_the_slot(steps: Steps) -> None:
     schedule = await watched(steps, jitter_s=600)
 
     slots = schedule.series()
-    assert slots is not None and 0 < slots.offset_s < 600
+    assert slots is not None
+    assert 0 < slots.offset_s < 600
     [row] = await rows(steps)
     assert ONE + timedelta(seconds=slots.offset_s + HALF) == row["due_at"]
 

@@ -56,7 +56,11 @@ async def test_a_name_is_taken_once_unless_it_is_to_be_replaced(client: httpx2.A
     taken = await client.post("/schedules", json={**NIGHTLY, "cron": "0 3 * * *"})
     replaced = await client.post("/schedules", json={**NIGHTLY, "cron": "0 4 * * *", "replace_existing": True})
 
-    assert (409, "name_taken") == (taken.status_code, taken.json()["code"])
+    assert (409, "name_taken", "name") == (
+        taken.status_code,
+        taken.json()["code"],
+        taken.json()["errors"][0]["field"],
+    )
     assert (200, made["id"], "0 4 * * *", [], 2) == (
         replaced.status_code,
         *(replaced.json()[k] for k in ("id", "cron", "tags", "version")),
@@ -169,7 +173,7 @@ async def test_a_batch_is_all_or_nothing(client: httpx2.AsyncClient) -> None:
     assert [] == stored_before
     assert (201, ["s0", "s1", "s2"]) == (made.status_code, [one["name"] for one in made.json()["schedules"]])
     assert (409, "name_taken") == (taken.status_code, taken.json()["code"])
-    assert "schedules[1]" in taken.json()["detail"]
+    assert "schedules[1].name" == taken.json()["errors"][0]["field"]
     assert [True] * 3 == [one["replaced"] for one in replaced.json()["schedules"]]
     assert ["s0", "s1", "s2"] == await names(client)
 
@@ -199,7 +203,9 @@ BAD: list[tuple[Json, str, str]] = [
     ({"cron": ",".join(["0"] * 90) + " * * * *"}, "invalid_schedule", "cron"),
     ({"timezone": "Mars/Olympus"}, "invalid_schedule", "timezone"),
     ({"timezone": "../../etc/passwd"}, "invalid_schedule", "timezone"),
-    ({"cron": None, "timezone": None, "every": 0}, "invalid_input", "every"),
+    ({"cron": None, "timezone": None, "every": 0}, "invalid_schedule", "every"),
+    ({"cron": None, "timezone": None, "every": "0s"}, "invalid_schedule", "every"),
+    ({"cron": None, "timezone": None, "every": -1}, "invalid_input", "every"),
     ({"cron": None, "timezone": None, "every": 0.5}, "invalid_schedule", "every"),
     ({"cron": None, "timezone": None, "every": "367d"}, "invalid_schedule", "every"),
     ({"cron": None, "timezone": None, "at": "9999-06-01T00:00:00Z"}, "invalid_input", "at"),

@@ -1,10 +1,10 @@
 """Backfills: the slots of a past range get their jobs, in order, a few at a time.
 
 A slot runs once, whoever made its job: what has a job already is left alone, by the same row that guards firing
-(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is then decided anew, once.
-How far a backfill is, the rows of its slots and their jobs are written together, so that a server that dies in between
-leaves all or none; of two servers one moves it on. It does not touch the series: when the schedule fires next, which run
-is its last, and whether the next one overlaps are as they were. A schedule that is paused is backfilled all the same.
+(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is decided anew, once.
+How far a backfill is, the rows of its slots and their jobs are written together: a server that dies in between leaves
+all or none, and of two servers one moves it on. The series is not touched: when the schedule fires next, which run is
+its last, and whether the next one overlaps are as they were. A paused schedule is backfilled all the same.
 Its jobs are due when they are made, so that they count as late for nobody, and have no start deadline.
 """
 
@@ -181,6 +181,7 @@ async def stop(db: Statements, backfill_id: UUID, *, tenant: str, actor: Actor) 
             SQL.finish, id=backfill_id, state=_STOPPED, cursor_at=None, reason=actor.reason
         )
         cancelled = await _cancel_waiting(transaction, backfill_id, tenant, actor) if stopped else []
+        await transaction.fetch(SQL.drop_jobs, id=backfill_id)
         return Stopped(await get(transaction, backfill_id, tenant=tenant), cancelled)
 
 
@@ -207,7 +208,7 @@ async def forget(transaction: Statements, schedule_ids: Sequence[UUID]) -> None:
 
 
 async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill) -> Advanced:
-    """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it has moved on."""
+    """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it moved on."""
     found = await db.fetch(SQL.definition, id=backfill.schedule_id)
     if not found:
         return await give_up(db, backfill, reason="Its schedule was deleted.")
@@ -288,7 +289,12 @@ async def _decide(transaction: Statements, backfill: Backfill, jobs: Sequence[Ne
 
 
 async def _end(db: Statements, backfill: Backfill, state: int, reason: str | None) -> Advanced:
-    ended = await db.fetch(SQL.finish, id=backfill.id, state=state, cursor_at=backfill.cursor_at, reason=reason)
+    async with db.transaction() as transaction:
+        ended = await transaction.fetch(
+            SQL.finish, id=backfill.id, state=state, cursor_at=backfill.cursor_at, reason=reason
+        )
+        if ended:
+            await transaction.fetch(SQL.drop_jobs, id=backfill.id)
     return Advanced(ended=bool(ended))
 
 

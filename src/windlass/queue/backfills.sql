@@ -133,6 +133,11 @@ SELECT q.id AS job_id, q.lane FROM backfill_job AS b CROSS JOIN queue AS q ON q.
 UNION ALL
 SELECT t.id, t.lane FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
 
+-- name: drop_jobs
+-- Forget the jobs of a backfill that has ended.
+-- both
+DELETE FROM backfill_job WHERE backfill_id = :id
+
 -- name: forget
 -- Remove the backfills of schedules.
 -- locks: backfill rows.

@@ -11,6 +11,7 @@ Slots are fired when they are due, never ahead. Who calls this, and how often: e
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -37,6 +38,8 @@ SLOTS = 2000
 """So many slots are decided in one transaction; what schedules have beyond that comes next."""
 FRESH_MS = 5000
 """What is due longer than this waits behind what is due since less: an outage made up for delays nobody else."""
+AT_ONCE = 100
+"""More schedules than this are decided in a thread beside."""
 TRIES = 3
 REPLACED = Actor(reason="Replaced by the job of the next slot.")
 
@@ -85,9 +88,13 @@ class _Plan(msgspec.Struct, frozen=True):
 
     row: Row
     decided: Decided
-    lane: LaneName
     job_ids: list[UUID | None]
     """One for each choice; None where no job is made."""
+
+    @property
+    def lane(self) -> LaneName:
+        row = self.row
+        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
 
     @property
     def id(self) -> UUID:
@@ -139,11 +146,10 @@ async def fire(
         return Fired()
     known: dict[UUID, frozenset[datetime]] = {}
     for _ in range(TRIES):
-        plans, cut = _planned(rows, ids, known)
+        plans = await _planned(rows, ids, known)
+        full = len(plans) < len(rows) or _full(rows, each, len(shards))
         try:
-            return await _write(
-                db, lanes, plans, term=term, margin_ms=margin_ms, full=cut or _full(rows, each, len(shards))
-            )
+            return await _write(db, lanes, plans, term=term, margin_ms=margin_ms, full=full)
         except _Known as found:
             for schedule_id, slot_at in found.slots:
                 known[schedule_id] = known.get(schedule_id, frozenset()) | {slot_at}
@@ -156,35 +162,42 @@ def _full(rows: Sequence[Row], each: int, shards: int) -> bool:
     return max(found.values()) >= each or len(rows) >= each * shards
 
 
-def _planned(rows: Sequence[Row], ids: Ids, known: Mapping[UUID, frozenset[datetime]]) -> tuple[list[_Plan], bool]:
-    """Decide about schedules until there are slots enough; return whether some were left out.
+async def _planned(rows: Sequence[Row], ids: Ids, known: Mapping[UUID, frozenset[datetime]]) -> list[_Plan]:
+    """Decide about schedules until there are slots enough; some may be left out."""
+    if len(rows) > AT_ONCE:
+        # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+        decided = await asyncio.to_thread(_decide, rows, known)
+    else:
+        decided = _decide(rows, known)
+    return [
+        _Plan(row, found, [ids.new() if choice.decision in MADE else None for choice in found.choices])
+        for row, found in decided
+    ]
 
-    Those that are late have at least half of the slots.
-    """
+
+def _decide(rows: Sequence[Row], known: Mapping[UUID, frozenset[datetime]]) -> list[tuple[Row, Decided]]:
+    """Return what is decided, in the order of ids. Those that are late have at least half of the slots."""
     late = sorted((row for row in rows if row["late"]), key=lambda row: row["next_at"])
     for_fresh = SLOTS // 2 if late else SLOTS
-    plans: list[_Plan] = []
+    decided: list[tuple[Row, Decided]] = []
     slots = 0
     for row in (*(row for row in rows if not row["late"]), *late):
         if slots < (SLOTS if row["late"] else for_fresh):
-            plan = _plan(row, ids, known.get(row["id"], frozenset()))
-            plans.append(plan)
-            slots += max(len(plan.decided.choices), 1)
-    return sorted(plans, key=lambda plan: plan.id), len(plans) < len(rows)
+            found = _decided_or_broken(row, known.get(row["id"], frozenset()))
+            decided.append((row, found))
+            slots += max(len(found.choices), 1)
+    return sorted(decided, key=lambda pair: pair[0]["id"])
 
 
-def _plan(row: Row, ids: Ids, known: frozenset[datetime]) -> _Plan:
+def _decided_or_broken(row: Row, known: frozenset[datetime]) -> Decided:
     try:
-        decided = _decided(row, known)
+        return _decided(row, known)
     except Exception as error:
         # Its zone may be gone from the machine's rules. It must not keep others waiting; an edit sets it going again.
         log.event("schedule.broken", schedule=str(row["id"]), error=error)
         reason = f"Its times cannot be computed: {error}. Edit the schedule."
-        decided = Decided(
-            [Choice(row["next_at"], Decision.MISSED, reason=reason)], row["next_at"], None, row["waiting_count"]
-        )
-    lane = LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
-    return _Plan(row, decided, lane, [ids.new() if choice.decision in MADE else None for choice in decided.choices])
+        choices = [Choice(row["next_at"], Decision.MISSED, reason=reason)]
+        return Decided(choices, row["next_at"], None, row["waiting_count"])
 
 
 def _decided(row: Row, known: frozenset[datetime]) -> Decided:
@@ -207,10 +220,16 @@ def _decided(row: Row, known: frozenset[datetime]) -> Decided:
         misfire_grace_s=row["misfire_grace_s"],
         overlap=OVERLAPS[row["overlap"]],
     )
+    first_at = row["next_at"] - timedelta(seconds=slots.offset_s)
+    if row["last_at"] is not None and first_at <= row["last_at"]:
+        # Somebody set it back by hand. What was decided stands; it goes on where it was.
+        following = slots.after(row["last_at"])
+        next_at = None if following is None else following + timedelta(seconds=slots.offset_s)
+        return Decided([], row["last_at"], next_at, row["waiting_count"])
     return decide(
         policy,
         slots,
-        first_at=row["next_at"] - timedelta(seconds=slots.offset_s),
+        first_at=first_at,
         now_at=row["now_at"],
         previous=Previous(row["live"] is not None, row["waiting_count"]),
         known=known,
@@ -221,7 +240,8 @@ async def _write(
     db: Statements, lanes: Lanes, plans: Sequence[_Plan], *, term: Terms, margin_ms: int, full: bool
 ) -> Fired:
     places, refused = await _resolve(db, lanes, {plan.lane for plan in plans if any(plan.job_ids)})
-    plans = [_refused(plan, refused[plan.lane]) if plan.lane in refused else plan for plan in plans]
+    if refused:
+        plans = [_refused(plan, refused[plan.lane]) if plan.lane in refused else plan for plan in plans]
     await _make_days(db, plans)
     async with db.transaction(tracked=True) as transaction:
         moved = {row["id"] for row in await transaction.fetch(SQL.advance, cursors=[_cursor(plan) for plan in plans])}
@@ -229,16 +249,13 @@ async def _write(
         await _record(transaction, plans, term)
         made = await _make_jobs(transaction, plans, lanes, places)
         cancelled = await _cancel_replaced(transaction, plans, margin_ms)
-    now_at = max((plan.row["now_at"] for plan in plans), default=None)
-    made_of = Counter[str]()
-    for plan in plans:
-        made_of[plan.lane.queue] += len(plan.job_ids) - plan.job_ids.count(None)
+    queues = Counter(plan.row["queue"] for plan in plans for job_id in plan.job_ids if job_id)
     return Fired(
         counts=Counter(choice.decision for plan in plans for choice in plan.decided.choices),
         ready={row["lane"]: row["rank"] for row in made if row["rank"] is not None},
-        queues=+made_of,
+        queues=queues,
         cancelled=cancelled,
-        late_s=0.0 if now_at is None else max((now_at - plan.row["next_at"]).total_seconds() for plan in plans),
+        late_s=max(((plan.row["now_at"] - plan.row["next_at"]).total_seconds() for plan in plans), default=0.0),
         # What is due and did not move is being fired by a rival.
         full=full and bool(plans),
     )
@@ -268,7 +285,7 @@ def _refused(plan: _Plan, problem: TooMany) -> _Plan:
         for choice, job_id in zip(plan.decided.choices, plan.job_ids, strict=True)
     ]
     decided = msgspec.structs.replace(plan.decided, choices=choices, waiting_count=plan.row["waiting_count"])
-    return _Plan(plan.row, decided, plan.lane, [None] * len(choices))
+    return _Plan(plan.row, decided, [None] * len(choices))
 
 
 async def _make_days(db: Statements, plans: Sequence[_Plan]) -> None:
@@ -332,7 +349,7 @@ async def _make_jobs(
         return []
     made = await transaction.fetch(SQL.make_jobs, jobs=jobs)
     if sum(row["made"] for row in made) < len(jobs):
-        for tenant in {plan.lane.tenant for plan in plans}:
+        for tenant in {plan.row["tenant"] for plan in plans}:
             lanes.forget(tenant)
         raise Unavailable("Lanes of a deleted tenant were remembered. They are looked up again.")
     return made
@@ -366,13 +383,13 @@ async def _cancel_replaced(
         return []
     replaced: dict[str, set[UUID]] = {}
     for plan in replacing.values():
-        former = replaced.setdefault(plan.lane.tenant, set())
+        former = replaced.setdefault(plan.row["tenant"], set())
         former.update(job_id for job_id in plan.job_ids if job_id and job_id != plan.let_go)
         if plan.row["live"] is not None:
             former.add(plan.row["live_job_id"])
     behind = [plan.id for plan in replacing.values() if plan.row["waiting_count"]]
     for row in await transaction.fetch(SQL.drop_waits, schedule_ids=behind) if behind else ():
-        replaced[replacing[row["schedule_id"]].lane.tenant].add(row["job_id"])
+        replaced[replacing[row["schedule_id"]].row["tenant"]].add(row["job_id"])
     await transaction.fetch(SQL.lock_jobs, ids=sorted(set().union(*replaced.values())))
     cancelled: list[tuple[str, Cancelled]] = []
     for tenant, job_ids in sorted(replaced.items()):

@@ -54,7 +54,7 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
 
 -- name: advance
 -- Move schedules on past the slots that were decided, each only if nothing about it has changed since it was read.
--- guard: all that the decision rests on; the last slot only rises.  locks: schedule_next rows by id, skipping locked ones: a
+-- guard: all that the decision rests on; the last slot never falls.  locks: schedule_next rows by id, skipping locked ones: a
 -- rival fires them, or somebody changes them.
 -- returns: what was moved; only for these anything may be made.
 -- postgres
@@ -64,7 +64,7 @@ WITH l AS MATERIALIZED (
                 to_next_at timestamptz, to_last_at timestamptz, to_live_job_id uuid, to_waiting_count int) AS i
       JOIN schedule_next n ON n.id = ANY(ARRAY[i.id])
      WHERE n.version = i.version AND n.next_at IS NOT DISTINCT FROM i.next_at AND n.last_at IS NOT DISTINCT FROM i.last_at
-       AND (n.last_at IS NULL OR n.last_at < i.to_last_at)
+       AND (n.last_at IS NULL OR n.last_at <= i.to_last_at)
        AND n.live_job_id IS NOT DISTINCT FROM i.live_job_id AND n.waiting_count + 0 = i.waiting_count
        FOR UPDATE OF n SKIP LOCKED
 )
@@ -74,7 +74,7 @@ UPDATE schedule_next n SET next_at = l.to_next_at, last_at = l.to_last_at, live_
 UPDATE schedule_next SET next_at = i.to_next_at, last_at = i.to_last_at, live_job_id = i.to_live_job_id, waiting_count = i.to_waiting_count
   FROM rows(:cursors) AS i
  WHERE schedule_next.id = i.id AND schedule_next.version = i.version AND schedule_next.next_at IS i.next_at
-   AND schedule_next.last_at IS i.last_at AND (schedule_next.last_at IS NULL OR schedule_next.last_at < i.to_last_at)
+   AND schedule_next.last_at IS i.last_at AND (schedule_next.last_at IS NULL OR schedule_next.last_at <= i.to_last_at)
    AND schedule_next.live_job_id IS i.live_job_id AND schedule_next.waiting_count = i.waiting_count
 RETURNING schedule_next.id
 

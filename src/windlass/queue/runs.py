@@ -1,8 +1,8 @@
 """Runs: the slots of a schedule, what was decided of each, and what became of its job.
 
-Slots are decided in firing.py, by backfills.py and by hand (schedules.py); a row of `schedule_runs` says what was decided
-and never how the run ended. That comes from the job, looked up by its id wherever it lies, until retention removes it.
-A page costs what it shows: a job that was made at an instant did not end in a day before it, so older days are not read.
+Slots are decided in firing.py, by backfills.py and by hand (scheduledits.py); a row of `schedule_runs` says what was
+decided, never how the run ended. That comes from the job, looked up by its id wherever it lies, until retention removes
+it. A page costs what it shows: a job did not end in a day before it was made, so older days are not read.
 For people who ask by plain SQL the view `schedule_history` tells the same.
 """
 
@@ -27,6 +27,8 @@ EXAMINED = 20_000
 """How many slots are looked at for a page of one decision; then a short page says where to go on."""
 SLACK = timedelta(days=1)
 """How far the clock may have gone back between the making of a job and its end."""
+SOON = timedelta(days=2)
+"""Most jobs end within this after they are made; the others are looked for in every day since."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,14 +105,23 @@ async def find_runs(
 
 
 async def _with_jobs(db: Statements, rows: Sequence[Row]) -> list[Run]:
-    ids = [row["job_id"] for row in rows if row["job_id"] is not None]
-    if not ids:
-        return [_run(row, None, None) for row in rows]
-    since = min(row["decided_at"] for row in rows) - SLACK
-    jobs = {row["id"]: row for row in await db.fetch(SQL.jobs_of, ids=ids, since=since)}
-    again = [job_id for job_id, job in jobs.items() if job["fence"] > 1 or job["started_at"] is None]
-    starts = {row["job_id"]: row for row in await db.fetch(SQL.starts_of, ids=again, since=since)} if again else {}
+    made = {row["job_id"]: row["decided_at"] for row in rows if row["job_id"] is not None}
+    jobs = await _jobs(db, [(job_id, at - SLACK, at + SOON) for job_id, at in made.items()])
+    # What ended much later, or is past retention, is looked for in all days since.
+    late = [(job_id, at + SOON, LATEST) for job_id, at in made.items() if job_id not in jobs]
+    jobs |= await _jobs(db, late)
+    again = [(job_id, made[job_id] - SLACK) for job_id, job in jobs.items() if _began_before(job)]
+    starts = {row["id"]: row for row in await db.fetch(SQL.starts_of, jobs=again)} if again else {}
     return [_run(row, jobs.get(row["job_id"]), starts.get(row["job_id"])) for row in rows]
+
+
+async def _jobs(db: Statements, made: Sequence[tuple[UUID, datetime, datetime]]) -> dict[UUID, Row]:
+    return {row["id"]: row for row in await db.fetch(SQL.jobs_of, jobs=made)} if made else {}
+
+
+def _began_before(job: Row) -> bool:
+    """Say whether a job may have attempts besides the one it is at, or that ended it."""
+    return bool(job["fence"] > 1 or (job["fence"] == 1 and job["started_at"] is None))
 
 
 def _run(row: Row, job: Row | None, starts: Row | None) -> Run:

@@ -25,33 +25,35 @@ SELECT slot_at FROM schedule_runs WHERE schedule_id = :schedule_id AND slot_at >
  ORDER BY slot_at DESC LIMIT 1 OFFSET :examined
 
 -- name: jobs_of
--- What became of the jobs of slots, by their ids, wherever they lie; none of them ended before :since.
--- index: primary keys, done_id of the days from :since on.
+-- What became of the jobs of slots, by their ids, wherever they lie: of those that are done, if they ended in the time given.
+-- index: primary keys, done_id of the days in which a job may have ended.
 -- postgres
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_queued WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT x.* FROM rows(:jobs, id uuid, since_at timestamptz, until_at timestamptz) AS i
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM jobs_queued v WHERE v.id = i.id LIMIT 1) x
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_timed WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM jobs_timed v WHERE v.id = i.id LIMIT 1) x
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_done
- WHERE id = ANY(CAST(:ids AS uuid[])) AND finished_at >= :since
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM jobs_done v WHERE v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at LIMIT 1) x
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_dead WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM jobs_dead v WHERE v.id = i.id LIMIT 1) x
 -- sqlite
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_queued WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_queued AS v ON v.id = i.id
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_timed WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_timed AS v ON v.id = i.id
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_done
- WHERE id IN (SELECT value FROM json_each(:ids)) AND finished_at >= :since
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_done AS v ON v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at
 UNION ALL
-SELECT id, state, attempt, fence, worker, started_at, finished_at, error FROM jobs_dead WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_dead AS v ON v.id = i.id
 
 -- name: starts_of
--- When the first and the last of the ended attempts of jobs began that are not the end of the job.
--- index: attempt_job of the days from :since on.
+-- When the first and the last of the attempts of jobs began that came before the one they are at, or that ended them.
+-- index: attempt_job of the days from :since_at on.
 -- postgres
-SELECT job_id, min(started_at) AS first_at, max(started_at) AS last_at FROM attempt
- WHERE job_id = ANY(CAST(:ids AS uuid[])) AND finished_at >= :since GROUP BY job_id
+SELECT i.id, x.first_at, x.last_at FROM rows(:jobs, id uuid, since_at timestamptz) AS i CROSS JOIN LATERAL (
+       SELECT min(a.started_at) AS first_at, max(a.started_at) AS last_at FROM attempt a WHERE a.job_id = i.id AND a.finished_at >= i.since_at) x
 -- sqlite
-SELECT job_id, min(started_at) AS first_at, max(started_at) AS last_at FROM attempt
- WHERE job_id IN (SELECT value FROM json_each(:ids)) AND finished_at >= :since GROUP BY job_id
+SELECT i.id, min(a.started_at) AS first_at, max(a.started_at) AS last_at
+  FROM rows(:jobs, id uuid, since_at timestamptz) AS i CROSS JOIN attempt AS a ON a.job_id = i.id AND a.finished_at >= i.since_at GROUP BY i.id

@@ -115,7 +115,7 @@ async def resume(db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor
 async def resume_over(db: Statements, *, limit: int = RESUMED_AT_ONCE) -> int:
     """Resume schedules whose pause has an end that has come; return how many. One that a rival holds is left."""
     resumed = 0
-    for row in await db.fetch(SQL.pauses_over, limit=limit):
+    for row in await db.fetch(SQL.schedule_pauses_over, limit=limit):
         with suppress(Contention):
             async with db.transaction(tracked=True) as transaction:
                 resumed += await _resume_over(transaction, UUID(row["name"]), row["tenant"])
@@ -152,7 +152,7 @@ async def remove(transaction: Statements, ids: Sequence[UUID], *, tenant: str, a
     """
     await backfills.forget(transaction, ids)
     await transaction.fetch(SQL.remove_schedules, ids=list(ids))
-    await transaction.fetch(WRITES.drop_pauses, pauses=[(tenant, str(found)) for found in ids])
+    await transaction.fetch(WRITES.drop_schedule_pauses, pauses=[(tenant, str(found)) for found in ids])
     return await _cancel_some(transaction, ids, tenant, actor)
 
 
@@ -203,7 +203,7 @@ async def _record_manual(transaction: Statements, job: NewJob, now: datetime, ac
         if at.microsecond == 0:
             continue
         row = (job.schedule_id, at, int(Decision.MANUAL), job.id, 1, None, actor.reason)
-        if await transaction.fetch(WRITES.record, slots=[row]):
+        if await transaction.fetch(WRITES.record_slots, slots=[row]):
             return
     raise Contention(f"Schedule {job.schedule_id} is run by hand too often at this instant. Try again.")
 
@@ -216,7 +216,7 @@ async def _locked(transaction: Statements, schedule_id: UUID, tenant: str) -> tu
 
 
 async def _look(transaction: Statements, schedule_id: UUID, tenant: str) -> Schedule:
-    [row] = await transaction.fetch(WRITES.look, ids=[schedule_id], tenant=tenant)
+    [row] = await transaction.fetch(WRITES.schedules_now, ids=[schedule_id], tenant=tenant)
     return schedule_from(row)
 
 
@@ -228,7 +228,7 @@ async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: 
 
 async def _cancel_some(transaction: Statements, ids: Sequence[UUID], tenant: str, actor: Actor) -> list[UUID]:
     for _ in range(TRIES):
-        rows = await transaction.fetch(SQL.not_started, ids=list(ids), limit=CANCELLED_AT_ONCE)
+        rows = await transaction.fetch(SQL.jobs_not_started, ids=list(ids), limit=CANCELLED_AT_ONCE)
         if not rows:
             return []
         # What is claimed meanwhile goes on; what is promoted meanwhile is found by the next try.

@@ -1,4 +1,4 @@
--- name: pauses_over
+-- name: schedule_pauses_over
 -- Schedules whose pause has an end that has come.
 -- hot: a duty must not wait for lists.
 -- index: pause_over.
@@ -18,18 +18,19 @@ DELETE FROM schedule_wait WHERE schedule_id IN (SELECT value FROM json_each(:ids
 DELETE FROM schedule_watch WHERE schedule_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM schedule WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id
 
--- name: not_started
+-- name: jobs_not_started
 -- Jobs of schedules that no worker has, up to :limit.
 -- index: job_schedule.
 -- postgres
-SELECT j.id FROM job j WHERE j.schedule_id = ANY(CAST(:ids AS uuid[]))
-   AND (EXISTS (SELECT 1 FROM queue q WHERE q.id = ANY(ARRAY[j.id]) AND q.session IS NULL)
-     OR EXISTS (SELECT 1 FROM timer t WHERE t.id = ANY(ARRAY[j.id])))
- ORDER BY j.id LIMIT :limit
+SELECT j.id FROM unnest(CAST(:ids AS uuid[])) AS i(id)
+ JOIN job j ON j.schedule_id = ANY(ARRAY[i.id])
+  LEFT JOIN LATERAL (SELECT 1 AS waits FROM queue q WHERE q.id = j.id AND q.session IS NULL LIMIT 1) q ON true
+  LEFT JOIN LATERAL (SELECT 1 AS waits FROM timer t WHERE t.id = j.id LIMIT 1) t ON true
+ WHERE coalesce(q.waits, t.waits) = 1 LIMIT :limit
 -- sqlite
 SELECT j.id FROM json_each(:ids) AS i CROSS JOIN job AS j ON j.schedule_id = i.value
  WHERE EXISTS (SELECT 1 FROM queue AS q WHERE q.id = j.id AND q.session IS NULL) OR EXISTS (SELECT 1 FROM timer AS t WHERE t.id = j.id)
- ORDER BY j.id LIMIT :limit
+ LIMIT :limit
 
 -- name: decided
 -- Slots of a schedule and their jobs, up to :limit.
@@ -40,7 +41,8 @@ SELECT slot_at, job_id FROM schedule_runs WHERE schedule_id = :id ORDER BY slot_
 -- Remove what is left of jobs that have ended; those that live are left alone.
 -- postgres
 WITH i AS MATERIALIZED (
-    SELECT x.id FROM unnest(CAST(:ids AS uuid[])) AS x(id) WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[x.id]))
+    SELECT x.id FROM unnest(CAST(:ids AS uuid[])) AS x(id)
+      LEFT JOIN LATERAL (SELECT 1 AS live FROM job y WHERE y.id = x.id LIMIT 1) j ON true WHERE j.live IS NULL
 ),
 d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id]) RETURNING 1),
 l AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id]) RETURNING 1),

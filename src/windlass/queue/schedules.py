@@ -123,7 +123,7 @@ async def find(
     names = {"cursor": cursor or "", "first": prefix or "", "last": (prefix or "") + LAST}
     filters = {"task": task, "queue": queue, "owner": owner, "paused": None if paused is None else int(paused)}
     examined = EXAMINED if any(value is not None for value in filters.values()) else limit + 1
-    rows = await db.fetch(SQL.find, tenant=tenant, limit=limit + 1, examined=examined, **names, **filters)
+    rows = await db.fetch(SQL.find_schedules, tenant=tenant, limit=limit + 1, examined=examined, **names, **filters)
     found = [schedule_from(row) for row in rows[:limit]]
     if len(rows) > limit:
         return SchedulePage(found, found[-1].definition.name)

@@ -1,17 +1,33 @@
 -- name: get_by_id
 -- One schedule of a tenant by its id.
--- both
+-- postgres
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM schedule s JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
-  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+  FROM schedule AS s
+ CROSS JOIN LATERAL (SELECT x.* FROM schedule_next x WHERE x.id = s.id LIMIT 1) n
+  LEFT JOIN LATERAL (SELECT x.missing_at FROM schedule_watch x WHERE x.schedule_id = s.id LIMIT 1) w ON true
+  LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
+ WHERE s.id = :id AND s.tenant = :tenant
+-- sqlite
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM schedule AS s
+  JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
+  LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
  WHERE s.id = :id AND s.tenant = :tenant
 
 -- name: get_by_name
 -- One schedule of a tenant by its name.
--- both
+-- postgres
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM schedule s JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
-  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+  FROM schedule AS s
+ CROSS JOIN LATERAL (SELECT x.* FROM schedule_next x WHERE x.id = s.id LIMIT 1) n
+  LEFT JOIN LATERAL (SELECT x.missing_at FROM schedule_watch x WHERE x.schedule_id = s.id LIMIT 1) w ON true
+  LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
+ WHERE s.tenant = :tenant AND s.name = :name
+-- sqlite
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM schedule AS s
+  JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
+  LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
  WHERE s.tenant = :tenant AND s.name = :name
 
 -- name: ids_of_names
@@ -23,16 +39,27 @@ SELECT s.id, s.tenant, s.name FROM rows(:names, tenant text, name text) AS i
 -- sqlite
 SELECT s.id, s.tenant, s.name FROM rows(:names) AS i CROSS JOIN schedule AS s ON s.tenant = i.tenant AND s.name = i.name
 
--- name: find
+-- name: find_schedules
 -- Schedules of a tenant by name, after a name, among the next :examined of them.
 -- index: the unique one of tenant and name.
--- both
+-- postgres
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM (SELECT x.* FROM schedule x
+  FROM (SELECT x.* FROM schedule AS x
          WHERE x.tenant = :tenant AND x.name > CAST(:cursor AS text) AND x.name >= CAST(:first AS text) AND x.name <= CAST(:last AS text)
-         ORDER BY x.name LIMIT :examined) s
-  JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
-  LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
+         ORDER BY x.name LIMIT :examined) AS s
+ CROSS JOIN LATERAL (SELECT x.* FROM schedule_next x WHERE x.id = s.id LIMIT 1) n
+  LEFT JOIN LATERAL (SELECT x.missing_at FROM schedule_watch x WHERE x.schedule_id = s.id LIMIT 1) w ON true
+  LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
+ WHERE (CAST(:task AS text) IS NULL OR s.task = :task) AND (CAST(:queue AS text) IS NULL OR s.queue = :queue)
+   AND (CAST(:owner AS text) IS NULL OR s.owner = :owner) AND (CAST(:paused AS int) IS NULL OR s.paused = :paused)
+ ORDER BY s.name LIMIT :limit
+-- sqlite
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM (SELECT x.* FROM schedule AS x
+         WHERE x.tenant = :tenant AND x.name > CAST(:cursor AS text) AND x.name >= CAST(:first AS text) AND x.name <= CAST(:last AS text)
+         ORDER BY x.name LIMIT :examined) AS s
+  JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
+  LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
  WHERE (CAST(:task AS text) IS NULL OR s.task = :task) AND (CAST(:queue AS text) IS NULL OR s.queue = :queue)
    AND (CAST(:owner AS text) IS NULL OR s.owner = :owner) AND (CAST(:paused AS int) IS NULL OR s.paused = :paused)
  ORDER BY s.name LIMIT :limit

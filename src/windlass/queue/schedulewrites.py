@@ -99,7 +99,7 @@ async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str) -> 
     locked = [row["id"] for row in await transaction.fetch(SQL.lock_schedules, ids=wanted, tenant=tenant)]
     await transaction.fetch(SQL.lock_next, ids=locked)
     # In the next statement: what was committed while the locks were waited for is seen now.
-    rows = await transaction.fetch(SQL.look, ids=locked, tenant=tenant)
+    rows = await transaction.fetch(SQL.schedules_now, ids=locked, tenant=tenant)
     return Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
 
 
@@ -166,7 +166,7 @@ async def pass_over(transaction: Statements, passed: Sequence[tuple[UUID, Passed
         (found, slots.slot_at, int(slots.decision), None, slots.slot_count, slots.first_at, slots.reason)
         for found, slots in passed
     ]
-    await transaction.fetch(SQL.record, slots=rows)
+    await transaction.fetch(SQL.record_slots, slots=rows)
 
 
 async def keep_pauses(
@@ -181,11 +181,13 @@ async def keep_pauses(
     if schedules:
         pauses = [(schedule.tenant, str(schedule.id)) for schedule in schedules]
         await transaction.fetch(
-            SQL.keep_pauses, pauses=pauses, reason=actor.reason, actor=actor.name, at=now, until=until
+            SQL.keep_schedule_pauses, pauses=pauses, reason=actor.reason, actor=actor.name, at=now, until=until
         )
 
 
 async def drop_pauses(transaction: Statements, schedules: Sequence[NewSchedule]) -> None:
     """Forget that schedules were paused."""
     if schedules:
-        await transaction.fetch(SQL.drop_pauses, pauses=[(schedule.tenant, str(schedule.id)) for schedule in schedules])
+        await transaction.fetch(
+            SQL.drop_schedule_pauses, pauses=[(schedule.tenant, str(schedule.id)) for schedule in schedules]
+        )

@@ -69,7 +69,7 @@ SELECT id FROM schedule_next WHERE id = ANY(CAST(:ids AS uuid[])) ORDER BY id FO
 -- sqlite
 SELECT n.id FROM json_each(:ids) AS i CROSS JOIN schedule_next AS n ON n.id = i.value ORDER BY n.id
 
--- name: look
+-- name: schedules_now
 -- Schedules of a tenant as they are now, and the time.
 -- hot: part of transactions that write.
 -- postgres
@@ -101,7 +101,7 @@ UPDATE schedule AS s
             queue text, labels text, concurrency_key text, priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
             start_within_s int, catch_up smallint, catch_up_max int, catch_up_window_s int, misfire_grace_s int, overlap smallint,
             jitter_s int, expect_within_s int, paused smallint, base_at timestamptz, version int) AS i
- WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.version = i.version
+ WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant || '' = i.tenant AND s.version = i.version
 RETURNING s.id
 -- sqlite
 UPDATE schedule AS s
@@ -131,7 +131,7 @@ UPDATE schedule_next AS n
  WHERE n.id = i.id AND n.version = i.version
 RETURNING id
 
--- name: record
+-- name: record_slots
 -- Write down what became of slots; a slot that was decided before stays as it was.
 -- returns: the slots written.
 -- postgres
@@ -146,7 +146,7 @@ SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, 0, :now, i.slot_count, i.
 ON CONFLICT (schedule_id, slot_at) DO NOTHING
 RETURNING schedule_id, slot_at
 
--- name: keep_pauses
+-- name: keep_schedule_pauses
 -- Remember who paused schedules, why, since when and until when; a second pause keeps the first one's time.
 -- postgres
 INSERT INTO pause (kind, tenant, name, reason, actor, paused_at, resume_at)
@@ -157,7 +157,7 @@ INSERT INTO pause (kind, tenant, name, reason, actor, paused_at, resume_at)
 SELECT 'schedule', i.tenant, i.name, :reason, :actor, :at, :until FROM rows(:pauses) AS i WHERE true
 ON CONFLICT (kind, tenant, name) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, resume_at = excluded.resume_at
 
--- name: drop_pauses
+-- name: drop_schedule_pauses
 -- Forget that schedules were paused.
 -- postgres
 DELETE FROM pause USING rows(:pauses, tenant text, name text) AS i WHERE pause.kind = 'schedule' AND pause.tenant = i.tenant AND pause.name = i.name

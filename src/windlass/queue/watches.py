@@ -58,7 +58,7 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 def expected(slots: Series | None, *, within_s: int | None, after: datetime) -> tuple[datetime | None, datetime | None]:
-    """Return the first slot later than `after`, and by when its run must have succeeded; None twice: nothing is expected.
+    """Return the first slot later than `after`, and by when its run must have succeeded; None twice: nothing is.
 
     The time counts from when the slot is due, its jitter included.
     """
@@ -77,7 +77,7 @@ async def expect(transaction: Statements, rows: Sequence[Expected]) -> None:
 
 
 async def due_in_s(db: Statements) -> float | None:
-    """Return in how many seconds there is something to look at, none or fewer if there is; None: nothing is expected."""
+    """Return in how many seconds there is something to look at, none or fewer if there is; None: nothing ever."""
     rows = await db.fetch(SQL.next_watch)
     return (rows[0]["due_at"] - rows[0]["now_at"]).total_seconds() if rows else None
 

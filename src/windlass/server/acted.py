@@ -62,7 +62,8 @@ async def look(call: Call, route: Route) -> None:
         elif route.bound == "queue":
             call.was = shown_queue(await get_queue(db, call.tenant, call.path))
         elif route.bound == "schedule":
-            call.was = shown_schedule(call, await call.schedule())
+            call.was = was = shown_schedule(call, await call.schedule())
+            call.subject = str(was.id)
 
 
 async def keep(call: Call, route: Route, answer: Any = None) -> None:

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from windlass.errors import InvalidInput, WindlassError, WrongMethod, code_of
+from windlass.errors import InvalidInput, NameTaken, WindlassError, WrongMethod, code_of
 from windlass.server.call import Reply
 from windlass.wire.base import FieldProblem, Problem
 
@@ -36,6 +36,10 @@ def problem_of(error: WindlassError, *, items: str | None = None) -> Reply:
         if items is not None and error.index is not None:
             field = f"{items}[{error.index}].{field}"
         detail, errors = f"{field}: {error.problem}", [FieldProblem(field, error.problem)]
+    elif isinstance(error, NameTaken):
+        field = "name" if items is None or error.index is None else f"{items}[{error.index}].name"
+        problem = detail.removeprefix(f"schedules[{error.index}].name: ")
+        detail, errors = f"{field}: {problem}", [FieldProblem(field, problem)]
     headers: list[tuple[bytes, bytes]] = []
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

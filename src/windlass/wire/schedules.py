@@ -100,7 +100,7 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     task: Name | UnsetType = UNSET
     payload: Json | UnsetType = UNSET
     cron: Expression | UnsetType | None = UNSET
-    every: PositiveSpan | UnsetType | None = UNSET
+    every: Span | UnsetType | None = UNSET
     at: Instant | UnsetType | None = UNSET
     timezone: Zone | UnsetType | None = UNSET
     start: Instant | UnsetType | None = UNSET

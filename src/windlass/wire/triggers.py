@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from windlass.wire.base import Body, Instant, PositiveSpan, Query, Span
+from windlass.wire.base import Body, Instant, Query, Span
 
 Expression = Annotated[
     str,
@@ -58,7 +58,8 @@ class TriggerRequest(Body, frozen=True, kw_only=True):
     bound: ClassVar[Mapping[str, Any]] = needs("cron", "timezone")
 
     cron: Expression | None = None
-    every: PositiveSpan | None = None
+    """Five fields (minute, hour, day, month, weekday), six with seconds first, or `@daily` and such."""
+    every: Span | None = None
     """From 1 s, in whole seconds, by elapsed time."""
     at: Instant | None = None
     """Once."""
@@ -69,7 +70,7 @@ class TriggerRequest(Body, frozen=True, kw_only=True):
     end: Instant | None = None
     """No slot after then."""
     exclude: Exclusions = ()
-    """Days without a slot, by their date in the zone."""
+    """Days without a slot, by their date in the zone: `2026-12-25`, `2026-12-24/2027-01-01`, `--12-25` or `SAT`."""
     jitter: Span | None = None
     """Each slot is due later by a part of this that depends only on the schedule."""
 

@@ -1,4 +1,4 @@
-"""Schedules on the stage: made, fired, edited and watched in the fewest statements, for races about what is beside them."""
+"""Schedules on the stage: made, fired, edited and watched in the fewest statements, for races beside firing."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.queue import said
+from tests.queue.races import planning
 from tests.queue.races.beside import backfill, backfilled, expected, look_out
 from tests.queue.races.scheduled import followed, let_go, look_and_fire, replaced
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
@@ -427,6 +428,10 @@ STEPS = {
     "sweep": Step(ready, sweep, State.ASSIGNED),
     "backfill": Step(backfilled, backfill, State.CANCELLED),
     "watch": Step(expected, look_out, State.SUCCEEDED),
+    "plan": Step(ready, planning.plan, State.QUEUED),
+    "replan": Step(planning.by_hand, planning.replan, State.QUEUED),
+    "unplan": Step(planning.by_hand, planning.unplan, State.CANCELLED),
+    "declare": Step(ready, planning.declare, State.QUEUED),
     "fire": Step(replaced, look_and_fire, State.CANCELLED),
     "follow": Step(followed, let_go, State.QUEUED),
 }

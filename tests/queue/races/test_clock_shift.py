@@ -19,13 +19,15 @@ from tests import cluster
 from tests.clock import TestClock
 from tests.databases import Server, connected, create, make_template
 from tests.queue.races.conftest import staged
+from tests.queue.races.scheduled import fire, jobs, scheduled
 from tests.queue.races.stage import LEASE_MS, PATIENCE_S, Stage, no_jitter
 from tests.queue.races.test_reports import say_it
 from windlass.db.sqlfile import parse
 from windlass.job import State
-from windlass.queue import rescue, timers, workers
+from windlass.queue import rescue, schedules, timers, workers
 from windlass.queue.check import check
 from windlass.queue.report import Status
+from windlass.queue.schedule import Decision
 
 LINE = "windlass.clock_shift = "
 Shift = Callable[[str], Awaitable[None]]
@@ -167,3 +169,22 @@ async def test_rel_e3_an_hour_back(stage: Stage, shift: Shift) -> None:
     assert [await stage.state(ended.id), await stage.state(running.id)] == [State.SUCCEEDED, State.ASSIGNED]
     # What began before the jump ended before it began; that is all that is wrong.
     assert {"i20_times"} >= {violation.invariant for violation in await check(stage.db)}
+
+
+async def test_rel_e3_schedules_while_the_clock_of_the_cluster_jumps(stage: Stage, shift: Shift) -> None:
+    """Forward: what was missed is one row, what is inside the grace fires. Back: nothing fires until it is due."""
+    _, schedule = await scheduled(stage, overlap="allow", misfire_grace_s=10)
+    stage.clock.advance(1)
+    first = await fire(stage, stage.db)
+
+    await shift("1 hour")
+    ahead = await fire(stage, stage.db)
+    stood = await schedules.get(stage.db, schedule.id, tenant="default")
+    await shift("")
+    stage.clock.advance(60)
+    back = await fire(stage, stage.servers[1])
+
+    assert ({Decision.FIRED: 1}, {Decision.MISSED: 1, Decision.FIRED: 11}) == (first.counts, ahead.counts)
+    assert {} == back.counts
+    assert stood == await schedules.get(stage.db, schedule.id, tenant="default")
+    assert 12 == len(await jobs(stage, schedule.id))

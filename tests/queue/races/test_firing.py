@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -106,6 +107,26 @@ async def test_rel_x17_fire_beside_an_edit(stage: Stage) -> None:
         for job_id in await jobs(stage, made[1].id):
             [job] = await rows(stage, "SELECT payload, priority FROM job WHERE id = :id", id=job_id)
             assert ("null", 0) == (job["payload"], job["priority"])
+
+    await Race(lambda: due(stage), firing_on(stage), edit, judge).in_every_order(stage)
+
+
+async def test_rel_x17_fire_beside_an_edit_that_keeps_the_times(stage: Stage) -> None:
+    """The slot fires, once: with the old queue and payload or with the new ones."""
+
+    async def edit(db: Database, made: Made) -> Schedule:
+        becomes = msgspec.structs.replace(made[1], payload='"new"', queue=f"{made[1].queue}-new")
+        return await scheduledits.edit(db, made[1].id, becomes, tenant="default", actor=ME)
+
+    async def judge(made: Made, fired: Fired | WindlassError, edited: Schedule | WindlassError) -> None:
+        good(fired), good(edited)
+        await fire(stage, stage.db)
+        [job_id] = await jobs(stage, made[1].id)
+        job = await stage.get(job_id)
+        assert (job.queue, job.payload) in (
+            (made[1].queue, "null"),
+            (f"{made[1].queue}-new", '"new"'),
+        )
 
     await Race(lambda: due(stage), firing_on(stage), edit, judge).in_every_order(stage)
 
@@ -265,6 +286,7 @@ async def test_rel_k10_the_last_slot_only_rises(stage: Stage) -> None:
 
     assert 0 == fired.decided
     assert [Decision.FIRED] == await slots(stage, schedule)
+    assert slot_at + timedelta(seconds=1) == (await stands(stage, schedule)).next_at
 
 
 async def due(stage: Stage) -> Made:

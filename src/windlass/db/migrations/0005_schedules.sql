@@ -22,7 +22,7 @@ CREATE INDEX schedule_owner ON windlass.schedule (tenant, owner, name) WHERE own
 CREATE TABLE windlass.schedule_next (
     id uuid NOT NULL, shard smallint NOT NULL, version integer NOT NULL, waiting_count integer NOT NULL, next_at timestamptz,
     last_at timestamptz, live_job_id uuid, PRIMARY KEY (id)
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
 
 CREATE INDEX schedule_due ON windlass.schedule_next (shard, next_at) WHERE next_at IS NOT NULL;
 CREATE INDEX schedule_behind ON windlass.schedule_next (id) WHERE waiting_count > 0;
