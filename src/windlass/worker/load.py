@@ -107,7 +107,7 @@ def _from_file(text: str) -> ModuleType:
 
 def _failed(name: str, error: BaseException) -> SetupError:
     """Return what went wrong inside a module, with the last line of it that was reached."""
-    told = f"{type(error).__name__}: {error}"
+    told = f"{type(error).__name__}: {error}".rstrip(".")
     if isinstance(error, SyntaxError):
         return SetupError(f"Importing {name} failed in {error.filename}, line {error.lineno}: {told}. Mend it.")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.line]
