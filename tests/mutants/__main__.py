@@ -27,6 +27,7 @@ from tests.mutants import (
     keys,
     lists,
     outbox,
+    planning,
     reports,
     sessions,
     submits,
@@ -55,6 +56,7 @@ ALL: tuple[Mutant, ...] = (
     *keepers.MUTANTS,
     *bodies.MUTANTS,
     *outbox.MUTANTS,
+    *planning.MUTANTS,
     *trail.MUTANTS,
     *workers.MUTANTS,
 )
