@@ -222,7 +222,7 @@ def test_whatever_a_file_has_each_line_is_taken_or_refused(content: bytes) -> No
 
 
 def test_a_real_crontab() -> None:
-    """The one that Debian ships as /etc/crontab, with all that is in it."""
+    """In the form of the /etc/crontab of Debian: comments, a table of the fields, tabs, users."""
     text = (Path(__file__).parent / "debian.crontab").read_bytes()
 
     found = read_crontab(text, zone="UTC", is_system=True)

@@ -131,7 +131,7 @@ def test_a_change_is_shown_before_it_is_made(windlass: Windlass, queue: str) -> 
     assert "0 3 * * *" in dry.stdout
     assert "03:00:00" in dry.stdout
     assert (4, "30 2 * * *") == (taken.exit_code, kept["cron"])
-    assert f'Error: there is a schedule "{queue}" already.' in taken.stderr
+    assert f'Error: name: there is a schedule "{queue}" already.' in taken.stderr
     assert 0 == replaced.exit_code
     assert ("0 3 * * *", kept["id"]) == (shown(windlass, queue)["cron"], kept["id"])
 

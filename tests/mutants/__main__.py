@@ -27,6 +27,7 @@ from tests.mutants import (
     keys,
     lists,
     outbox,
+    planning,
     reports,
     sessions,
     submits,
@@ -57,6 +58,7 @@ ALL: tuple[Mutant, ...] = (
     *keepers.MUTANTS,
     *bodies.MUTANTS,
     *outbox.MUTANTS,
+    *planning.MUTANTS,
     *trail.MUTANTS,
     *workers.MUTANTS,
 )

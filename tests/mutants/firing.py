@@ -79,7 +79,12 @@ MUTANTS = (
     ),
     Mutant(
         "follow-in-the-order-of-ids",
-        both("following", "waits", "ORDER BY x.slot_at", "ORDER BY x.job_id"),
+        (
+            sql("following", "waits", "ORDER BY x.slot_at", "ORDER BY x.job_id", "postgres"),
+            sql(
+                "following", "waits", "ORDER BY w.schedule_id, w.slot_at", "ORDER BY w.schedule_id, w.job_id", "sqlite"
+            ),
+        ),
         (f"{OVERLAP}rel_e4_waiting_jobs_keep_their_order_when_the_clocks_of_servers_differ",),
         "E4: no clock of a server decides",
     ),

@@ -63,7 +63,7 @@ A job made for a slot is the run before the next slot, also when both are decide
 ## Every case
 
 A schedule of `*/10 * * * *`, from 12:10 to 13:00. The run of 12:10 takes until 12:55, every other one eight minutes;
-its worker takes every job that is ready. From 12:15 to 12:45 no server is up: 12:20, 12:30 and 12:40 are late when seen.
+its worker takes every job that is ready. From 12:15 to 12:45 no server is up: 12:20, 12:30 and 12:40 are seen late.
 
 """
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 
 from tests.clock import TestClock
@@ -270,3 +272,28 @@ async def test_a_worn_table_is_vacuumed(fresh_postgres_url: str) -> None:
 
         assert ["session"] == worn
         assert [] == await vacuum(db, dead_rows=0)
+
+
+async def test_of_a_large_table_a_fiftieth_must_be_dead(fresh_postgres_url: str) -> None:
+    """T16: millions of schedules stay; reading all their indexes for a few dead rows would cost more than these do."""
+    async with opened(fresh_postgres_url) as db, connected(fresh_postgres_url) as connection:
+        await connection.execute("ALTER TABLE windlass.schedule_next SET (autovacuum_enabled = off)")
+        await connection.execute(
+            "INSERT INTO windlass.schedule_next (id, shard, version, waiting_count)"
+            " SELECT gen_random_uuid(), n % 16, 1, 0 FROM generate_series(1, 1000) AS n"
+        )
+
+        few = await worn_after(connection, db, 10)
+        many = await worn_after(connection, db, 90)
+
+        assert ([], ["schedule_next"]) == (few, many)
+
+
+async def worn_after(connection: asyncpg.Connection[Any], db: Database, dead: int) -> list[str]:
+    """Leave so many dead rows in schedule_next, and return what is vacuumed."""
+    await connection.execute(
+        "UPDATE windlass.schedule_next SET version = version + 1"
+        f" WHERE id IN (SELECT id FROM windlass.schedule_next LIMIT {dead})"
+    )
+    await connection.execute("SELECT pg_stat_force_next_flush(), pg_stat_clear_snapshot()")
+    return await vacuum(db, dead_rows=0)

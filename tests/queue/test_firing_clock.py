@@ -12,6 +12,7 @@ from tests.queue.fired import again, at, decisions, every_minute, fire, fire_all
 from tests.queue.planned import made, runs_of
 from tests.queue.steps import Steps
 from windlass.db.partitions import make_partitions
+from windlass.queue import retention
 from windlass.queue.cron import Cron
 from windlass.queue.schedule import Decision, Policy
 
@@ -109,3 +110,17 @@ async def test_rel_x18_a_repeated_hour_during_a_change_of_holder_fires_each_slot
     assert [("00:30:00", "fired")] == await decisions(steps, fixed)
     terms = [row["term"] for row in await runs_of(steps, half.id)]
     assert sorted(set(terms)) == terms
+
+
+async def test_old_slots_go_with_the_history(steps: Steps) -> None:
+    """What became of slots is kept as long as finished jobs are; the series goes on."""
+    schedule = await every_minute(steps)
+    await fire(steps, 60)
+    await steps.complete(await steps.claim_one(await steps.worker()))
+    await jump(steps, steps.clock.now() + timedelta(days=31))
+    await fire_all(steps)
+
+    await retention.sweep(steps.db, days=30)
+
+    assert [steps.clock.now()] == [row["slot_at"] for row in await runs_of(steps, schedule.id)][-1:]
+    assert steps.clock.now() - timedelta(days=30) < (await runs_of(steps, schedule.id))[0]["slot_at"]

@@ -42,6 +42,7 @@ from windlass.queue import (
     timers,
     watches,
     workers,
+    zonerules,
 )
 from windlass.queue.claim import Group, Want
 from windlass.queue.lanes import Lanes
@@ -70,6 +71,7 @@ MODULES = (
     timers,
     watches,
     workers,
+    zonerules,
 )
 GROWING = (
     "queue",

@@ -18,7 +18,7 @@ from windlass.job import State
 from windlass.queue import scheduledits, schedules
 from windlass.queue.backfills import find as find_backfills
 from windlass.queue.backfills import start as start_backfill
-from windlass.queue.control import Actor
+from windlass.queue.control import Actor, resume_due
 from windlass.queue.cron import At, Cron, Every
 from windlass.queue.firing import fire
 from windlass.queue.schedule import SHARDS, Decision, NewSchedule, Policy
@@ -335,18 +335,16 @@ async def test_an_edit_can_pause_and_resume(steps: Steps) -> None:
 
 
 async def test_a_pause_that_has_an_end_is_resumed_then(steps: Steps) -> None:
-    """Not before, and not when it was prolonged meanwhile."""
-    was = await paused(steps, await made(steps, trigger=MINUTELY), NOON + HOUR)
+    """Not before, and not by who resumes queues and jobs."""
+    was = await paused(steps, await made(steps, trigger=MINUTELY), NOON + 2 * HOUR)
     other = await paused(steps, await made(steps, "other", trigger=MINUTELY))
 
     early = await scheduledits.resume_over(steps.db)
-    await paused(steps, was, NOON + 2 * HOUR)
-    steps.clock.advance(hours=1)
-    prolonged = await scheduledits.resume_over(steps.db)
-    steps.clock.advance(hours=1)
+    steps.clock.advance(hours=2)
+    others = await resume_due(steps.db)
     due = await scheduledits.resume_over(steps.db)
 
-    assert (0, 0, 1) == (early, prolonged, due)
+    assert (0, 0, 1) == (early, others, due)
     found = await schedules.get(steps.db, was.id, tenant="default")
     assert (NOON + 2 * HOUR + MINUTE, None) == (found.next_at, found.pause)
     assert other == await schedules.get(steps.db, other.id, tenant="default")

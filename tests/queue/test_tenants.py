@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.clock import TestClock
+from tests.queue.planned import made
 from tests.queue.steps import ANN, Steps
 from windlass.db import Database
 from windlass.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from windlass.job import State
-from windlass.queue import keys, retention
+from windlass.queue import keys, retention, scheduledits
 from windlass.queue.control import pause_queue, pause_tenant, resume_tenant
 from windlass.queue.lanes import Lane, LaneName, Lanes, configure
 from windlass.queue.tenants import MOST_COUNTED, Tenant, create, delete, get, list_tenants
@@ -109,6 +110,18 @@ async def test_a_tenant_with_history_stays_until_retention(steps: Steps, end: st
         await delete(steps.db, steps.lanes, "acme")
     steps.clock.advance(days=40)
     await retention.sweep(steps.db, days=30, dead_days=30)
+    await delete(steps.db, steps.lanes, "acme")
+
+    assert ["default"] == await names(steps.db)
+
+
+async def test_a_tenant_with_schedules_stays(steps: Steps) -> None:
+    """P39: they make jobs of it; deleted, nothing holds it."""
+    was = await made(steps, tenant="acme")
+
+    with pytest.raises(Conflict, match="it has 0 live jobs, 0 finished jobs, 1 schedules and 0 keys"):
+        await delete(steps.db, steps.lanes, "acme")
+    await scheduledits.delete(steps.db, was.id, tenant="acme", actor=ANN)
     await delete(steps.db, steps.lanes, "acme")
 
     assert ["default"] == await names(steps.db)

@@ -264,6 +264,20 @@ async def test_the_time_to_the_next_look_is_told(steps: Steps) -> None:
     assert 89 * 60 == await watches.due_in_s(steps.db)
 
 
+async def test_a_schedule_that_cannot_be_computed_stops_no_other(steps: Steps) -> None:
+    """T14: a zone that is known no more is told as what it is; the others are looked at."""
+    broken = await watched(steps, "broken", trigger=Cron("0 * * * *", "Europe/Berlin"))
+    await watched(steps, "good")
+    text = "UPDATE schedule SET zone = 'Nowhere/Land' WHERE id = :id"
+    await steps.db.fetch(Query("break", "Break.", text, text), id=broken.id)
+
+    found = {one.name: one.reason for one in await told(steps, minutes=90)}
+
+    assert {"broken", "good"} == found.keys()
+    assert "Its slots cannot be computed: " in found["broken"]
+    assert [] == (await look(steps.db)).told
+
+
 async def test_many_are_looked_at_in_portions(steps: Steps) -> None:
     """T16: a look takes so many; the longest due come first."""
     for number in range(5):

@@ -24,6 +24,7 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.trusted import Trusted
 from windlass.engine.wake import Wake
+from windlass.engine.zones import Zones, installed_rules
 from windlass.errors import DutyLost
 from windlass.ids import Ids
 from windlass.job import Place, State
@@ -65,6 +66,9 @@ class Firing:
         self._looking = False
         self._next_s = float("-inf")
         """When the next look is due, by the monotonic clock."""
+        self._zones = Zones(installed_rules())
+        self._begun: Trusted | None = None
+        """The holding of the first duty under which the zone rules were compared."""
         self._after: UUID | None = None
         """The schedule after which the next look at waiting jobs begins."""
 
@@ -91,7 +95,8 @@ class Firing:
         self._looking = True
         try:
             terms, together = self._held(view)
-            return await self._look(together, terms, most)
+            ran = await self._look(together, terms, most)
+            return await self._renew(together, ran)
         except DutyLost:
             view.check()
             # The lease of another duty is over. Its shards are left out from now on.
@@ -129,6 +134,20 @@ class Firing:
         # What came in the meantime is seen by the next look, a moment after this one.
         self._next_s = began_s + (0.0 if full else min(max(rest_s, GATHER_S), self._settings.tick_seconds))
         return Ran(items, max(self._next_s - self._monotonic(), 0.0))
+
+    async def _renew(self, db: Database, ran: Ran) -> Ran:
+        """Look at a chunk of schedules if the rules of zones have changed; who has the first duty does it for all."""
+        first = self._views.get(0)
+        if first is None:
+            return ran
+        if self._begun is not first:
+            await self._zones.begin(db)
+            self._begun = first
+        if not self._zones.busy:
+            return ran
+        moved = await self._zones.go_on(db)
+        self._next_s = min(self._next_s, self._monotonic() + GATHER_S)
+        return Ran(ran.items + moved, max(self._next_s - self._monotonic(), 0.0))
 
     async def _tell(self, db: Database, fired: Fired) -> None:
         """Wake whoever waits for what was done; it is committed, and nothing here can undo it."""

@@ -250,7 +250,7 @@ async def _purge(db: Statements, schedule_id: UUID) -> int:
     purged = 0
     while True:
         async with db.transaction() as transaction:
-            rows = await transaction.fetch(SQL.decided, id=schedule_id, limit=PURGED_AT_ONCE)
+            rows = await transaction.fetch(SQL.decided_slots, id=schedule_id, limit=PURGED_AT_ONCE)
             # What was told of the schedule itself is kept as events of its own id.
             jobs = [schedule_id, *(row["job_id"] for row in rows if row["job_id"] is not None)]
             [answer] = await transaction.fetch(SQL.purge_jobs, ids=jobs)

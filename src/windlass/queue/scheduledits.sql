@@ -23,7 +23,7 @@ DELETE FROM schedule WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING i
 -- index: job_schedule.
 -- postgres
 SELECT j.id FROM unnest(CAST(:ids AS uuid[])) AS i(id)
- JOIN job j ON j.schedule_id = ANY(ARRAY[i.id])
+ CROSS JOIN LATERAL (SELECT x.id FROM job x WHERE x.schedule_id = i.id OFFSET 0) j
   LEFT JOIN LATERAL (SELECT 1 AS waits FROM queue q WHERE q.id = j.id AND q.session IS NULL LIMIT 1) q ON true
   LEFT JOIN LATERAL (SELECT 1 AS waits FROM timer t WHERE t.id = j.id LIMIT 1) t ON true
  WHERE coalesce(q.waits, t.waits) = 1 LIMIT :limit
@@ -32,7 +32,7 @@ SELECT j.id FROM json_each(:ids) AS i CROSS JOIN job AS j ON j.schedule_id = i.v
  WHERE EXISTS (SELECT 1 FROM queue AS q WHERE q.id = j.id AND q.session IS NULL) OR EXISTS (SELECT 1 FROM timer AS t WHERE t.id = j.id)
  LIMIT :limit
 
--- name: decided
+-- name: decided_slots
 -- Slots of a schedule and their jobs, up to :limit.
 -- both
 SELECT slot_at, job_id FROM schedule_runs WHERE schedule_id = :id ORDER BY slot_at LIMIT :limit

@@ -34,6 +34,7 @@ PORTION = 100
 """So many slots of one schedule are decided at once, at most."""
 COUNTED = 100
 """Slots passed over together are counted up to this; of more their number is estimated from these."""
+MOST_TOLD = 2**31 - 1
 SECOND = timedelta(seconds=1)
 
 
@@ -208,7 +209,7 @@ def _stretch(series: Series, first_at: datetime, before_at: datetime) -> _Stretc
         return _Stretch(first_at, slots[-1], len(slots), counted=True)
     last_at = series.last_before(_before(before_at), floor=slots[-1] - SECOND) or slots[-1]
     count = round((last_at - first_at) / (slots[-1] - first_at) * COUNTED) + 1
-    return _Stretch(first_at, last_at, count, counted=False)
+    return _Stretch(first_at, last_at, min(count, MOST_TOLD), counted=False)
 
 
 def _missed(policy: Policy, series: Series, stretch: _Stretch, known: frozenset[datetime]) -> Choice | None:

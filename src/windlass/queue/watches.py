@@ -119,23 +119,23 @@ class _Look:
         self._row = row
         self._now: datetime = row["now_at"]
         self._within_s: int = row["expect_within_s"] or 0
-        exclude = msgspec.json.decode(row["exclude"], type=list[str]) if row["exclude"] else ()
-        trigger = trigger_from(row["kind"], row["expression"], row["zone"])
-        self._series = None
-        if trigger is not None and row["expect_within_s"] is not None:
-            self._series = series(
-                trigger,
-                schedule_id=self.id,
-                base_at=row["base_at"],
-                start_at=row["start_at"],
-                end_at=row["end_at"],
-                exclude=exclude,
-                jitter_s=row["jitter_s"],
-            )
-        self.slot_at = self._newest_due(row["slot_at"])
-        self.told_before = row["missing_at"] is not None and self.slot_at == row["slot_at"]
-        self.succeeded = self._series is None
+        self._series: Series | None = None
+        self.slot_at: datetime = row["slot_at"]
+        self._following: tuple[datetime, datetime] | None = None
+        self.succeeded = False
         self.found = "It has not fired."
+        try:
+            self._compute(row)
+        except Exception as problem:  # a zone that this server does not know any more; it must not stop the others
+            self.found = f"Its slots cannot be computed: {problem}"
+        self.told_before = row["missing_at"] is not None and self.slot_at == row["slot_at"]
+
+    def _compute(self, row: Row) -> None:
+        self._series = _series_of(row)
+        self.slot_at = self._newest_due(row["slot_at"])
+        self._following = self._after(self.slot_at)
+        # Of what nothing is expected any more, nothing is missing.
+        self.succeeded = self._series is None
 
     @property
     def key(self) -> tuple[UUID, datetime, datetime]:
@@ -145,12 +145,11 @@ class _Look:
     @property
     def next_at(self) -> tuple[datetime, datetime] | None:
         """The slot to look at next, and when; None: nothing is expected any more."""
-        following = self._following(self.slot_at)
         if self.succeeded:
-            return following
+            return self._following
         waited = self._now - (self._row["missing_at"] or self._now)
         again_at = self._now + min(max(waited / 4, AGAIN), AGAIN_AT_MOST)
-        return self.slot_at, again_at if following is None else min(again_at, following[1])
+        return self.slot_at, again_at if self._following is None else min(again_at, self._following[1])
 
     def row(self) -> tuple[object, ...]:
         """Return what `go_on` takes."""
@@ -184,17 +183,33 @@ class _Look:
 
     def _newest_due(self, slot_at: datetime) -> datetime:
         """Return the newest slot whose run must have succeeded by now, from `slot_at` on."""
-        following = self._following(slot_at)
+        following = self._after(slot_at)
         if self._series is None or following is None or following[1] > self._now:
             return slot_at
         until = self._now - timedelta(seconds=self._within_s + self._series.offset_s)
         return self._series.last_before(until, floor=slot_at) or slot_at
 
-    def _following(self, slot_at: datetime) -> tuple[datetime, datetime] | None:
+    def _after(self, slot_at: datetime) -> tuple[datetime, datetime] | None:
         if self._series is None:
             return None
         following = self._series.after(slot_at)
         return None if following is None else (following, _due(self._series, following, self._within_s))
+
+
+def _series_of(row: Row) -> Series | None:
+    """Return the slots of the schedule in `row`; None if no runs of it are expected."""
+    trigger = trigger_from(row["kind"], row["expression"], row["zone"])
+    if trigger is None or row["expect_within_s"] is None:
+        return None
+    return series(
+        trigger,
+        schedule_id=row["schedule_id"],
+        base_at=row["base_at"],
+        start_at=row["start_at"],
+        end_at=row["end_at"],
+        exclude=msgspec.json.decode(row["exclude"], type=list[str]) if row["exclude"] else (),
+        jitter_s=row["jitter_s"],
+    )
 
 
 def _due(slots: Series, slot_at: datetime, within_s: int) -> datetime:

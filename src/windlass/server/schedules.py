@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NameTaken, NotFound
+from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
@@ -39,10 +39,7 @@ async def create(call: Call) -> Reply:
     await accept(call, [definition])
     if asked.dry_run:
         return Reply(200, await _would_be(call, definition, replace=asked.replace_existing))
-    try:
-        [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
-    except NameTaken:  # of no list
-        raise step.name_taken(definition.name) from None
+    [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
     shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
     return Reply(200 if stored.replaced else 201, shown)

@@ -9,18 +9,21 @@ import msgspec
 from tests.queue.races.planned import NOBODY, TOUCH, backfill_of, hourly, step
 from tests.queue.races.stage import Scene, Stage, no_jitter
 from windlass.db import Database
-from windlass.queue import backfills, runs, schedules, watches
+from windlass.queue import backfills, control, runs, schedules, watches
 from windlass.queue.cron import At
 from windlass.queue.report import report
 from windlass.queue.schedule import Decision, NewSchedule, Policy
 
 
 async def backfilled(stage: Stage) -> Scene:
-    """Return a scene whose job is the first of a backfill."""
+    """Return a scene whose job is the second of a backfill; the first was claimed, given back and cancelled."""
     scene = await stage.scene(0)
-    found = await backfill_of(stage, await hourly(stage), concurrency=2)
-    made = await step(stage, stage.db, found)
-    return Scene(scene.queue, scene.worker, scene.session, [job.id for job in made.jobs[:1]])
+    found = await backfill_of(stage, await hourly(stage, queue=scene.queue), concurrency=2)
+    first, second = (await step(stage, stage.db, found)).jobs
+    leases = await stage.claim(stage.db, scene.queue, scene.session)
+    await report(stage.db, [Scene(scene.queue, scene.worker, scene.session, [], leases).release()], chance=no_jitter)
+    await control.cancel(stage.db, [first.id], tenant="default", actor=NOBODY)
+    return Scene(scene.queue, scene.worker, scene.session, [second.id])
 
 
 async def backfill(stage: Stage, db: Database, scene: Scene) -> object:

@@ -78,13 +78,14 @@ VALUES (:id, :slot_at, 0, :job_id, 1, :now, 1) ON CONFLICT DO NOTHING RETURNING 
 )
 
 
-async def hourly(stage: Stage, *, within_s: int | None = None) -> Schedule:
+async def hourly(stage: Stage, *, within_s: int | None = None, queue: str = "default") -> Schedule:
     """Store a schedule that runs each hour."""
     schedule_id = stage.ids.new()
     definition = NewSchedule(
         id=schedule_id,
         name=f"schedule-{schedule_id}",
         task="task",
+        queue=queue,
         trigger=Cron("0 * * * *"),
         policy=Policy(expect_within_s=within_s),
     )

@@ -75,10 +75,8 @@ async def unplan(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def declare(stage: Stage, db: Database, scene: Scene) -> object:
     """Declare schedules of an application, then others, and look what none would do."""
-    for numbers in ((1, 2), (2, 3), ()):
-        asked = [
-            planned(stage, f"{scene.queue}-{number}", tags=(f"of-{len(numbers)}-{numbers[0]}",)) for number in numbers
-        ]
+    for release, numbers in enumerate(((1, 2), (2, 3), ())):
+        asked = [planned(stage, f"{scene.queue}-{number}", tags=(f"release-{release}",)) for number in numbers]
         await declared.declare(db, scene.queue, asked, tenant="default", actor=ME)
     asked = [planned(stage, f"{scene.queue}-4")]
     return await declared.declare(db, scene.queue, asked, tenant="default", actor=ME, dry_run=True)

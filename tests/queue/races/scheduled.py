@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database, Query, Row
-from windlass.queue import control, firing, following, schedules
+from windlass.queue import control, firing, following, schedules, zonerules
 from windlass.queue.control import Actor
-from windlass.queue.cron import Every
+from windlass.queue.cron import Cron, Every
 from windlass.queue.firing import Fired
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import NewSchedule, Policy
@@ -55,6 +58,13 @@ async def replaced(stage: Stage) -> Scene:
     stage.clock.advance(2)
     await fire(stage, stage.db)
     await rows(stage, "UPDATE schedule SET overlap = 4 WHERE id = :id", id=schedule.id)
+    zoned = msgspec.structs.replace(
+        schedule, id=stage.ids.new(), name=f"{schedule.name}-zoned", trigger=Cron("30 2 * * *", "Europe/Berlin")
+    )
+    [stored] = await schedules.create(stage.db, [zoned])
+    assert stored.next_at is not None
+    later = stored.next_at + timedelta(hours=1)
+    await rows(stage, "UPDATE schedule_next SET next_at = :later WHERE id = :id", id=zoned.id, later=later)
     stage.clock.advance(1)
     return Scene(scene.queue, scene.worker, scene.session, (await jobs(stage, schedule.id))[:1])
 
@@ -71,9 +81,12 @@ async def followed(stage: Stage) -> Scene:
 
 
 async def look_and_fire(stage: Stage, db: Database, _: Scene) -> object:
-    """Look what is due, and fire it."""
+    """Look what is due, and fire it; then look at the zones of all schedules."""
     await firing.look(db, shards=range(16))
-    return await fire(stage, db)
+    fired = await fire(stage, db)
+    await zonerules.changed(db, "rules")
+    await zonerules.renew(db)
+    return fired
 
 
 async def let_go(_: Stage, db: Database, __: Scene) -> object:

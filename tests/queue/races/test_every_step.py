@@ -116,7 +116,10 @@ async def everywhere(stage: Stage, step: Step, *, kill: str | None) -> int:
     """
     whole = Pausing(stage.servers[-1])
     await step.act(stage, whole, await step.prepare(stage))
-    alike = {at for at in range(1, len(whole.trail)) if not whole.insides[at - 1] and not whole.insides[at]}
+    marks = list(zip(whole.trail, whole.insides, strict=True))
+    # What maintains a table stands outside of transactions too, and changes it.
+    reads = [not inside and name not in ("maintain", "run") for name, inside in marks]
+    alike = {at for at in range(1, len(marks)) if reads[at - 1] and not marks[at][1]}
     count = 0
     for number in itertools.count():
         if number not in alike:

@@ -83,6 +83,7 @@ def due(stage: Stage) -> Callable[[], Awaitable[Schedule]]:
 
 async def fate(stage: Stage, schedule: Schedule) -> tuple[list[Decision], int]:
     """Fire what is left; return what was decided of the slots of a schedule, and how many live jobs it has."""
+    await stage.sound()
     await Firing(stage)(stage.db, None)
     rows = await stage.db.fetch(LOOK["decided"], id=schedule.id)
     jobs = await stage.db.fetch(LOOK["jobs"], id=schedule.id)
@@ -237,6 +238,33 @@ async def test_a_pause_is_ended_once(stage: Stage) -> None:
         assert (3, None) == (now.version, now.pause)
 
     assert 6 <= await Race(prepare, by_hand, by_time, judge).in_every_order(stage)
+
+
+async def test_a_pause_that_is_prolonged_goes_on(stage: Stage) -> None:
+    """Prolonged beside its end, it is over before that or not at all."""
+
+    async def prepare() -> Schedule:
+        was = await made(stage)
+        until = stage.clock.now() + timedelta(minutes=2)
+        await scheduledits.pause(stage.db, was.id, tenant="default", actor=ME, until=until)
+        stage.clock.advance(121)
+        return was
+
+    async def prolong(db: Database, was: Schedule) -> Schedule:
+        return await scheduledits.pause(db, was.id, tenant="default", actor=ME)
+
+    async def by_time(db: Database, _: Schedule) -> int:
+        return await scheduledits.resume_over(db)
+
+    async def judge(was: Schedule, prolonged: Schedule | WindlassError, _: int | WindlassError) -> None:
+        assert isinstance(prolonged, Schedule)
+        now = await found(stage, was.id)
+        assert now is not None
+        assert now.pause is not None
+        assert now.pause.resume_at is None
+        await stage.sound()
+
+    assert 6 <= await Race(prepare, prolong, by_time, judge).in_every_order(stage)
 
 
 async def test_a_name_is_given_once(stage: Stage) -> None:

@@ -1,0 +1,58 @@
+"""Zones: which rules of zones this machine has, and the look at all schedules when they are others than before.
+
+The rules are those that Python's zoneinfo reads: the machine's own, else the package tzdata. A process keeps what it
+has read, so a change counts from its next start on. What is done then stands in queue/zonerules.py.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from importlib import metadata
+from pathlib import Path
+from uuid import UUID
+
+from windlass.db import Database
+from windlass.queue import zonerules
+
+
+def installed_rules() -> str:
+    """Return the version of the zone rules that this process computes with."""
+    for folder in zoneinfo.TZPATH:
+        for name in ("tzdata.zi", "+VERSION"):
+            try:
+                with Path(folder, name).open(encoding="utf-8") as lines:
+                    return lines.readline().strip("# \n")
+            except OSError:
+                continue
+    try:
+        return f"tzdata {metadata.version('tzdata')}"
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+class Zones:
+    """The look at all schedules after a change of the rules, a chunk at a time."""
+
+    def __init__(self, rules: str) -> None:
+        self._rules = rules
+        self._after: UUID | None = None
+        """The schedule after which the next chunk begins; None: there is nothing to do."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are schedules that have not been looked at."""
+        return self._after is not None
+
+    async def begin(self, db: Database) -> None:
+        """Begin with the first schedule if the rules have changed."""
+        self._after = zonerules.FIRST_ID if await zonerules.changed(db, self._rules) else None
+
+    async def go_on(self, db: Database) -> int:
+        """Look at the next chunk; return how many schedules were moved."""
+        if self._after is None:
+            return 0
+        renewed = await zonerules.renew(db, after=self._after)
+        self._after = renewed.after
+        if self._after is None:
+            await zonerules.note(db, self._rules)
+        return renewed.moved
