@@ -153,11 +153,12 @@ async def test_examples_of_the_document_are_accepted(calls: Calls) -> None:
 
 
 async def test_lists_never_show_another_tenant(calls: Calls) -> None:
-    """Jobs, queues, workers, attempts, dead letters, keys, audit and counts of one tenant are its own."""
+    """Jobs, schedules, queues, workers, attempts, dead letters, keys, audit and counts of one tenant are its own."""
     foreign = calls("admin.b")
     await foreign.post("/jobs", json={"task": "secret-task", "queue": "secret-queue", "idempotency_key": "secret-key"})
     await foreign.post("/jobs/claim", json={"worker_id": "secret-worker", "queues": ["secret-queue"]})
     await foreign.post("/queues/secret-queue/pause", json={"reason": "secret-reason"})
+    await foreign.post("/schedules", json={"name": "secret-name", "task": "secret-task", "every": "1h"})
 
     client = calls("admin.a")
     for route in SCOPED:
