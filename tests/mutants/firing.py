@@ -7,6 +7,7 @@ from tests.mutants.mutant import Edit, Mutant, both, sql
 RACES = "tests/queue/races/test_firing.py::test_"
 QUEUE = "tests/queue/test_firing.py::test_"
 OVERLAP = "tests/queue/test_firing_overlap.py::test_"
+TROUBLED = "tests/queue/test_firing_troubled.py::test_"
 PURE = "tests/pure/test_slots.py::test_"
 DUTIES = "tests/engine/test_firing.py::test_"
 SCHEMA = "db/migrations/0005_schedules.sql"
@@ -93,6 +94,24 @@ MUTANTS = (
         (Edit("queue/slots.py", "previous.live or previous.waiting_count > 0", "previous.live"),),
         (f"{OVERLAP}a_slot_waits_behind_those_that_wait_also_when_the_run_before_is_just_over",),
         "T8: nobody overtakes",
+    ),
+    Mutant(
+        "allow-takes-the-place-of-the-run-waited-for",
+        (
+            Edit(
+                "queue/plans.py",
+                'self.row["waiting_count"] and self.decided.waiting_count',
+                'self.row["waiting_count"] < 0',
+            ),
+        ),
+        (f"{OVERLAP}jobs_that_wait_are_let_go_also_under_allow",),
+        "T8: who waits is let go, whatever the policy has become",
+    ),
+    Mutant(
+        "fire-stops-for-one-that-the-database-refuses",
+        (Edit("queue/firing.py", "if len(plans) == 1:", "if len(plans) >= 1:"),),
+        (f"{TROUBLED}one_that_the_database_refuses_is_found_and_left_out",),
+        "T3: one that cannot be fired keeps no other waiting",
     ),
     Mutant(
         "latest-beside-the-grace",

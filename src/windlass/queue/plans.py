@@ -158,7 +158,7 @@ def _series_of(row: Row) -> Series:
     )
 
 
-@lru_cache(4096)
+@lru_cache(16_384)
 def _shared_series(
     kind: int,
     expression: str | None,
