@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from windlass.bench import schedulefill
 from windlass.bench.http import Goal
 from windlass.bench.schedulefill import Batch, Kind, made
 from windlass.bench.schedules import Reading
@@ -49,6 +50,16 @@ def test_what_is_loaded_may_be_stored(kind: Kind) -> None:
     batch = Batch(kind=kind, count=1, at=datetime(2030, 1, 1, tzinfo=UTC))
 
     check_schedule(made(batch, 17, Ids()))
+
+
+def test_the_background_has_as_many_expressions_as_it_says() -> None:
+    """Schedules that share a few expressions would be loaded and kept by what was computed for the first of them."""
+    batch = Batch(kind="background", count=1)
+
+    found = [made(batch, number, Ids()).trigger for number in range(0, 241_920, 7)]
+
+    assert len(found) == len(set(found))
+    assert "120,960" in str(schedulefill.__doc__)
 
 
 def test_a_goal_says_whether_it_is_reached() -> None:

@@ -1,7 +1,7 @@
 """What the clock of a process shows: a wrong clock proves nothing as long as nobody has looked at it.
 
-A server tells how far a worker's clock is ahead of its own, by what the worker's heartbeat says. A heartbeat of ours with
-the true time shows the clock of a server; those of a worker, through a server that is right, the worker's.
+A server tells how far a worker's clock is ahead of its own, by what the worker's heartbeat says. A heartbeat of ours
+with the true time shows the clock of a server; those of a worker, through a server that is right, the worker's.
 """
 
 from __future__ import annotations
