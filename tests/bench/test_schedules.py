@@ -41,6 +41,9 @@ def test_a_small_run_tells_every_part(postgres_url: str, tmp_path: Path) -> None
     readings = {row["name"]: row for row in json.loads(file.read_text())}
     assert 200 == readings["200 due at once: jobs made"]["value"]
     assert 0 == readings["200 due at once: doubled"]["value"]
+    others = readings["200 due at once: others' submit, 99th percentile"]
+    assert 0 < others["value"]
+    assert 250 == others["goal"]
     assert {"load", "start", "herd"} == {row["part"] for row in readings.values()}
 
 
