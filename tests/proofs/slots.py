@@ -30,6 +30,8 @@ from tests.proofs.witness import Connection, Leader
 QUEUE = "slots"
 LEAD_S = 10.0
 """Between making the schedules and their first slot."""
+JITTER_S = 3
+"""Of the kind that has it: its slots are due up to so much after their time."""
 MOST_LATE_S = 10.0
 """Outside faults a slot fires within a second; the worst takeover is below this."""
 
@@ -56,7 +58,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 KINDS = (
     Kind("each-second", {"every": 1}, lambda since, _: True),
-    Kind("each-second-later", {"every": 1, "jitter": 3}, lambda since, _: True, 20),
+    Kind("each-second-later", {"every": 1, "jitter": JITTER_S}, lambda since, _: True, 20),
     Kind("every-seven", {"every": 7}, lambda since, _: since % 7 == 0),
     Kind("cron-seconds", {"cron": "*/3 * * * * *"}, lambda _, second: second % 3 == 0),
     Kind("cron-list", {"cron": "1,17,59 * * * * *", "timezone": "Europe/Berlin"}, lambda _, s: s in (1, 17, 59)),
@@ -142,8 +144,7 @@ async def decided(connection: Connection, until_at: datetime) -> None:
 
 async def judged(connection: Connection, *, first_at: datetime, until_at: datetime) -> list[Line]:
     """Compare the jobs of slots with arithmetic."""
-    # A slot with jitter is due up to so much later.
-    until_at -= timedelta(seconds=3)
+    until_at -= timedelta(seconds=JITTER_S)
     seconds = int((until_at - first_at).total_seconds())
     expected = {
         (f"{kind.name}-{number}", first_at + timedelta(seconds=since))
