@@ -273,6 +273,33 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
     assert ["foreign", "nightly", "x"] == await names(calls("admin.a"))
 
 
+async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(calls: Calls) -> None:
+    """N2: 403 by replace_existing and skip_existing, in a list, a declaration and a dry run; nothing of it is told."""
+    client, owner = calls("admin.a@own"), calls("admin.a")
+    made = await make(owner, queue="theirs", payload={"pin": "4711"})
+    asked = {**NIGHTLY, "queue": "own", "replace_existing": True}
+    plain = {**NIGHTLY, "queue": "own"}
+
+    refused = [
+        await client.post("/schedules", json=asked),
+        await client.post("/schedules", json={**asked, "dry_run": True}),
+        await client.post("/schedules/batch", json={"schedules": [asked]}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "replace_existing": True}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "skip_existing": True}),
+    ]
+    await owner.delete("/schedules/nightly")
+    await declare(owner, {**NIGHTLY, "queue": "theirs"})
+    declared = (await owner.get("/schedules/nightly")).json()
+    for dry_run in (False, True):
+        body = {"owner": declared["owner"], "schedules": [plain], "dry_run": dry_run}
+        refused.append(await client.post("/schedules/declared", json=body))
+
+    assert [403] * 7 == [answer.status_code for answer in refused], [answer.text for answer in refused]
+    assert not any("4711" in answer.text or "theirs" in answer.text for answer in refused)
+    assert made["id"] != declared["id"]
+    assert declared == (await owner.get("/schedules/nightly")).json()
+
+
 @one_database
 async def test_a_tenant_may_be_named_by_who_is_above_them(calls: Calls) -> None:
     """S1: in the body of a new one, in the query of all else; by nobody else."""
