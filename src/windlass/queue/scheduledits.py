@@ -8,17 +8,18 @@ the old times that are due and not fired: they are written down as missed. A job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
+from windlass import log
 from windlass.db import Statements, load
-from windlass.errors import AlreadyExists, Conflict, Contention, NotFound
+from windlass.errors import AlreadyExists, Conflict, Contention, NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.queue import backfills, control, cursor, schedulewrites
 from windlass.queue.control import Actor
+from windlass.queue.cron import check_trigger
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, validate
 from windlass.queue.schedule import Decision, NewSchedule, check_schedule
@@ -36,6 +37,8 @@ CANCELLED_AT_ONCE = 1000
 """So many jobs of a deleted schedule are cancelled in one transaction; further ones in those after it."""
 PURGED_AT_ONCE = 1000
 RESUMED_AT_ONCE = 1000
+PUT_OFF_MS = 600_000
+"""The end of a pause that cannot be ended is put off for so long."""
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -124,12 +127,22 @@ async def resume(
 
 
 async def resume_over(db: Statements, *, limit: int = RESUMED_AT_ONCE) -> int:
-    """Resume schedules whose pause has an end that has come; return how many. One that a rival holds is left."""
+    """Resume schedules whose pause has an end that has come; return how many. One that a rival holds is left.
+
+    One that cannot be resumed, as its zone is not known any more, keeps nobody waiting: it is tried again later.
+    """
     resumed = 0
     for row in await db.fetch(SQL.schedule_pauses_over, limit=limit):
-        with suppress(Contention):
+        try:
             async with db.transaction(tracked=True) as transaction:
                 resumed += await _resume_over(transaction, UUID(row["name"]), row["tenant"])
+        except Contention:
+            continue
+        except Unavailable:  # the database, not the schedule
+            raise
+        except Exception as error:
+            log.event("schedule.broken", schedule=row["name"], error=error)
+            await db.fetch(SQL.put_off_pause, tenant=row["tenant"], name=row["name"], ms=PUT_OFF_MS)
     return resumed
 
 
@@ -243,6 +256,7 @@ async def _look(transaction: Statements, schedule_id: UUID, tenant: str) -> Sche
 
 
 async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: Actor) -> None:
+    check_trigger(was.definition.trigger)
     becomes = msgspec.structs.replace(was.definition, paused=False)
     change = Change(was, becomes, was.base_at, cursor.resumed(was, now=now))
     await schedulewrites.change(transaction, [change], now=now, actor=actor)
