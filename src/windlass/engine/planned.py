@@ -57,7 +57,7 @@ def new_schedule(
         exclude=tuple(asked.exclude),
         jitter_s=_jitter_s(asked.jitter),
         policy=_policy(asked, settings),
-        paused=not asked.enabled,
+        paused=asked.enabled is False,
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         queue=asked.queue,
         labels=tuple(asked.labels),

@@ -7,6 +7,7 @@ asked for in the words of a job is in recurring.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.errors import InvalidInput, InvalidSchedule, NotFound
+from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
@@ -22,7 +23,9 @@ from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
 from windlass.queue.schedulewrites import keep_to_queues
 from windlass.server.accepted import accept
+from windlass.server.auth import require
 from windlass.server.call import Call, Reply
+from windlass.server.enabling import keep_pause, may_pause, may_pause_all, resume_enabled
 from windlass.server.newjobs import payload_text
 from windlass.server.shown import redacted, shown_schedule, shown_submit
 from windlass.server.thinking import slots_after
@@ -32,6 +35,7 @@ from windlass.wire.jobs import Submitted
 
 SHOWN_SLOTS = 5
 """Of a change that is only looked at."""
+TRIES = 5
 
 
 async def create(call: Call) -> Reply:
@@ -40,10 +44,13 @@ async def create(call: Call) -> Reply:
     definition = _plan(call, asked)
     await accept(call, [definition])
     if asked.dry_run:
-        return Reply(200, await _would_be(call, definition, replace=asked.replace_existing))
-    [stored] = await call.engine.schedules.create(
+        return Reply(200, await _would_be(call, asked, definition))
+    if asked.replace_existing:
+        await may_pause_all(call, [asked], [definition])
+    made = await call.engine.schedules.create(
         [definition], replace=asked.replace_existing, queues=call.principal.queues
     )
+    [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
     shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
     return Reply(200 if stored.replaced else 201, shown)
@@ -63,9 +70,13 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
             raise InvalidSchedule(field, problem, index=index)
         definitions.append(_plan(call, schedule, index=index))
     await accept(call, definitions)
-    stored = await call.engine.schedules.create(
+    if replace:
+        await may_pause_all(call, asked.schedules, definitions)
+    made = await call.engine.schedules.create(
         definitions, replace=replace, skip=asked.skip_existing, queues=call.principal.queues
     )
+    tenants = [definition.tenant for definition in definitions]
+    stored = await resume_enabled(call, asked.schedules, made, tenants=tenants) if replace else made
     call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
     return wire.StoredSchedules(
         schedules=[
@@ -124,35 +135,56 @@ async def get(call: Call) -> wire.Schedule:
 async def replace(call: Call) -> wire.Schedule | wire.ScheduleChange:
     """Give a schedule exactly these settings."""
     asked: wire.ScheduleReplacement = call.body
-    was = await call.schedule()
-    definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
-    return await _edit(call, was, definition, asked)
+
+    def becomes(was: step.Schedule) -> NewSchedule:
+        definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
+        return keep_pause(asked, definition, was.definition)
+
+    return await _edit(call, asked, becomes)
 
 
 async def change(call: Call) -> wire.Schedule | wire.ScheduleChange:
     """Change some settings of a schedule."""
     asked: wire.SchedulePatch = call.body
-    was = await call.schedule()
-    definition = planned.patched(was.definition, asked, call.settings)
-    call.allow_queue(definition.queue)
-    return await _edit(call, was, definition, asked)
+
+    def becomes(was: step.Schedule) -> NewSchedule:
+        definition = planned.patched(was.definition, asked, call.settings)
+        call.allow_queue(definition.queue)
+        return definition
+
+    return await _edit(call, asked, becomes)
 
 
 async def _edit(
-    call: Call, was: step.Schedule, becomes: NewSchedule, asked: wire.ScheduleReplacement | wire.SchedulePatch
+    call: Call,
+    asked: wire.ScheduleReplacement | wire.SchedulePatch,
+    becomes_of: Callable[[step.Schedule], NewSchedule],
 ) -> wire.Schedule | wire.ScheduleChange:
-    await accept(call, [becomes], fires=not same_times(was.definition, becomes))
-    if asked.dry_run:
-        return await _difference(call, becomes, was)
-    edited = await call.engine.schedules.edit(
-        was.id,
-        becomes,
-        tenant=call.tenant,
-        actor=call.actor(asked.reason),
-        version=asked.version,
-        queues=call.principal.queues,
-    )
-    return shown_schedule(call, edited)
+    """Give a schedule what it becomes of the version that was read; who names no version looks again after a rival."""
+    for tries_left in reversed(range(TRIES)):
+        was = await call.schedule()
+        becomes = becomes_of(was)
+        may_pause(call, was.definition, becomes)
+        await accept(call, [becomes], fires=not same_times(was.definition, becomes))
+        if asked.dry_run:
+            return await _difference(call, becomes, was)
+        try:
+            edited = await call.engine.schedules.edit(
+                was.id,
+                becomes,
+                tenant=call.tenant,
+                actor=call.actor(asked.reason),
+                version=asked.version or was.version,
+                queues=call.principal.queues,
+            )
+        except NameTaken:
+            raise
+        except Conflict:
+            if asked.version is not None or not tries_left:
+                raise
+        else:
+            return shown_schedule(call, edited)
+    raise AssertionError("unreachable")
 
 
 async def delete(call: Call) -> Reply:
@@ -269,22 +301,25 @@ def _plan(
         raise problem if index is None else problem.at(index) from None
 
 
-async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.ScheduleChange:
+async def _would_be(call: Call, asked: wire.ScheduleRequest, becomes: NewSchedule) -> wire.ScheduleChange:
     """Return what storing a schedule would change; NameTaken if it would be refused."""
     try:
         was = await step.get(call.engine.db, becomes.name, tenant=becomes.tenant)
     except NotFound:
         return await _difference(call, becomes)
-    if not replace:
+    if not asked.replace_existing:
         raise step.name_taken(becomes.name)
     keep_to_queues([was.definition], call.principal.queues)
-    # The owner stays, and a pause: only `resume` ends it.
-    paused, owner = becomes.paused or was.definition.paused, was.definition.owner
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner), was)
+    becomes = keep_pause(asked, becomes, was.definition)
+    may_pause(call, was.definition, becomes)
+    owner = was.definition.owner
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, owner=owner), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
     call.acted = False
+    if was is not None:
+        require(call.principal, "read")  # what it is now is told
     now = await read_clock(call.engine.db)
     base_at = now if was is None else was.base_at
     return wire.ScheduleChange(
