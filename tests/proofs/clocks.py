@@ -18,7 +18,7 @@ import httpx2
 
 from tests.databases import connected
 from tests.proofs import fleet as fleets
-from tests.proofs import seen, slots, witness
+from tests.proofs import seen, slotkinds, slots, witness
 from tests.proofs.processes import started
 from tests.proofs.skew import Skew, built, move_database
 from tests.proofs.verdict import Line, checked
@@ -29,7 +29,7 @@ ROUNDS = 5
 STAY_S = 3.0
 """How long a clock stays wrong."""
 MOST_LATE_S = 2.0
-"""After a slot is due; those with jitter are due up to slots.JITTER_S after their time."""
+"""After a slot is due; those with jitter are due up to slotkinds.JITTER_S after their time."""
 GRACE_S = 60
 CLOCK = "SELECT windlass.clock()"
 LATE = """
@@ -87,7 +87,7 @@ async def _processes(connection: Connection, fleet: fleets.Fleet, skews: dict[st
     await _finished(connection, settled_at)
     run = await connection.fetchrow(RUN, settled_at)
     assert run is not None
-    is_late = late > slots.JITTER_S + MOST_LATE_S
+    is_late = late > slotkinds.JITTER_S + MOST_LATE_S
     blind = [said for said in unmoved if said is not None]
     jumped = f"{len(unmoved)} jumps of an hour, forth and back, {len(unmoved) - len(blind)} seen by the process itself"
     return [
