@@ -42,8 +42,9 @@ MADE = """
 SELECT s.name, r.slot_at, r.decision, r.slot_count, r.first_at FROM windlass.schedule_runs r
   JOIN windlass.schedule s ON s.id = r.schedule_id WHERE s.name LIKE 'hour-%' ORDER BY r.slot_at
 """
-DOUBLED = """
-SELECT schedule_id, slot_at FROM windlass.jobs WHERE slot_at IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1
+DOUBLED = f"""
+SELECT schedule_id, slot_at FROM {slotkinds.JOBS_OF_SLOTS} AS j WHERE slot_at IS NOT NULL
+ GROUP BY 1, 2 HAVING count(*) > 1
 """
 
 

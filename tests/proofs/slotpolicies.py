@@ -17,7 +17,7 @@ import httpx2
 
 from tests.proofs.fleet import Fleet
 from tests.proofs.processes import started
-from tests.proofs.slotkinds import BATCH_PATH, RUN_QUEUE, Kind, asked_of
+from tests.proofs.slotkinds import BATCH_PATH, JOBS_OF_SLOTS, RUN_QUEUE, Kind, asked_of
 from tests.proofs.takeover import PATIENCE_S
 from tests.proofs.verdict import Line
 from tests.proofs.witness import Connection
@@ -44,7 +44,7 @@ RESUMES = 100
 LAST_S = 4
 """How old the last slot may be that was decided, at the end."""
 RANGE = f"""
-SELECT j.slot_at, count(*) AS count FROM windlass.jobs j JOIN windlass.schedule s ON s.id = j.schedule_id
+SELECT j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
  WHERE s.name = '{BACKFILLED}' GROUP BY 1
 """
 COUNTED = """
@@ -53,8 +53,8 @@ SELECT s.name, max(r.slot_at) AS last_at, sum(r.slot_count) AS count,
   FROM windlass.schedule_runs r JOIN windlass.schedule s ON s.id = r.schedule_id
  WHERE s.name LIKE 'left-out-%' OR s.name LIKE 'paused-%' GROUP BY 1
 """
-JOBS = """
-SELECT s.name, j.slot_at, count(*) AS count FROM windlass.jobs j JOIN windlass.schedule s ON s.id = j.schedule_id
+JOBS = f"""
+SELECT s.name, j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
  WHERE s.name LIKE 'left-out-%' OR s.name LIKE 'paused-%' GROUP BY 1, 2
 """
 # A claim is dated by the beginning of its transaction, which may be some milliseconds before its statement.
