@@ -18,7 +18,7 @@ import httpx2
 
 from tests.databases import connected
 from tests.proofs import fleet as fleets
-from tests.proofs import seen, slots, witness
+from tests.proofs import seen, slotkinds, slots, witness
 from tests.proofs.processes import started
 from tests.proofs.skew import Skew, built, move_database
 from tests.proofs.verdict import Line, checked
@@ -29,7 +29,7 @@ ROUNDS = 5
 STAY_S = 3.0
 """How long a clock stays wrong."""
 MOST_LATE_S = 2.0
-"""After a slot is due; those with jitter are due up to slots.JITTER_S after their time."""
+"""After a slot is due; those with jitter are due up to slotkinds.JITTER_S after their time."""
 GRACE_S = 60
 CLOCK = "SELECT windlass.clock()"
 LATE = """
@@ -42,8 +42,9 @@ MADE = """
 SELECT s.name, r.slot_at, r.decision, r.slot_count, r.first_at FROM windlass.schedule_runs r
   JOIN windlass.schedule s ON s.id = r.schedule_id WHERE s.name LIKE 'hour-%' ORDER BY r.slot_at
 """
-DOUBLED = """
-SELECT schedule_id, slot_at FROM windlass.jobs WHERE slot_at IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1
+DOUBLED = f"""
+SELECT schedule_id, slot_at FROM {slotkinds.JOBS_OF_SLOTS} AS j WHERE slot_at IS NOT NULL
+ GROUP BY 1, 2 HAVING count(*) > 1
 """
 
 
@@ -87,7 +88,7 @@ async def _processes(connection: Connection, fleet: fleets.Fleet, skews: dict[st
     await _finished(connection, settled_at)
     run = await connection.fetchrow(RUN, settled_at)
     assert run is not None
-    is_late = late > slots.JITTER_S + MOST_LATE_S
+    is_late = late > slotkinds.JITTER_S + MOST_LATE_S
     blind = [said for said in unmoved if said is not None]
     jumped = f"{len(unmoved)} jumps of an hour, forth and back, {len(unmoved) - len(blind)} seen by the process itself"
     return [
