@@ -19,7 +19,8 @@ from windlass.queue.control import Actor
 from windlass.queue.newjob import check_name
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulerows import as_stored, definition_from
-from windlass.queue.schedules import check_all
+from windlass.queue.schedules import check_all, named
+from windlass.queue.schedulewrites import Prepared
 
 SQL = load(__file__)
 
@@ -90,13 +91,15 @@ async def declare(
     for _ in range(TRIES):
         plan = _plan(await _of_owner(db, owner, tenant), wanted)
         if dry_run:
+            await _prepare(db, plan.added, wanted)
             schedulewrites.keep_to_queues(plan.touched.values(), queues)
             await _check_names(db, plan.added, tenant, owner)
         if dry_run or not (plan.added or plan.changed or plan.removed):
             return Reconciled(plan.shown, [])
+        prepared = await _prepare(db, plan.added, wanted)
         try:
             async with db.transaction(tracked=True) as transaction:
-                cancelled = await _apply(transaction, plan, owner, tenant=tenant, actor=actor, queues=queues)
+                cancelled = await _apply(transaction, plan, prepared, tenant=tenant, actor=actor, queues=queues)
         except _Rival:
             continue
         if plan.removed:
@@ -123,7 +126,7 @@ def _plan(stored: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> _Plan
 async def _apply(
     transaction: Statements,
     plan: _Plan,
-    owner: str,
+    prepared: Prepared,
     *,
     tenant: str,
     actor: Actor,
@@ -141,14 +144,23 @@ async def _apply(
     cancelled = []
     if plan.removed:
         cancelled = await scheduledits.remove(transaction, sorted(plan.removed), tenant=tenant, actor=actor)
-    if plan.added and len(await schedulewrites.insert(transaction, plan.added, now=now)) < len(plan.added):
+    if plan.added and len(await schedulewrites.insert(transaction, prepared, prepared.rows)) < len(plan.added):
         # In the next statement: the name of a rival that was waited for is seen now.
-        await _check_names(transaction, plan.added, tenant, owner)
+        await _check_names(transaction, plan.added, tenant, plan.added[0].owner)
         raise _Rival
     return cancelled
 
 
-async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str) -> None:
+async def _prepare(db: Statements, added: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> Prepared:
+    """Compute where new ones will stand; InvalidSchedule names the index of one that would never fire."""
+    prepared = await schedulewrites.prepare(db, added)
+    for index, schedule in enumerate(wanted if prepared.problems else ()):
+        if schedule.id in prepared.problems:
+            raise named(prepared.problems[schedule.id], index)
+    return prepared
+
+
+async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str | None) -> None:
     """Return if no name is another's; NameTaken otherwise."""
     names = sorted((schedule.name,) for schedule in added)
     for row in await db.fetch(SQL.owners_of_names, tenant=tenant, names=names) if names else ():
