@@ -104,7 +104,9 @@ def _prepared(schedules: Sequence[NewSchedule], now: datetime) -> Prepared:
     return found
 
 
-async def insert(transaction: Statements, prepared: Prepared, ids: Iterable[UUID]) -> dict[UUID, Cursor]:
+async def insert(
+    transaction: Statements, prepared: Prepared, ids: Iterable[UUID], *, actor: Actor = NOBODY
+) -> dict[UUID, Cursor]:
     """Store those of the prepared schedules whose names are free; return where each of these stands."""
     rows = [prepared.rows[found] for found in ids]
     written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=prepared.shapes, at=prepared.now)
@@ -115,7 +117,7 @@ async def insert(transaction: Statements, prepared: Prepared, ids: Iterable[UUID
             SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
         )
     paused = [prepared.paused[found] for found in made if found in prepared.paused]
-    await keep_pauses(transaction, paused, now=prepared.now)
+    await keep_pauses(transaction, paused, now=prepared.now, actor=actor)
     await watches.expect(transaction, [prepared.expected[found] for found in made if found in prepared.expected])
     return cursors
 
