@@ -259,8 +259,8 @@ def runs(server: Server, name: str, limit: int, output: Output, **filters: str |
 
 @schedules.command()
 @name_argument
-@click.option("--since", required=True, type=INSTANT, help="Slots later than this.")
-@click.option("--until", required=True, type=INSTANT, help="Slots up to this.")
+@click.option("--since", required=True, type=INSTANT, help="Slots from this on.")
+@click.option("--until", required=True, type=INSTANT, help="Slots before this.")
 @click.option("--concurrency", default=1, show_default=True, type=click.IntRange(1, 1000), help="Jobs at a time.")
 @click.option("--reason", help="Kept in the audit.")
 @click.option("-f", "--follow", is_flag=True, help="Show how far it is, until it is done.")

@@ -7,7 +7,7 @@ an old one is detached concurrently and then dropped. Both can be interrupted an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
 from windlass.db.base import Database, Statements
@@ -56,13 +56,17 @@ async def make_days(db: Statements, table: str, instants: Iterable[datetime]) ->
             await _make(db, table, name, day)
 
 
-async def drop_partitions(db: Database, *, days: int) -> list[str]:
-    """Drop the partitions whose whole day ended more than `days` days ago; return their names."""
+async def drop_partitions(db: Database, *, days: int, keep: Mapping[str, datetime | None] | None = None) -> list[str]:
+    """Drop the partitions whose whole day ended more than `days` days ago; return their names.
+
+    Of the tables in `keep` those stay that hold anything from the instant on.
+    """
     before = await _now(db) - timedelta(days=days)
+    kept = keep or {}
     dropped = []
     for row in await db.fetch(SQL.partitions):
         match = _NAME.fullmatch(row["name"])
-        if match is None or _end(match[2]) > before:
+        if match is None or _end(match[2]) > min(before, kept.get(match[1]) or before):
             continue
         table = f"{SCHEMA}.{match[1]}"
         try:

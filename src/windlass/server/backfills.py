@@ -86,7 +86,7 @@ def _shown(backfill: step.Backfill) -> wire.Backfill:
         status=backfill.status,
         made=backfill.made_count,
         known=backfill.known_count,
-        reached=backfill.cursor_at,
+        reached=max(backfill.since_at, backfill.cursor_at),
         created_at=backfill.created_at,
         ended_at=backfill.ended_at,
     )
