@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from windlass.db.base import Database, Statements
+from windlass.db.base import Database, Row, Statements
 from windlass.db.sqlfile import SCHEMA, load
 from windlass.errors import Contention
 
@@ -49,7 +49,7 @@ async def make_days(db: Statements, table: str, instants: Iterable[datetime]) ->
     days = {instant.astimezone(UTC).date() for instant in instants}
     if not days or not db.capabilities.partitions:
         return
-    attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
+    attached = {row["name"] for row in await db.fetch(SQL.partitions) if _is_whole(row)}
     for day in sorted(days):
         name = f"{table}_{day:%Y%m%d}"
         if name not in attached:
@@ -92,14 +92,23 @@ async def _make(db: Statements, table: str, name: str, day: date) -> bool:
     async with db.transaction() as transaction:
         # A rival waits here; what it has made is read in the next statement.
         await transaction.fetch(SQL.lock_partitions)
-        if any(row["name"] == name and row["attached"] for row in await transaction.fetch(SQL.partitions)):
+        found = [row for row in await transaction.fetch(SQL.partitions) if row["name"] == name]
+        if found and _is_whole(found[0]):
             return False
+        if (
+            found and found[0]["pending"]
+        ):  # its removal was interrupted: nothing can be written to it before that is over
+            await transaction.run(f"ALTER TABLE {SCHEMA}.{table} DETACH PARTITION {SCHEMA}.{name} FINALIZE;")
         await transaction.run(
             # Left over from a run that was interrupted, or detached and not dropped: it holds nothing anybody reads.
             f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} (LIKE {SCHEMA}.{table});"
             f"ALTER TABLE {SCHEMA}.{table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds};"
         )
     return True
+
+
+def _is_whole(row: Row) -> bool:
+    return bool(row["attached"] and not row["pending"])
 
 
 def _end(day: str) -> datetime:
