@@ -21,6 +21,7 @@ from windlass.cli.scheduleoptions import policy_options, said, trigger_options
 from windlass.cli.scheduleshown import (
     BACKFILL_COLUMNS,
     COLUMNS,
+    LAST_EVENTS,
     LAST_RUNS,
     change_story,
     echo_parts,
@@ -71,16 +72,17 @@ def list_(server: Server, paused: bool | None, limit: int, output: Output, **fil
 @output_option("table", "json")
 @asks_server
 def show(server: Server, name: str, output: Output) -> None:
-    """Tell everything about a schedule: what it is, its policies, and what became of its last slots.
+    """Tell everything about a schedule: what it is, its policies, its last slots, and what happened to it.
 
     Example: windlass schedules show nightly
     """
     schedule = server.get(path(name))
     runs = server.get(path(name, "/runs"), limit=LAST_RUNS)["runs"]
+    events = server.get(path(name, "/events"))["events"][-LAST_EVENTS:]
     if output == "json":
-        echo_json({**schedule, "runs": runs})
+        echo_json({**schedule, "runs": runs, "events": events})
     else:
-        echo_parts(schedule_story(schedule, runs))
+        echo_parts(schedule_story(schedule, runs, events))
 
 
 @schedules.command()
