@@ -50,6 +50,17 @@ def test_a_schedule_is_made_and_shown(windlass: Windlass, queue: str) -> None:
     assert [] == found["runs"]
 
 
+def test_what_happened_to_a_schedule_is_shown(windlass: Windlass, queue: str) -> None:
+    """The last of it, with the reason that was given."""
+    added(windlass, queue, *NIGHTLY)
+    windlass("schedules", "pause", queue, "--reason", "stocktaking")
+
+    table = windlass("schedules", "show", queue)
+
+    assert ["submitted", "paused"] == [event["kind"] for event in shown(windlass, queue)["events"]]
+    assert "stocktaking" in table.stdout.split("DETAIL")[-1]
+
+
 def test_schedules_are_listed_by_name(windlass: Windlass, queue: str) -> None:
     """With filters; programs get ids."""
     first = added(windlass, f"{queue}-1", "--every", "1h", "--queue", queue, task=f"{queue}-t")

@@ -231,18 +231,14 @@ async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill)
     if room < 1:
         return Advanced()
     ahead = [] if slots is None else slots.between(backfill.cursor_at, backfill.until_at - INSTANT, limit=BATCH)
-    if not ahead:
+    if slots is None or not ahead:
         return Advanced() if jobs["live"] else await _end(db, backfill, _DONE, None)
     known = {row["slot_at"] for row in await _known(db, backfill, ahead)}
     taken = _first(ahead, known, room=room)
     fresh = [slot for slot in taken if slot not in known]
     made = [_job(schedule, ids.new(), slot) for slot in fresh]
     places = await lanes.resolve(db, {job.lane for job in made})
-    narrowed = (
-        []
-        if slots is None
-        else await stretches.touched(db, slots, backfill.schedule_id, taken=fresh, since=backfill.since_at)
-    )
+    narrowed = await stretches.touched(db, slots, backfill.schedule_id, taken=fresh, since=backfill.since_at)
     await make_days(db, "schedule_runs", [*fresh, *(stretch.left_until for stretch in narrowed)])
     async with db.transaction() as transaction:
         locked = await transaction.fetch(SQL.lock_schedule, id=backfill.schedule_id)
