@@ -203,6 +203,21 @@ async def test_deleting_cancels_what_has_not_begun(client: httpx2.AsyncClient) -
     assert ["assigned", "cancelled"] == states
 
 
+async def test_what_happened_to_a_schedule_is_told(client: httpx2.AsyncClient) -> None:
+    """X10, O13: that it was made, what people did to it and why, by its name and by its id; unknown is 404."""
+    made = await make(client)
+    await client.post("/schedules/nightly/pause", json={"reason": "stocktaking"})
+    await client.post("/schedules/nightly/resume")
+
+    by_name = (await client.get("/schedules/nightly/events")).json()["events"]
+    by_id = (await client.get(f"/schedules/{made['id']}/events")).json()["events"]
+
+    assert ["submitted", "paused", "resumed"] == [event["kind"] for event in by_name]
+    assert "stocktaking" in by_name[1]["detail"]
+    assert by_name == by_id
+    assert 404 == (await client.get("/schedules/nobody/events")).status_code
+
+
 async def test_past_slots_are_run_afterwards(client: httpx2.AsyncClient, clock: TestClock) -> None:
     """T13: 202; each slot of the range once, a second time none; told by the list and by its id."""
     await make(client, cron="0 * * * *", timezone="UTC")

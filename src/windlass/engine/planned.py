@@ -30,7 +30,8 @@ from windlass.wire.people import Pause
 if TYPE_CHECKING:
     from windlass.queue.schedules import Schedule
 
-MAX_JITTER_S = 86_400
+DAY_S = 86_400
+MAX_JITTER_S = DAY_S
 PATH_WORDS = frozenset({"batch", "declared", "preview"})
 """Names that stand in the paths of the API themselves."""
 _KINDS: dict[type[Any], str] = {Cron: "cron", Every: "every", At: "at"}
@@ -300,7 +301,7 @@ def _policy(asked: wire.ScheduleRequest, settings: Settings) -> Policy:
         catch_up_window_s=_span_s("catch_up_window", asked.catch_up_window),
         misfire_grace_s=_span_s("misfire_grace", asked.misfire_grace) or MISFIRE_GRACE_S,
         overlap=asked.overlap or settings.schedules.overlap,
-        expect_within_s=_span_s("expect_within", asked.expect_within),
+        expect_within_s=_within_s(asked.expect_within, settings),
         start_within_s=_span_s("start_within", asked.start_within),
     )
 
@@ -310,11 +311,12 @@ def _patched_policy(was: Policy, asked: wire.SchedulePatch, settings: Settings) 
     for name, usual in (
         ("catch_up_window", None),
         ("misfire_grace", MISFIRE_GRACE_S),
-        ("expect_within", None),
         ("start_within", None),
     ):
         if (span := getattr(asked, name)) is not UNSET:
             spans[f"{name}_s"] = usual if span is None else _span_s(name, span)
+    if asked.expect_within is not UNSET:
+        spans["expect_within_s"] = _within_s(asked.expect_within, settings)
     return msgspec.structs.replace(
         was,
         catch_up=_chosen(asked.catch_up, was.catch_up, settings.schedules.catch_up),
@@ -332,6 +334,19 @@ def _instant(field: str, instant: datetime | None) -> datetime | None:
 def _span_s(field: str, span: Span | None) -> int | None:
     """Return a span in whole seconds, none shorter than what was said."""
     return None if span is None else math.ceil(parse_duration(span, field))
+
+
+def _within_s(span: Span | None, settings: Settings) -> int | None:
+    """Return by when a run is expected; InvalidSchedule if it may have been forgotten by then."""
+    within_s, days = _span_s("expect_within", span), settings.retention.days
+    longest_s = round(max(days - 2, days / 2) * DAY_S)
+    if within_s is not None and days and within_s > longest_s:
+        raise InvalidSchedule(
+            "expect_within",
+            f"{within_s} s is longer than {longest_s} s, as long as a run is surely known: history is kept for {days} "
+            "days (retention.days). Give less, or raise that setting.",
+        )
+    return within_s
 
 
 def _every_s(span: Span) -> int:

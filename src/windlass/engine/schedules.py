@@ -34,12 +34,13 @@ class Schedules:
     Where `queues` can be given they are those that the caller may touch: Forbidden if a stored schedule is for another.
     """
 
-    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn) -> None:
+    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn, keep_days: int = 0) -> None:
         self._db = db
         self._lanes = lanes
         self._ids = ids
         self._wake = wake
         self._turn = turn
+        self._keep_days = keep_days
 
     async def create(
         self,
@@ -157,7 +158,14 @@ class Schedules:
         """Begin to run the slots of a past range; the duty for it looks by itself."""
         async with self._turn():
             return await backfills.start(
-                self._db, self._ids, schedule, since=since, until=until, concurrency=concurrency, actor=actor
+                self._db,
+                self._ids,
+                schedule,
+                since=since,
+                until=until,
+                concurrency=concurrency,
+                keep_days=self._keep_days,
+                actor=actor,
             )
 
     async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:

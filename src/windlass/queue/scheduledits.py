@@ -111,6 +111,7 @@ async def pause(
             becomes = msgspec.structs.replace(was.definition, paused=True)
             change = Change(was, becomes, was.base_at, cursor.paused(was, now=now))
             await schedulewrites.change(transaction, [change], now=now, actor=actor, until=until)
+        await control.note_events(transaction, [schedule_id], "paused", actor)
         return await _look(transaction, schedule_id, tenant)
 
 
@@ -260,6 +261,7 @@ async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: 
     becomes = msgspec.structs.replace(was.definition, paused=False)
     change = Change(was, becomes, was.base_at, cursor.resumed(was, now=now))
     await schedulewrites.change(transaction, [change], now=now, actor=actor)
+    await control.note_events(transaction, [was.id], "resumed", actor)
 
 
 async def _cancel_some(transaction: Statements, ids: Sequence[UUID], tenant: str, actor: Actor) -> list[UUID]:
