@@ -92,9 +92,9 @@ async def get(call: Call, *, wait_s: float = 0.0) -> Job:
 
 
 async def cancel(call: Call, actor: Actor) -> State:
-    """Remove the schedule in the path; its jobs that have not begun are cancelled."""
+    """Remove the schedule in the path and cancel its jobs that have not begun; a cancelled job is left under its id."""
     call.was = await _found(call)
-    await call.engine.schedules.delete(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
+    await call.engine.schedules.cancel(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
     return State.CANCELLED
 
 
