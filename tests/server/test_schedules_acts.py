@@ -97,6 +97,22 @@ async def test_a_paused_schedule_tells_why_and_resumes(client: httpx2.AsyncClien
     assert ("active", None, made["next_run_at"]) == tuple(resumed[k] for k in ("status", "pause", "next_run_at"))
 
 
+async def test_a_pause_that_has_ended_before_it_begins_is_refused(
+    client: httpx2.AsyncClient, calls: Calls, clock: TestClock
+) -> None:
+    """X5: 422 names `until`, for schedules, queues, tenants and jobs alike, and nothing is paused."""
+    made = await make(client)
+    job = (await client.post("/schedules/nightly/run")).json()["id"]
+    paths = ["/schedules/nightly", f"/jobs/{made['id']}", f"/jobs/{job}", "/queues/default", "/tenants/a"]
+    before = [(await client.get(path)).json()["paused"] for path in paths]
+
+    until = (clock.now() - timedelta(seconds=1)).isoformat()
+    answers = [await client.post(f"{path}/pause", json={"until": until}) for path in paths]
+
+    assert [(422, "until")] * 5 == [(a.status_code, a.json()["errors"][0]["field"]) for a in answers]
+    assert [False] * 5 == before == [(await client.get(path)).json()["paused"] for path in paths]
+
+
 async def test_one_that_is_not_enabled_is_stored_and_paused(client: httpx2.AsyncClient) -> None:
     """T1: it can be run by hand, and is enabled by a patch or a resume."""
     made = await make(client, enabled=False)

@@ -22,7 +22,7 @@ from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
 from windlass.queue.schedulewrites import keep_to_queues
-from windlass.server.accepted import accept
+from windlass.server.accepted import accept, until_later
 from windlass.server.auth import require
 from windlass.server.call import Call, Reply
 from windlass.server.enabling import keep_pause, may_pause, may_pause_all, resume_enabled
@@ -229,7 +229,7 @@ async def pause(call: Call) -> wire.Schedule:
         schedule.id,
         tenant=call.tenant,
         actor=call.actor(asked.reason),
-        until=asked.until,
+        until=await until_later(call, asked.until),
         queues=call.principal.queues,
     )
     return shown_schedule(call, paused)
