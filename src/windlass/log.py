@@ -29,7 +29,11 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
         "schedule.fired": (INFO, "Slots of schedules were decided: how many made a job, and how late the latest was."),
-        "schedule.broken": (ERROR, "The times of a schedule cannot be computed any more, and it stands still: why."),
+        "schedule.broken": (ERROR, "The times of a schedule cannot be computed; it is left out for a while: why."),
+        "schedule.refused": (
+            ERROR,
+            "The database cannot take what a schedule makes; it is left out for a while: why.",
+        ),
         "run.missing": (ERROR, "A run that was expected has not succeeded in time: its slot, and what was found."),
         "run.recovered": (INFO, "A run has succeeded after one was missing: its slot."),
         "backfill.ended": (INFO, "A backfill has ended: how many jobs it made, and how many slots had one."),
@@ -135,6 +139,11 @@ def event(name: str, /, *, level: int | None = None, error: BaseException | None
     at = EVENTS.get(name, (INFO, ""))[0] if level is None else level
     if _LOGGER.isEnabledFor(at):
         _LOGGER.log(at, Line(name, {**_BOUND.get(), **fields}), exc_info=error)
+
+
+def hears(name: str) -> bool:
+    """Say whether lines of an event are written, at the level that was asked for."""
+    return _LOGGER.isEnabledFor(EVENTS[name][0])
 
 
 @contextlib.contextmanager
