@@ -29,7 +29,11 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
     {
         "jobs.submitted": (INFO, "Jobs were accepted: how many, and into which queue."),
         "schedule.fired": (INFO, "Slots of schedules were decided: how many made a job, and how late the latest was."),
-        "schedule.broken": (ERROR, "The times of a schedule cannot be computed any more, and it stands still: why."),
+        "schedule.broken": (ERROR, "The times of a schedule cannot be computed; it is left out for a while: why."),
+        "schedule.refused": (
+            ERROR,
+            "The database cannot take what a schedule makes; it is left out for a while: why.",
+        ),
         "run.missing": (ERROR, "A run that was expected has not succeeded in time: its slot, and what was found."),
         "run.recovered": (INFO, "A run has succeeded after one was missing: its slot."),
         "backfill.ended": (INFO, "A backfill has ended: how many jobs it made, and how many slots had one."),

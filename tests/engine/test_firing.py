@@ -13,7 +13,7 @@ from tests.clock import TestClock
 from tests.engine.loops_world import Server, World
 from tests.engine.test_dispatch import PATIENCE_S, asking
 from tests.engine.test_loops_trusted import Trust
-from tests.queue.fired import EVERY_MINUTE, decisions, jobs_of
+from tests.queue.fired import EVERY_MINUTE, decisions, jobs_of, write
 from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import Steps
 from windlass.config import Settings
@@ -251,6 +251,26 @@ async def test_the_worker_of_a_replaced_job_is_told_to_stop(fires: Fires) -> Non
 
     assert [lease.id] == fires.stops
     assert ["fired", "replaced"] == [word for _, word in await decisions(steps, schedule)]
+
+
+async def test_a_schedule_that_cannot_be_fired_is_left_out_for_a_while(fires: Fires) -> None:
+    """It costs no look at full speed, is told of, and fires by its policy when its zone is known again."""
+    [broken, fine] = await fires.plenty(2)
+    text = "UPDATE schedule SET zone = :zone WHERE id = :id"
+    await write(fires.steps, text, id=broken.id, zone="Mars/Olympus")
+    server = fires.server()
+    await fires.world.pass_s(61)
+    left_out = fires.meters.registry.get_sample_value("windlass_schedules_left_out")
+    server.line.asked.clear()
+    await fires.world.pass_s(10)
+    looks = server.line.asked.count("due")
+
+    await write(fires.steps, text, id=broken.id, zone="UTC")
+    await fires.world.pass_s(120)
+
+    assert (1.0, 0) == (left_out, looks)
+    assert 0.0 == fires.meters.registry.get_sample_value("windlass_schedules_left_out")
+    assert [["missed", "fired", "fired"], ["fired"] * 3] == await fires.slots([broken, fine])
 
 
 async def test_what_was_decided_is_counted(fires: Fires) -> None:

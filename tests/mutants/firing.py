@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "fire-again-what-was-set-back",
-        (Edit("queue/firing.py", 'first_at <= row["last_at"]', 'first_at < row["base_at"]'),),
+        (Edit("queue/plans.py", 'first_at <= row["last_at"]', 'first_at < row["base_at"]'),),
         (f"{RACES}rel_k10_the_last_slot_only_rises",),
         "K10: the cursor goes forward only",
     ),

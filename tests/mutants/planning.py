@@ -89,10 +89,19 @@ MUTANTS = (
     ),
     Mutant(
         "declared-over-a-rival",
-        (Edit("queue/declared.py", "    if seen != {", "    if not seen and seen != {"),),
+        (Edit("queue/declared.py", "    if plan.touched != {", "    if not plan.touched and plan.touched != {"),),
         races("schedules::two_releases_at_once_leave_what_one_of_them_says"),
         "T6: a declaration holds whole",
         only="postgres",
+    ),
+    Mutant(
+        "schedule-for-another-queue",
+        (Edit("queue/schedulewrites.py", "and schedule.queue not in queues:", "and not schedule.queue:"),),
+        (
+            "tests/queue/test_schedule_queues.py::test_a_name_for_another_queue_is_not_taken_over",
+            "tests/queue/test_schedule_queues.py::test_an_act_on_a_schedule_for_another_queue_is_refused",
+        ),
+        "I18: a key kept to some queues touches nothing of others",
     ),
     Mutant(
         "backfill-of-a-schedule-that-goes",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from windlass.queue.cron import At, Cron, Every, Series, Trigger, series
 from windlass.queue.schedule import CATCH_UPS, MAX_WAITING, OVERLAPS, Decision, Policy
-from windlass.queue.slots import COUNTED, Choice, Decided, Previous, decide
+from windlass.queue.slots import COUNTED, Choice, Decided, Known, Previous, decide
 
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = Cron("* * * * *")
@@ -172,14 +172,26 @@ def test_a_slot_decided_before_is_passed_over() -> None:
     policy = Policy(misfire_grace_s=120, overlap="allow")
     known = frozenset(BASE + timedelta(minutes=n) for n in (5, 9, 10))
 
-    decided = late(9.5, policy, known=known)
-    nothing = late(0, Policy(), known=frozenset({BASE + timedelta(minutes=1)}))
-    shortened = late(9.5, policy, known=frozenset(BASE + timedelta(minutes=n) for n in (7, 8)))
+    decided = late(9.5, policy, known=Known(known))
+    nothing = late(0, Policy(), known=Known(frozenset({BASE + timedelta(minutes=1)})))
+    shortened = late(9.5, policy, known=Known(frozenset(BASE + timedelta(minutes=n) for n in (7, 8))))
 
-    assert ["8 missed 8"] == shown(decided)
+    assert ["8 missed 7"] == shown(decided)
     assert BASE + timedelta(minutes=10) == decided.last_at
     assert ([], BASE + timedelta(minutes=1)) == (nothing.choices, nothing.last_at)
     assert ["6 missed 6", "9 fired 1", "10 fired 1"] == shown(shortened)
+
+
+def test_nothing_is_decided_beyond_what_is_known() -> None:
+    """What a backfill has decided is read in portions: a stretch is cut there, and slots after it wait."""
+    known = frozenset(BASE + timedelta(minutes=n) for n in (2, 3))
+    until = BASE + timedelta(minutes=3)
+
+    cut = late(9.5, Policy(catch_up="skip"), known=Known(known, until))
+    waits = late(2.5, Policy(misfire_grace_s=600, overlap="allow"), known=Known(known, until))
+
+    assert (["1 missed 1"], until, until + timedelta(minutes=1)) == (shown(cut), cut.last_at, cut.next_at)
+    assert (["1 fired 1"], until) == (shown(waits), waits.last_at)
 
 
 def test_jitter_moves_what_is_due_and_not_the_slot() -> None:
@@ -244,7 +256,7 @@ def test_what_is_decided_does_not_depend_on_the_portions(
     assert first_at is not None
     how: dict[str, Any] = {
         "now_at": first_at + timedelta(seconds=late_s),
-        "known": frozenset(first_at + timedelta(seconds=60 * n) for n in known),
+        "known": Known(frozenset(first_at + timedelta(seconds=60 * n) for n in known)),
     }
 
     whole = decide(policy, slots, first_at=first_at, previous=Previous(live, waiting), most=10**6, **how)

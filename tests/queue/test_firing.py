@@ -188,20 +188,6 @@ async def test_a_tenant_with_too_many_lanes_misses_its_slots_with_the_reason(ste
     assert [("12:02:00", "fired")] == await decisions(steps, fine)
 
 
-async def test_a_schedule_whose_times_cannot_be_computed_stands_still(steps: Steps) -> None:
-    """One that is broken is recorded and stops; others fire."""
-    broken, fine = await every_minute(steps, "broken"), await every_minute(steps, "fine")
-    text = "UPDATE schedule SET zone = 'Mars/Olympus' WHERE id = :id"
-    await write(steps, text, id=broken.id)
-
-    fired = await fire(steps, 60)
-
-    assert {Decision.FIRED: 1, Decision.MISSED: 1} == fired.counts
-    [run] = await runs_of(steps, broken.id)
-    assert "cannot be computed" in run["reason"]
-    assert [("12:02:00", "fired")] == await decisions(steps, fine)
-
-
 async def test_jobs_of_schedules_stand_in_line_like_jobs_submitted_now(steps: Steps) -> None:
     """A slot made up for long after its time does not jump the queue."""
     first = await steps.submit_one("mail")

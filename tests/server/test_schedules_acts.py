@@ -10,10 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json, claim, lease
 from tests.server.test_schedules import NIGHTLY, make, names, one_database
+from windlass.engine.engine import Engine
 from windlass.server.route import Route, documented_path
 from windlass.server.routes import ROUTES
 
@@ -106,6 +108,86 @@ async def test_one_that_is_not_enabled_is_stored_and_paused(client: httpx2.Async
     assert ("paused", None, 201) == (made["status"], made["next_run_at"], run.status_code)
     assert ["active", "paused"] == [enabled["status"], disabled["status"]]
     assert enabled["next_run_at"] is not None
+
+
+async def test_a_definition_without_a_word_on_it_leaves_a_pause(client: httpx2.AsyncClient) -> None:
+    """X5: PUT, a replacement by name and a list keep it paused, or running; only an explicit `enabled` changes that."""
+    await make(client)
+    body = {**NIGHTLY, "tags": ["new"]}
+    asked = {**body, "replace_existing": True}
+
+    async def given(**enabled: bool) -> list[bool]:
+        answers = [
+            await client.put("/schedules/nightly", json={**body, **enabled}),
+            await client.post("/schedules", json={**asked, **enabled}),
+            await client.post("/schedules/batch", json={"schedules": [{**asked, **enabled}]}),
+        ]
+        assert [200, 200, 201] == [answer.status_code for answer in answers], [answer.text for answer in answers]
+        return [answers[0].json()["paused"], (await client.get("/schedules/nightly")).json()["paused"]]
+
+    running = await given()
+    await client.post("/schedules/nightly/pause", json={"reason": "audit"})
+    kept = await given()
+    reason = (await client.get("/schedules/nightly")).json()["pause"]["reason"]
+    enabled = await given(enabled=True)
+    disabled = await given(enabled=False)
+    by_name = (await client.post("/schedules", json={**asked, "enabled": True})).json()
+    would = await client.post("/schedules", json={**asked, "dry_run": True})
+
+    assert ([False, False], [True, True], "audit") == (running, kept, reason)
+    assert ([False, False], [True, True]) == (enabled, disabled)
+    assert (False, True) == (by_name["paused"], by_name["next_run_at"] is not None)
+    assert [] == would.json()["differences"]
+
+
+@one_database
+async def test_rel_t4_pausing_by_a_definition_needs_the_scope_for_it(calls: Calls) -> None:
+    """N2: 403 where `enabled` would pause or resume, and nothing is changed; what a dry run shows is for readers."""
+    owner, client = calls("admin.a"), calls("submitter.a")
+    await make(owner, payload={"pin": "4711"})
+    body = {**NIGHTLY, "payload": {"pin": "4711"}}
+    asked = {**body, "replace_existing": True}
+
+    refused = []
+    for enabled in (False, True):
+        refused += [
+            await client.put("/schedules/nightly", json={**body, "enabled": enabled}),
+            await client.patch("/schedules/nightly", json={"enabled": enabled}),
+            await client.post("/schedules", json={**asked, "enabled": enabled}),
+            await client.post("/schedules/batch", json={"schedules": [{**asked, "enabled": enabled}]}),
+        ]
+        assert enabled == (await owner.get("/schedules/nightly")).json()["paused"]
+        await owner.post("/schedules/nightly/pause")
+    looks = [
+        await client.patch("/schedules/nightly", json={"payload": {}, "dry_run": True}),
+        await client.put("/schedules/nightly", json={**NIGHTLY, "dry_run": True}),
+        await client.post("/schedules", json={**asked, "dry_run": True}),
+    ]
+    allowed = await client.patch("/schedules/nightly", json={"priority": 3, "enabled": False})
+
+    assert [403] * 11 == [answer.status_code for answer in (*refused, *looks)]
+    assert not any("4711" in answer.text for answer in (*refused, *looks))
+    assert 200 == allowed.status_code
+
+
+async def test_an_edit_without_a_version_loses_nothing_to_a_rival(
+    client: httpx2.AsyncClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M4: it is made of what is there when it is written: a pause that came between stays."""
+    await make(client)
+    edit, paused = engine.schedules.edit, False
+
+    async def late(*arguments: Any, **named: Any) -> Any:
+        nonlocal paused
+        if not paused:
+            paused = True
+            await client.post("/schedules/nightly/pause")
+        return await edit(*arguments, **named)
+
+    monkeypatch.setattr(engine.schedules, "edit", late)
+    changed = await client.patch("/schedules/nightly", json={"priority": 3})
+
+    assert (200, True, 3) == (changed.status_code, changed.json()["paused"], changed.json()["priority"])
 
 
 async def test_deleting_cancels_what_has_not_begun(client: httpx2.AsyncClient) -> None:
@@ -271,6 +353,33 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
     assert [403] * 7 == [answer.status_code for answer in (*refused, removing)]
     assert ["nightly"] == await names(client)
     assert ["foreign", "nightly", "x"] == await names(calls("admin.a"))
+
+
+async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(calls: Calls) -> None:
+    """N2: 403 by replace_existing and skip_existing, in a list, a declaration and a dry run; nothing of it is told."""
+    client, owner = calls("admin.a@own"), calls("admin.a")
+    made = await make(owner, queue="theirs", payload={"pin": "4711"})
+    asked = {**NIGHTLY, "queue": "own", "replace_existing": True}
+    plain = {**NIGHTLY, "queue": "own"}
+
+    refused = [
+        await client.post("/schedules", json=asked),
+        await client.post("/schedules", json={**asked, "dry_run": True}),
+        await client.post("/schedules/batch", json={"schedules": [asked]}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "replace_existing": True}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "skip_existing": True}),
+    ]
+    await owner.delete("/schedules/nightly")
+    await declare(owner, {**NIGHTLY, "queue": "theirs"})
+    declared = (await owner.get("/schedules/nightly")).json()
+    for dry_run in (False, True):
+        body = {"owner": declared["owner"], "schedules": [plain], "dry_run": dry_run}
+        refused.append(await client.post("/schedules/declared", json=body))
+
+    assert [403] * 7 == [answer.status_code for answer in refused], [answer.text for answer in refused]
+    assert not any("4711" in answer.text or "theirs" in answer.text for answer in refused)
+    assert made["id"] != declared["id"]
+    assert declared == (await owner.get("/schedules/nightly")).json()
 
 
 @one_database

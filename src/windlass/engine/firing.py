@@ -4,14 +4,15 @@ All schedules lie in 16 shards, divided among the duties `fire-0`, `fire-1`, …
 fire together: whichever comes first looks for all of them, and one transaction has the slots of all, so that several
 duties on one server cost no more than one. A shard whose lease ends is left out from then on; what is under way for it
 is not committed (trusted.py). Slots are fired when they are due and never ahead: an idle look is one small query, and
-it is repeated when the next slot is due, after `schedules.tick_seconds` at the latest. What is decided stands in
-queue/slots.py, how it is written in queue/firing.py.
+it is repeated when the next slot is due, after `schedules.tick_seconds` at the latest. A schedule that cannot be fired,
+as its zone is unknown to this machine, is left out for two minutes. What is decided stands in queue/slots.py, how it is
+written in queue/firing.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -35,6 +36,9 @@ from windlass.queue.schedule import SHARDS
 
 GATHER_S = 0.05
 """Between two looks, so that slots due at nearly the same time come into one transaction."""
+LEFT_OUT_S = 120.0
+"""After so long a schedule that could not be fired is tried again."""
+MOST_LEFT_OUT = 10_000
 STOPS_TOLD = 50
 """So many workers are told at once to stop a job that was replaced; others hear it with their next heartbeat."""
 
@@ -71,6 +75,8 @@ class Firing:
         """The holding of the first duty under which the zone rules were compared."""
         self._after: UUID | None = None
         """The schedule after which the next look at waiting jobs begins."""
+        self._left_out: dict[UUID, float] = {}
+        """Schedules that could not be fired, and until when they are left out, the earliest first."""
 
     @property
     def duties(self) -> list[Duty]:
@@ -120,13 +126,22 @@ class Firing:
 
     async def _look(self, db: Database, terms: Mapping[int, int], most: int) -> Ran:
         began_s = self._monotonic()
-        found = await firing.look(db, shards=terms.keys())
+        without = self._forgive()
+        found = await firing.look(db, shards=terms.keys(), without=without)
         rest_s = self._settings.tick_seconds if found.due_in_s is None else found.due_in_s
         items, full = 0, False
         if rest_s <= 0:
             fired = await firing.fire(
-                db, self._lanes, self._ids, shards=terms.keys(), limit=most, term=terms, margin_ms=self._margin_ms
+                db,
+                self._lanes,
+                self._ids,
+                shards=terms.keys(),
+                limit=most,
+                term=terms,
+                margin_ms=self._margin_ms,
+                without=without,
             )
+            self._leave_out(fired.failed)
             items, full = fired.decided, fired.full
             await self._tell(db, fired)
         if found.behind:
@@ -134,6 +149,21 @@ class Firing:
         # What came in the meantime is seen by the next look, a moment after this one.
         self._next_s = began_s + (0.0 if full else min(max(rest_s, GATHER_S), self._settings.tick_seconds))
         return Ran(items, max(self._next_s - self._monotonic(), 0.0))
+
+    def _forgive(self) -> list[UUID]:
+        """Return who is left out, without those whose time is over."""
+        now_s = self._monotonic()
+        self._left_out = {schedule_id: until_s for schedule_id, until_s in self._left_out.items() if until_s > now_s}
+        self._meters.left_out.set(len(self._left_out))
+        return list(self._left_out)
+
+    def _leave_out(self, failed: Iterable[UUID]) -> None:
+        until_s = self._monotonic() + LEFT_OUT_S
+        for schedule_id in failed:
+            self._left_out[schedule_id] = until_s
+            if len(self._left_out) > MOST_LEFT_OUT:
+                del self._left_out[next(iter(self._left_out))]
+        self._meters.left_out.set(len(self._left_out))
 
     async def _renew(self, db: Database, ran: Ran) -> Ran:
         """Look at a chunk of schedules if the rules of zones have changed; who has the first duty does it for all."""

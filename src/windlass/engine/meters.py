@@ -88,6 +88,11 @@ class Meters:
         self.failed = counter("jobs_failed_total", "Attempts that failed or timed out.", "queue")
         self.dead = counter("jobs_dead_total", "Jobs gone dead.", "queue")
         self.slots = counter("schedule_slots_total", "Slots of schedules that were decided.", "decision")
+        self.left_out = Gauge(
+            prefix + "schedules_left_out",
+            "Schedules that this server could not fire, and tries again in a while.",
+            registry=self.registry,
+        )
         self.leases_lost = counter("leases_lost_total", "Leases of workers that fell silent.", "queue")
         self.stale_reports = counter("stale_reports_total", "Reports refused because the lease was another's.")
         self.spot_saved = counter("spot_saved_total", "Jobs given back because their machine was withdrawn.")

@@ -57,7 +57,7 @@ def new_schedule(
         exclude=tuple(asked.exclude),
         jitter_s=_jitter_s(asked.jitter),
         policy=_policy(asked, settings),
-        paused=not asked.enabled,
+        paused=asked.enabled is False,
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         queue=asked.queue,
         labels=tuple(asked.labels),
@@ -174,15 +174,25 @@ def series_of(schedule: NewSchedule, *, base_at: datetime) -> Series:
     )
 
 
-def slots_after(schedule: NewSchedule, instant: datetime, *, base_at: datetime, count: int) -> list[wire.ShownSlot]:
-    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only."""
+def slots_after(
+    schedule: NewSchedule,
+    instant: datetime,
+    *,
+    base_at: datetime,
+    count: int,
+    enough: Callable[[], bool] | None = None,
+) -> list[wire.ShownSlot]:
+    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only.
+
+    Where slots are hard to find there are fewer: none is looked for once `enough` says so.
+    """
     if schedule.trigger is None:
         return []
     slots = series_of(schedule, base_at=base_at)
     late = timedelta(seconds=slots.offset_s)
     return [
         wire.ShownSlot(slot_at=slot.slot_at, due_at=slot.slot_at + late, local=slot.local, mark=slot.mark)
-        for slot in preview(slots, instant, count=count)
+        for slot in preview(slots, instant, count=count, enough=enough)
     ]
 
 

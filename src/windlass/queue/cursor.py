@@ -70,7 +70,8 @@ def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datet
     """Return where a schedule stands after an edit.
 
     If its times are the same nothing moves: a slot that is due this second fires. If they are not, the new series goes
-    on after now, and slots of the old one that were due and had not fired do not fire any more.
+    on after now, and slots of the old one that were due and had not fired do not fire any more. A slot that has come
+    and whose jitter is not yet over is not due: if the new series has it too, it still fires.
     """
     if was.definition.paused:
         stands = resumed(was, now=now)
@@ -84,7 +85,15 @@ def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datet
         return msgspec.structs.replace(stands, next_at=None)
     if was.definition.paused and same_times(was.definition, becomes):
         return stands
-    return msgspec.structs.replace(stands, next_at=_next_at(becomes, base_at, now, stands.last_at))
+    old, new = _known_series(was), series_of(becomes, base_at)
+    next_at = stands.next_at if was.definition.paused else was.next_at
+    since = now
+    if old is not None and new is not None and next_at is not None:
+        since = slot_of(old, next_at) - JUST_BEFORE
+        if was.definition.trigger != becomes.trigger:
+            # Other slots: of these none may be due already that was not before.
+            since = max(since, now - timedelta(seconds=min(old.offset_s, new.offset_s)))
+    return msgspec.structs.replace(stands, next_at=_next_at(becomes, base_at, min(since, now), stands.last_at))
 
 
 def paused(was: Schedule, *, now: datetime) -> Cursor:
@@ -94,7 +103,7 @@ def paused(was: Schedule, *, now: datetime) -> Cursor:
 
 def resumed(was: Schedule, *, now: datetime) -> Cursor:
     """Return where a paused schedule goes on: what became due in the meantime is passed over."""
-    slots = was.series()
+    slots = _known_series(was)
     if slots is None:
         return Cursor(None, was.last_at)
     offset = timedelta(seconds=slots.offset_s)
@@ -119,12 +128,22 @@ def _times(schedule: NewSchedule) -> tuple[object, ...]:
     return schedule.trigger, schedule.start_at, schedule.end_at, schedule.exclude, schedule.jitter_s
 
 
-def _next_at(schedule: NewSchedule, base_at: datetime, now: datetime, last_at: datetime | None) -> datetime | None:
+def _known_series(was: Schedule) -> Series | None:
+    """Return its slots; None if it has none, or none that can be computed, as those of a zone that is gone."""
+    try:
+        return was.series()
+    except OSError:  # passes: too many open files
+        raise
+    except Exception:
+        return None
+
+
+def _next_at(schedule: NewSchedule, base_at: datetime, since: datetime, last_at: datetime | None) -> datetime | None:
     slots = series_of(schedule, base_at)
     if slots is None:
         return None
     # One time is never too late to be due: it is decided once, whenever that is.
-    since = EVER if isinstance(schedule.trigger, At) else now
+    since = EVER if isinstance(schedule.trigger, At) else since
     return _due_after(slots, _latest(since, last_at))
 
 
@@ -134,7 +153,7 @@ def _due_after(slots: Series, since: datetime) -> datetime | None:
 
 
 def _overtaken(was: Schedule, now: datetime, decision: Decision, reason: str) -> Cursor:
-    slots = was.series()
+    slots = _known_series(was)
     if slots is None or was.next_at is None:
         return Cursor(None, was.last_at)
     return _past(was, slots, slot_of(slots, was.next_at) - JUST_BEFORE, now, decision, reason)

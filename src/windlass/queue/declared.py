@@ -54,6 +54,11 @@ class _Plan(msgspec.Struct, frozen=True):
     unchanged: int
 
     @property
+    def touched(self) -> dict[UUID, NewSchedule]:
+        """Those that are stored and would be others, as they were."""
+        return {schedule_id: was for schedule_id, (was, _) in self.changed.items()} | self.removed
+
+    @property
     def shown(self) -> Declared:
         return Declared(
             added=sorted(schedule.name for schedule in self.added),
@@ -71,10 +76,12 @@ async def declare(
     tenant: str,
     actor: Actor,
     dry_run: bool = False,
+    queues: frozenset[str] | None = None,
 ) -> Reconciled:
     """Make the schedules of `owner` those given, and say what that changed; with `dry_run` what it would change.
 
-    NameTaken if one has the name of a schedule that is another's or nobody's; then nothing is changed.
+    NameTaken if one has the name of a schedule that is another's or nobody's, Forbidden if one that would be changed or
+    removed is for a queue that is not among `queues`, if these are given; then nothing is changed.
     """
     check_name("owner", owner)
     wanted = [msgspec.structs.replace(schedule, tenant=tenant, owner=owner) for schedule in schedules]
@@ -83,12 +90,13 @@ async def declare(
     for _ in range(TRIES):
         plan = _plan(await _of_owner(db, owner, tenant), wanted)
         if dry_run:
+            schedulewrites.keep_to_queues(plan.touched.values(), queues)
             await _check_names(db, plan.added, tenant, owner)
         if dry_run or not (plan.added or plan.changed or plan.removed):
             return Reconciled(plan.shown, [])
         try:
             async with db.transaction(tracked=True) as transaction:
-                cancelled = await _apply(transaction, plan, owner, tenant, actor)
+                cancelled = await _apply(transaction, plan, owner, tenant=tenant, actor=actor, queues=queues)
         except _Rival:
             continue
         if plan.removed:
@@ -112,11 +120,18 @@ def _plan(stored: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> _Plan
     return _Plan(added, changed, removed, len(wanted) - len(added) - len(changed))
 
 
-async def _apply(transaction: Statements, plan: _Plan, owner: str, tenant: str, actor: Actor) -> list[UUID]:
+async def _apply(
+    transaction: Statements,
+    plan: _Plan,
+    owner: str,
+    *,
+    tenant: str,
+    actor: Actor,
+    queues: frozenset[str] | None,
+) -> list[UUID]:
     now = await schedulewrites.open_tenants(transaction, [tenant])
-    found = await schedulewrites.lock(transaction, [*plan.changed, *plan.removed], tenant=tenant)
-    seen = {schedule_id: was for schedule_id, (was, _) in plan.changed.items()} | plan.removed
-    if seen != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
+    found = await schedulewrites.lock(transaction, plan.touched, tenant=tenant, queues=queues)
+    if plan.touched != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
         raise _Rival
     changes = [
         schedulewrites.changed(found.by_id[schedule_id], becomes, now=now)

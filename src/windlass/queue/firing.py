@@ -1,9 +1,10 @@
 """Firing: slots that are due become jobs, each slot once.
 
-What is due is read without a lock and decided in memory (slots.py). Then, in one transaction, each schedule is moved on
-by a compare-and-set over all that its decision rests on. For those that moved, and only those, what was decided is
-written to `schedule_runs`, whose key is (schedule, slot), and the jobs are made from the schedule's own row. So several
-servers may fire at once: whoever comes second moves nothing. A slot that a backfill has decided before is passed over.
+What is due is read without a lock and decided in memory (plans.py, slots.py). Then, in one transaction, each schedule
+is moved on by a compare-and-set over all that its decision rests on. For those that moved, and only those, what was
+decided is written to `schedule_runs`, whose key is (schedule, slot), and the jobs are made from the schedule's own row.
+So several servers may fire at once: whoever comes second moves nothing. A slot that a backfill has decided before is
+passed over. A schedule that cannot be fired is left out, and keeps none of the others waiting.
 
 Jobs that wait for the run before them are let go in following.py, when that run is over.
 Slots are fired when they are due, never ahead. Who calls this, and how often: engine/firing.py.
@@ -15,6 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -22,25 +24,27 @@ import msgspec
 from windlass import log
 from windlass.db import Row, Statements, load
 from windlass.db.partitions import make_days
-from windlass.errors import Contention, TooMany, Unavailable
+from windlass.errors import DutyLost, SetupError, TooMany, Unavailable
 from windlass.ids import Ids
 from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
-from windlass.queue.cron import series
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.schedule import CATCH_UPS, MADE, OVERLAPS, SHARDS, Decision, Policy, trigger_from
-from windlass.queue.slots import Choice, Decided, Previous, decide
+from windlass.queue.plans import Plan, decide_again, decide_all, with_ids
+from windlass.queue.schedule import SHARDS, Decision
+from windlass.queue.slots import Known
 
 SQL = load(__file__)
 
 FIRE_BATCH = 1000
-SLOTS = 2000
-"""So many slots are decided in one transaction; what schedules have beyond that comes next."""
 FRESH_MS = 5000
 """What is due longer than this waits behind what is due since less: an outage made up for delays nobody else."""
 AT_ONCE = 100
 """More schedules than this are decided in a thread beside."""
-TRIES = 3
+KNOWN_READ = 2000
+"""So many rows about slots decided before are read at once."""
+TOLD = 20
+"""So many broken schedules of a look are told of, one by one."""
+MOST_REFUSED = 10
 REPLACED = Actor(reason="Replaced by the job of the next slot.")
 
 Terms = int | Mapping[int, int]
@@ -71,6 +75,8 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
     """How late the latest of them was."""
     full: bool = False
     """Whether more is due that was not looked at."""
+    failed: list[UUID] = []
+    """Schedules that could not be fired: their times cannot be computed, or the database refused."""
 
     @property
     def made(self) -> int:
@@ -83,43 +89,17 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.counts.values())
 
 
-class _Plan(msgspec.Struct, frozen=True):
-    """A schedule as it was read, what was decided of it, and the ids of the jobs that are made for it."""
+class _Conflict(Exception):
+    """Some slots of these schedules were decided before."""
 
-    row: Row
-    decided: Decided
-    job_ids: list[UUID | None]
-    """One for each choice; None where no job is made."""
-
-    @property
-    def lane(self) -> LaneName:
-        row = self.row
-        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
-
-    @property
-    def id(self) -> UUID:
-        schedule_id: UUID = self.row["id"]
-        return schedule_id
-
-    @property
-    def let_go(self) -> UUID | None:
-        """The last job that waits for nobody, which is the run before the next slot."""
-        made = zip(self.job_ids, self.decided.choices, strict=True)
-        free = [job_id for job_id, choice in made if job_id and choice.decision is not Decision.WAITING]
-        return free[-1] if free else self.row["live_job_id"]
+    def __init__(self, schedule_ids: set[UUID]) -> None:
+        super().__init__(len(schedule_ids))
+        self.schedule_ids = schedule_ids
 
 
-class _Known(Exception):
-    """Slots that were decided before."""
-
-    def __init__(self, slots: set[tuple[UUID, datetime]]) -> None:
-        super().__init__(len(slots))
-        self.slots = slots
-
-
-async def look(db: Statements, *, shards: Collection[int]) -> Look:
-    """Return when there is something to do in these shards."""
-    [row] = await db.fetch(SQL.look, shards=sorted(shards))
+async def look(db: Statements, *, shards: Collection[int], without: Collection[UUID] = ()) -> Look:
+    """Return when there is something to do in these shards, but for schedules that are left out."""
+    [row] = await db.fetch(SQL.look, shards=sorted(shards), without=sorted(without))
     left_s = None if row["next_at"] is None else (row["next_at"] - row["now_at"]).total_seconds()
     return Look(left_s, bool(row["behind"]))
 
@@ -138,22 +118,50 @@ async def fire(
     limit: int = FIRE_BATCH,
     term: Terms = 0,
     margin_ms: int = CANCEL_MARGIN_MS,
+    without: Collection[UUID] = (),
 ) -> Fired:
-    """Decide slots that are due, of up to about `limit` schedules, and make their jobs; return what was done."""
+    """Decide slots that are due, of up to about `limit` schedules, and make their jobs; return what was done.
+
+    Schedules that cannot be fired are named in the answer. The caller leaves them out for a while: `without`.
+    """
     each = -(-limit // len(shards))
-    rows = await db.fetch(SQL.due, shards=sorted(shards), each=each, fresh_ms=FRESH_MS)
+    rows = await db.fetch(SQL.due, shards=sorted(shards), each=each, fresh_ms=FRESH_MS, without=sorted(without))
     if not rows:
         return Fired()
-    known: dict[UUID, frozenset[datetime]] = {}
-    for _ in range(TRIES):
-        plans = await _planned(rows, ids, known)
-        full = len(plans) < len(rows) or _full(rows, each, len(shards))
-        try:
-            return await _write(db, lanes, plans, term=term, margin_ms=margin_ms, full=full)
-        except _Known as found:
-            for schedule_id, slot_at in found.slots:
-                known[schedule_id] = known.get(schedule_id, frozenset()) | {slot_at}
-    raise Contention("Slots are backfilled faster than they can be fired. They are tried again.")
+    if len(rows) > AT_ONCE:
+        # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+        planned = await asyncio.to_thread(decide_all, rows)
+    else:
+        planned = decide_all(rows)
+    for schedule_id, error in islice(planned.broken.items(), TOLD):
+        log.event("schedule.broken", schedule=str(schedule_id), error=error)
+    batch = _Batch(db, lanes, ids, term=term, margin_ms=margin_ms)
+    await batch.fire(with_ids(planned.found, ids))
+    failed = [*planned.broken, *batch.refused]
+    more = len(planned.found) + len(planned.broken) < len(rows) or _full(rows, each, len(shards))
+    # What is due and did not move is being fired by a rival.
+    return _together(batch.fired, failed=failed, full=more and bool(batch.fired or failed))
+
+
+def _together(parts: Sequence[Fired], *, failed: list[UUID], full: bool) -> Fired:
+    """Return what several transactions did as one."""
+    counts: Counter[Decision] = Counter()
+    queues: Counter[str] = Counter()
+    ready: dict[int, int] = {}
+    for part in parts:
+        counts.update(part.counts)
+        queues.update(part.queues)
+        for lane, rank in part.ready.items():
+            ready[lane] = min(rank, ready.get(lane, rank))
+    return Fired(
+        counts=counts,
+        ready=ready,
+        queues=queues,
+        cancelled=[answer for part in parts for answer in part.cancelled],
+        late_s=max((part.late_s for part in parts), default=0.0),
+        full=full,
+        failed=failed,
+    )
 
 
 def _full(rows: Sequence[Row], each: int, shards: int) -> bool:
@@ -162,103 +170,90 @@ def _full(rows: Sequence[Row], each: int, shards: int) -> bool:
     return max(found.values()) >= each or len(rows) >= each * shards
 
 
-async def _planned(rows: Sequence[Row], ids: Ids, known: Mapping[UUID, frozenset[datetime]]) -> list[_Plan]:
-    """Decide about schedules until there are slots enough; some may be left out."""
-    if len(rows) > AT_ONCE:
-        # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
-        decided = await asyncio.to_thread(_decide, rows, known)
-    else:
-        decided = _decide(rows, known)
-    return [
-        _Plan(row, found, [ids.new() if choice.decision in MADE else None for choice in found.choices])
-        for row, found in decided
-    ]
+class _Batch:
+    """Plans that are carried out together, or in smaller parts where one of them cannot be."""
+
+    def __init__(self, db: Statements, lanes: Lanes, ids: Ids, *, term: Terms, margin_ms: int) -> None:
+        self._db = db
+        self._lanes = lanes
+        self._ids = ids
+        self._term = term
+        self._margin_ms = margin_ms
+        self.fired: list[Fired] = []
+        """What was done, by transaction."""
+        self.refused: list[UUID] = []
+        """Schedules that the database cannot take."""
+
+    async def fire(self, plans: Sequence[Plan]) -> None:
+        """Carry plans out. One that fails is found by halving, so that its neighbours are fired."""
+        try:
+            await self._fire_unknown(plans)
+        except (Unavailable, DutyLost, SetupError):
+            raise
+        except Exception as error:
+            if len(plans) == 1:
+                log.event("schedule.refused", schedule=str(plans[0].id), error=error)
+                self.refused.append(plans[0].id)
+                return
+            middle = len(plans) // 2
+            for half in (plans[:middle], plans[middle:]):
+                # Where many fail one after another it is nobody's own fault: the rest waits for the next look.
+                if len(self.refused) < MOST_REFUSED:
+                    await self.fire(half)
+
+    async def _fire_unknown(self, plans: Sequence[Plan]) -> None:
+        """Carry plans out, less the slots that a backfill has decided before."""
+        known: dict[UUID, Known] = {}
+        while plans:
+            try:
+                if fired := await self._write(plans):
+                    self.fired.append(fired)
+                return
+            except _Conflict as conflict:
+                # Read once. Who meets another is being backfilled at this moment, and waits for the next look.
+                concerned = [plan for plan in plans if plan.id in conflict.schedule_ids and plan.id not in known]
+                known |= await _read_known(self._db, concerned)
+                again = await asyncio.to_thread(decide_again, concerned, known)
+                others = [plan for plan in plans if plan.id not in conflict.schedule_ids]
+                plans = sorted([*others, *with_ids(again, self._ids)], key=lambda plan: plan.id)
+
+    async def _write(self, plans: Sequence[Plan]) -> Fired | None:
+        """Carry plans out in one transaction; None: nothing moved."""
+        db, lanes = self._db, self._lanes
+        places, refused = await _resolve(db, lanes, {plan.lane for plan in plans if any(plan.job_ids)})
+        if refused:
+            plans = [_refused(plan, refused[plan.lane]) if plan.lane in refused else plan for plan in plans]
+        await _make_days(db, plans)
+        async with db.transaction(tracked=True) as transaction:
+            cursors = [_cursor(plan) for plan in plans]
+            moved = {row["id"] for row in await transaction.fetch(SQL.advance, cursors=cursors)}
+            plans = [plan for plan in plans if plan.id in moved]
+            await _record(transaction, plans, self._term)
+            made = await _make_jobs(transaction, plans, lanes, places)
+            cancelled = await _cancel_replaced(transaction, plans, self._margin_ms)
+        if not plans:
+            return None
+        return Fired(
+            counts=Counter(choice.decision for plan in plans for choice in plan.decided.choices),
+            ready={row["lane"]: row["rank"] for row in made if row["rank"] is not None},
+            queues=Counter(plan.row["queue"] for plan in plans for job_id in plan.job_ids if job_id),
+            cancelled=cancelled,
+            late_s=max((plan.row["now_at"] - plan.row["next_at"]).total_seconds() for plan in plans),
+        )
 
 
-def _decide(rows: Sequence[Row], known: Mapping[UUID, frozenset[datetime]]) -> list[tuple[Row, Decided]]:
-    """Return what is decided, in the order of ids. Those that are late have at least half of the slots."""
-    late = sorted((row for row in rows if row["late"]), key=lambda row: row["next_at"])
-    for_fresh = SLOTS // 2 if late else SLOTS
-    decided: list[tuple[Row, Decided]] = []
-    slots = 0
-    for row in (*(row for row in rows if not row["late"]), *late):
-        if slots < (SLOTS if row["late"] else for_fresh):
-            found = _decided_or_broken(row, known.get(row["id"], frozenset()))
-            decided.append((row, found))
-            slots += max(len(found.choices), 1)
-    return sorted(decided, key=lambda pair: pair[0]["id"])
-
-
-def _decided_or_broken(row: Row, known: frozenset[datetime]) -> Decided:
-    try:
-        return _decided(row, known)
-    except Exception as error:
-        # Its zone may be gone from the machine's rules. It must not keep others waiting; an edit sets it going again.
-        log.event("schedule.broken", schedule=str(row["id"]), error=error)
-        reason = f"Its times cannot be computed: {error}. Edit the schedule."
-        choices = [Choice(row["next_at"], Decision.MISSED, reason=reason)]
-        return Decided(choices, row["next_at"], None, row["waiting_count"])
-
-
-def _decided(row: Row, known: frozenset[datetime]) -> Decided:
-    trigger = trigger_from(row["kind"], row["expression"], row["zone"])
-    if trigger is None:
-        raise ValueError("it has no trigger")
-    slots = series(
-        trigger,
-        schedule_id=row["id"],
-        base_at=row["base_at"],
-        start_at=row["start_at"],
-        end_at=row["end_at"],
-        exclude=() if row["exclude"] is None else msgspec.json.decode(row["exclude"], type=tuple[str, ...]),
-        jitter_s=row["jitter_s"],
-    )
-    policy = Policy(
-        catch_up=CATCH_UPS[row["catch_up"]],
-        catch_up_max=row["catch_up_max"],
-        catch_up_window_s=row["catch_up_window_s"],
-        misfire_grace_s=row["misfire_grace_s"],
-        overlap=OVERLAPS[row["overlap"]],
-    )
-    first_at = row["next_at"] - timedelta(seconds=slots.offset_s)
-    if row["last_at"] is not None and first_at <= row["last_at"]:
-        # Somebody set it back by hand. What was decided stands; it goes on where it was.
-        following = slots.after(row["last_at"])
-        next_at = None if following is None else following + timedelta(seconds=slots.offset_s)
-        return Decided([], row["last_at"], next_at, row["waiting_count"])
-    return decide(
-        policy,
-        slots,
-        first_at=first_at,
-        now_at=row["now_at"],
-        previous=Previous(row["live"] is not None, row["waiting_count"]),
-        known=known,
-    )
-
-
-async def _write(
-    db: Statements, lanes: Lanes, plans: Sequence[_Plan], *, term: Terms, margin_ms: int, full: bool
-) -> Fired:
-    places, refused = await _resolve(db, lanes, {plan.lane for plan in plans if any(plan.job_ids)})
-    if refused:
-        plans = [_refused(plan, refused[plan.lane]) if plan.lane in refused else plan for plan in plans]
-    await _make_days(db, plans)
-    async with db.transaction(tracked=True) as transaction:
-        moved = {row["id"] for row in await transaction.fetch(SQL.advance, cursors=[_cursor(plan) for plan in plans])}
-        plans = [plan for plan in plans if plan.id in moved]
-        await _record(transaction, plans, term)
-        made = await _make_jobs(transaction, plans, lanes, places)
-        cancelled = await _cancel_replaced(transaction, plans, margin_ms)
-    queues = Counter(plan.row["queue"] for plan in plans for job_id in plan.job_ids if job_id)
-    return Fired(
-        counts=Counter(choice.decision for plan in plans for choice in plan.decided.choices),
-        ready={row["lane"]: row["rank"] for row in made if row["rank"] is not None},
-        queues=queues,
-        cancelled=cancelled,
-        late_s=max(((plan.row["now_at"] - plan.row["next_at"]).total_seconds() for plan in plans), default=0.0),
-        # What is due and did not move is being fired by a rival.
-        full=full and bool(plans),
-    )
+async def _read_known(db: Statements, plans: Sequence[Plan]) -> dict[UUID, Known]:
+    """Return which slots of schedules are decided already, from their cursors on; of some perhaps only the first."""
+    if not plans:
+        return {}
+    most = max(KNOWN_READ // len(plans), 1)
+    slots: dict[UUID, list[datetime]] = {plan.id: [] for plan in plans}
+    for row in await db.fetch(SQL.known, since=[(plan.id, plan.first_at) for plan in plans], limit=most):
+        slots[row["schedule_id"]].append(row["slot_at"])
+    return {
+        schedule_id: Known(frozenset(found), found[-1] if len(found) >= most else None)
+        for schedule_id, found in slots.items()
+    }
 
 
 async def _resolve(
@@ -278,17 +273,17 @@ async def _resolve(
         return places, refused
 
 
-def _refused(plan: _Plan, problem: TooMany) -> _Plan:
+def _refused(plan: Plan, problem: TooMany) -> Plan:
     """Return the plan without jobs: their slots are recorded as missed, with the reason."""
     choices = [
         msgspec.structs.replace(choice, decision=Decision.MISSED, reason=str(problem)) if job_id else choice
         for choice, job_id in zip(plan.decided.choices, plan.job_ids, strict=True)
     ]
     decided = msgspec.structs.replace(plan.decided, choices=choices, waiting_count=plan.row["waiting_count"])
-    return _Plan(plan.row, decided, [None] * len(choices))
+    return Plan(plan.row, decided, [None] * len(choices))
 
 
-async def _make_days(db: Statements, plans: Sequence[_Plan]) -> None:
+async def _make_days(db: Statements, plans: Sequence[Plan]) -> None:
     """Make the partitions of slots long gone; those of yesterday and later are there."""
     if not db.capabilities.partitions:
         return
@@ -301,7 +296,7 @@ async def _make_days(db: Statements, plans: Sequence[_Plan]) -> None:
     await make_days(db, "schedule_runs", old)
 
 
-def _cursor(plan: _Plan) -> tuple[object, ...]:
+def _cursor(plan: Plan) -> tuple[object, ...]:
     row, decided = plan.row, plan.decided
     return (
         row["id"],
@@ -317,8 +312,8 @@ def _cursor(plan: _Plan) -> tuple[object, ...]:
     )
 
 
-async def _record(transaction: Statements, plans: Sequence[_Plan], term: Terms) -> None:
-    """Write down what was decided; _Known names slots that were decided before."""
+async def _record(transaction: Statements, plans: Sequence[Plan], term: Terms) -> None:
+    """Write down what was decided; _Conflict names schedules with slots that were decided before."""
     runs = [
         (
             plan.id,
@@ -337,11 +332,12 @@ async def _record(transaction: Statements, plans: Sequence[_Plan], term: Terms) 
         return
     written = await transaction.fetch(SQL.record, runs=runs)
     if len(written) < len(runs):
-        raise _Known({run[:2] for run in runs} - {(row["schedule_id"], row["slot_at"]) for row in written})
+        fresh = {(row["schedule_id"], row["slot_at"]) for row in written}
+        raise _Conflict({run[0] for run in runs if run[:2] not in fresh})
 
 
 async def _make_jobs(
-    transaction: Statements, plans: Sequence[_Plan], lanes: Lanes, places: Mapping[LaneName, Lane]
+    transaction: Statements, plans: Sequence[Plan], lanes: Lanes, places: Mapping[LaneName, Lane]
 ) -> list[Row]:
     """Make the jobs; return what each lane has got."""
     jobs = [job for plan in plans for job in _jobs(plan, places)]
@@ -355,7 +351,7 @@ async def _make_jobs(
     return made
 
 
-def _jobs(plan: _Plan, places: Mapping[LaneName, Lane]) -> Iterable[tuple[object, ...]]:
+def _jobs(plan: Plan, places: Mapping[LaneName, Lane]) -> Iterable[tuple[object, ...]]:
     row = plan.row
     within_s = row["start_within_s"]
     offset = timedelta(seconds=plan.decided.offset_s)
@@ -375,7 +371,7 @@ def _jobs(plan: _Plan, places: Mapping[LaneName, Lane]) -> Iterable[tuple[object
 
 
 async def _cancel_replaced(
-    transaction: Statements, plans: Sequence[_Plan], margin_ms: int
+    transaction: Statements, plans: Sequence[Plan], margin_ms: int
 ) -> list[tuple[str, Cancelled]]:
     """Cancel what the jobs just made replace; return what became of it, with the tenants."""
     replacing = {plan.id: plan for plan in plans if any(c.decision is Decision.REPLACED for c in plan.decided.choices)}

@@ -6,12 +6,13 @@
 SELECT min(n.next_at) AS next_at, :now AS now_at,
        CASE WHEN EXISTS (SELECT 1 FROM schedule_next b WHERE b.waiting_count > 0) THEN 1 ELSE 0 END AS behind
   FROM unnest(CAST(:shards AS smallint[])) AS p (shard)
- CROSS JOIN LATERAL (SELECT x.next_at FROM schedule_next x WHERE x.shard = p.shard AND x.next_at IS NOT NULL
+ CROSS JOIN LATERAL (SELECT x.next_at FROM schedule_next x WHERE x.shard = p.shard AND x.next_at IS NOT NULL AND x.id <> ALL(CAST(:without AS uuid[]))
                       ORDER BY x.next_at LIMIT 1) n
 -- sqlite
 SELECT min(n.next_at) AS next_at, :now AS now_at,
        CASE WHEN EXISTS (SELECT 1 FROM schedule_next AS b WHERE b.waiting_count > 0) THEN 1 ELSE 0 END AS behind
   FROM (SELECT (SELECT x.next_at FROM schedule_next AS x WHERE x.shard = p.value AND x.next_at IS NOT NULL
+                 AND x.id NOT IN (SELECT value FROM json_each(:without))
                  ORDER BY x.next_at LIMIT 1) AS next_at FROM json_each(:shards) AS p) AS n
 
 -- name: due
@@ -28,10 +29,12 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
  CROSS JOIN LATERAL (
      (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 0 AS late FROM schedule_next x
        WHERE x.shard = p.shard AND x.next_at <= :now AND x.next_at > :now - CAST(:fresh_ms AS bigint) * interval '1 millisecond'
+         AND x.id <> ALL(CAST(:without AS uuid[]))
        ORDER BY x.next_at LIMIT :each)
      UNION ALL
      (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 1 AS late FROM schedule_next x
        WHERE x.shard = p.shard AND x.next_at <= :now - CAST(:fresh_ms AS bigint) * interval '1 millisecond'
+         AND x.id <> ALL(CAST(:without AS uuid[]))
        ORDER BY x.next_at LIMIT :each)) n
  CROSS JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = n.id LIMIT 1) s
   LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = n.live_job_id LIMIT 1) j ON true
@@ -44,11 +47,13 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
   FROM (SELECT * FROM (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 0 AS late
                          FROM json_each(:shards) AS p CROSS JOIN schedule_next AS x
                            ON x.shard = p.value AND x.next_at <= :now AND x.next_at > :now - :fresh_ms * 1000
+                          AND x.id NOT IN (SELECT value FROM json_each(:without))
                         ORDER BY x.next_at LIMIT :each * json_array_length(:shards))
         UNION ALL
         SELECT * FROM (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 1 AS late
                          FROM json_each(:shards) AS p CROSS JOIN schedule_next AS x
                            ON x.shard = p.value AND x.next_at <= :now - :fresh_ms * 1000
+                          AND x.id NOT IN (SELECT value FROM json_each(:without))
                         ORDER BY x.next_at LIMIT :each * json_array_length(:shards))) AS n
  CROSS JOIN schedule AS s ON s.id = n.id
 
@@ -91,6 +96,18 @@ ON CONFLICT DO NOTHING RETURNING schedule_id, slot_at
 INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count, first_at, reason)
 SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, i.term, :now, i.slot_count, i.first_at, i.reason FROM rows(:runs) AS i WHERE true
 ON CONFLICT DO NOTHING RETURNING schedule_id, slot_at
+
+-- name: known
+-- The first :limit slots of schedules that are decided already, of each from an instant on.
+-- postgres
+SELECT i.id AS schedule_id, r.slot_at FROM rows(:since, id uuid, since_at timestamptz) AS i
+ CROSS JOIN LATERAL (SELECT x.slot_at FROM schedule_runs x WHERE x.schedule_id = i.id AND x.slot_at >= i.since_at
+                      ORDER BY x.slot_at LIMIT :limit) r
+-- sqlite
+SELECT r.schedule_id, r.slot_at
+  FROM (SELECT x.schedule_id, x.slot_at, row_number() OVER (PARTITION BY x.schedule_id ORDER BY x.slot_at) AS number
+          FROM rows(:since) AS i CROSS JOIN schedule_runs AS x ON x.schedule_id = i.id AND x.slot_at >= i.since_at) AS r
+ WHERE r.number <= :limit ORDER BY r.schedule_id, r.slot_at
 
 -- name: make_jobs
 -- Make the jobs of slots from their schedules: ready, or blocked (place 2, one pending) where they wait for the run before.

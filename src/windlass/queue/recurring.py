@@ -1,8 +1,8 @@
 """Recurring: schedules in the shape of jobs, for callers who know only jobs.
 
 Such a job is scheduled, next for the next slot, and is never run itself: the jobs of its slots are. Listed with other
-jobs they come by their ids, the newest first. As with ended jobs (history.py) a bounded number of rows is read: among
-the newest of all tenants, and where these are not enough for a page, a short one says where to go on.
+jobs they come by their ids, the newest first. As with ended jobs (history.py) a bounded number of rows is read: the
+tenant's newest, and where these are not enough for a page, a short one says where to go on.
 Schedules as they are, by name: schedules.py.
 """
 
@@ -26,7 +26,7 @@ from windlass.queue.schedulerows import Schedule, schedule_from
 SQL = load(__file__)
 
 EXAMINED = 20_000
-"""How many of the newest schedules, of all tenants, a list looks at."""
+"""How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
     *("id", "tenant", "queue", "task", "concurrency_key", "payload", "headers", "paused", "priority", "max_attempts"),
     *("max_lost", "timeout_s"),
@@ -100,7 +100,7 @@ async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: 
     if not _possible(where):
         return Page([], None)
     clauses, values = _conditions(where)
-    floors = await db.fetch(SQL.floor, cursor=cursor, examined=EXAMINED)
+    floors = await db.fetch(SQL.floor, tenant=where.tenant, cursor=cursor, examined=EXAMINED)
     floor: UUID | None = floors[0]["id"] if floors else None
     rows = await db.fetch(
         _compose(SQL.newest, clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values

@@ -58,19 +58,24 @@ class _Rival(Exception):
 
 
 async def create(
-    db: Statements, schedules: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False
+    db: Statements,
+    schedules: Sequence[NewSchedule],
+    *,
+    replace: bool = False,
+    skip: bool = False,
+    queues: frozenset[str] | None = None,
 ) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
     With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
     and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
-    returned.
+    returned. Of either, Forbidden if the other one is for a queue that is not among `queues`, if these are given.
     """
     check_all(schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, replace=replace, skip=skip)
+                return await _create(transaction, schedules, replace=replace, skip=skip, queues=queues)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -135,13 +140,20 @@ async def find(
 
 
 async def _create(
-    transaction: Statements, schedules: Sequence[NewSchedule], *, replace: bool, skip: bool
+    transaction: Statements,
+    schedules: Sequence[NewSchedule],
+    *,
+    replace: bool,
+    skip: bool,
+    queues: frozenset[str] | None,
 ) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
-    known = await _known(transaction, schedules) if replace else {}
+    known = await _known(transaction, schedules, queues) if replace else {}
     fresh = [schedule for schedule in schedules if _name(schedule) not in known]
     made = await schedulewrites.insert(transaction, fresh, now=now) if fresh else {}
     if skip:
+        if queues is not None:
+            await _known(transaction, [schedule for schedule in schedules if schedule.id not in made], queues)
         schedules = [schedule for schedule in schedules if schedule.id in made]
     for index, schedule in enumerate(schedules):
         if schedule.id not in made and _name(schedule) not in known:
@@ -171,13 +183,15 @@ def name_taken(name: str, *, index: int | None = None) -> NameTaken:
     return NameTaken(f'{where}there is a schedule "{name}" already. Choose another name, or replace it.', index=index)
 
 
-async def _known(transaction: Statements, schedules: Sequence[NewSchedule]) -> dict[tuple[str, str], Schedule]:
+async def _known(
+    transaction: Statements, schedules: Sequence[NewSchedule], queues: frozenset[str] | None
+) -> dict[tuple[str, str], Schedule]:
     """Lock the schedules that have these names; return them by tenant and name."""
     rows = await transaction.fetch(SQL.ids_of_names, names=sorted(_name(schedule) for schedule in schedules))
     known: dict[tuple[str, str], Schedule] = {}
     for tenant in sorted({row["tenant"] for row in rows}):
         ids = [row["id"] for row in rows if row["tenant"] == tenant]
-        found = await schedulewrites.lock(transaction, ids, tenant=tenant)
+        found = await schedulewrites.lock(transaction, ids, tenant=tenant, queues=queues)
         known |= {_name(schedule.definition): schedule for schedule in found.by_id.values()}
     return known
 

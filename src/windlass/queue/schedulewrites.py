@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.db import Statements, load
 from windlass.db.partitions import make_days
-from windlass.errors import Contention
+from windlass.errors import Contention, Forbidden
 from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
@@ -93,14 +93,31 @@ def _shape_key(schedule: NewSchedule) -> Hashable:
     return shape
 
 
-async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str) -> Found:
-    """Lock schedules of a tenant and where they stand, and return them as they are now; others are left out."""
+async def lock(
+    transaction: Statements, ids: Iterable[UUID], *, tenant: str, queues: frozenset[str] | None = None
+) -> Found:
+    """Lock schedules of a tenant and where they stand, and return them as they are now; others are left out.
+
+    Forbidden if one is for another queue than `queues`, those that the caller may touch.
+    """
     wanted = sorted(set(ids))
     locked = [row["id"] for row in await transaction.fetch(SQL.lock_schedules, ids=wanted, tenant=tenant)]
     await transaction.fetch(SQL.lock_next, ids=locked)
     # In the next statement: what was committed while the locks were waited for is seen now.
     rows = await transaction.fetch(SQL.schedules_now, ids=locked, tenant=tenant)
-    return Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
+    found = Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
+    keep_to_queues((schedule.definition for schedule in found.by_id.values()), queues)
+    return found
+
+
+def keep_to_queues(schedules: Iterable[NewSchedule], queues: frozenset[str] | None) -> None:
+    """Return if all stored schedules are for `queues`, those that the caller may touch; Forbidden otherwise."""
+    for schedule in schedules:
+        if queues is not None and schedule.queue not in queues:
+            raise Forbidden(
+                f'Schedule "{schedule.name}" is for a queue that this key is not for. '
+                "Choose another name, or use a key that is."
+            )
 
 
 async def change(

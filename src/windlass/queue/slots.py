@@ -36,6 +36,7 @@ COUNTED = 100
 """Slots passed over together are counted up to this; of more their number is estimated from these."""
 MOST_TOLD = 2**31 - 1
 SECOND = timedelta(seconds=1)
+INSTANT = timedelta(microseconds=1)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -68,6 +69,17 @@ class Previous(msgspec.Struct, frozen=True):
     waiting_count: int = 0
 
 
+class Known(msgspec.Struct, frozen=True):
+    """Slots that were decided before, by a backfill, from the first that is due on."""
+
+    slots: frozenset[datetime] = frozenset()
+    until: datetime | None = None
+    """Later ones are not known yet, and not to be decided; None: these are all."""
+
+
+NOTHING_KNOWN = Known()
+
+
 class _Stretch(msgspec.Struct, frozen=True):
     """Slots that follow each other."""
 
@@ -86,23 +98,31 @@ def decide(
     now_at: datetime,
     previous: Previous,
     most: int = PORTION,
-    known: frozenset[datetime] = frozenset(),
+    known: Known = NOTHING_KNOWN,
 ) -> Decided:
     """Decide up to `most` of the slots due at `now_at`, of which `first_at` is the first.
 
-    Slots that are `known` have been decided before, by a backfill, and are passed over in silence.
+    Slots that are `known` are passed over in silence.
     """
     choices: list[Choice] = []
     busy, waiting_count = previous.live or previous.waiting_count > 0, previous.waiting_count
     last_at = first_at
     for planned in islice(_planned(policy, series, first_at=first_at, now_at=now_at), most):
         if isinstance(planned, _Stretch):
-            last_at = planned.last_at
-            if missed := _missed(policy, series, planned, known):
+            stretch = planned
+            cut = known.until is not None and stretch.last_at > known.until
+            if known.until is not None and cut:
+                stretch = _stretch(series, first_at, known.until + INSTANT)
+            last_at = stretch.last_at
+            if missed := _missed(policy, series, stretch, known.slots):
                 choices.append(missed)
+            if cut:
+                break
             continue
+        if known.until is not None and planned > known.until:
+            break
         last_at = planned
-        if planned in known:
+        if planned in known.slots:
             continue
         decision = _overlap(policy, busy=busy, waiting_count=waiting_count)
         choices.append(Choice(planned, decision))
@@ -214,13 +234,10 @@ def _stretch(series: Series, first_at: datetime, before_at: datetime) -> _Stretc
 
 def _missed(policy: Policy, series: Series, stretch: _Stretch, known: frozenset[datetime]) -> Choice | None:
     """Return the one row for all slots of a stretch; None if each is known."""
-    last_at: datetime | None = stretch.last_at
-    count = stretch.slot_count
-    while last_at is not None and last_at in known:
-        last_at = series.last_before(last_at - SECOND, floor=stretch.first_at - SECOND)
-        count -= 1
+    last_at = _last_unknown(series, stretch, known)
     if last_at is None:
         return None
+    count = stretch.slot_count - sum(stretch.first_at <= slot_at <= stretch.last_at for slot_at in known)
     number = "" if stretch.counted else f"About {count} slots. "
     return Choice(
         last_at,
@@ -229,6 +246,19 @@ def _missed(policy: Policy, series: Series, stretch: _Stretch, known: frozenset[
         stretch.first_at,
         f"{number}More than {policy.misfire_grace_s} s late; catch_up is {policy.catch_up}.",
     )
+
+
+def _last_unknown(series: Series, stretch: _Stretch, known: frozenset[datetime]) -> datetime | None:
+    """Return the last slot of a stretch that is not known, by one look for each that is."""
+    last_at = stretch.last_at
+    if last_at not in known:
+        return last_at
+    for slot_at in sorted((slot_at for slot_at in known if stretch.first_at <= slot_at < last_at), reverse=True):
+        following = series.after(slot_at)
+        if following is not None and following < last_at:
+            return series.last_before(last_at - SECOND, floor=slot_at)
+        last_at = slot_at
+    return series.last_before(last_at - SECOND, floor=stretch.first_at - SECOND)
 
 
 def _before(instant: datetime) -> datetime:

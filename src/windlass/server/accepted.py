@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from windlass.engine import planned
 from windlass.errors import InvalidInput
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule
 from windlass.server.call import Call
+from windlass.server.thinking import think
 
 
 async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> None:
@@ -17,6 +19,10 @@ async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = 
     if not fires:
         return
     now = await read_clock(call.engine.db)
+    await think(lambda: _check_fire(schedules, now))
+
+
+def _check_fire(schedules: Sequence[NewSchedule], now: datetime) -> None:
     for index, schedule in enumerate(schedules):
         try:
             planned.check_fires(schedule, now=now)

@@ -131,7 +131,7 @@ ROUTES: tuple[Route, ...] = (
     _line("POST", "/schedules/batch", schedules.create_batch, "submit", "Make up to 1,000 schedules, all or none",
           {201: s.StoredSchedules}, body=s.SchedulesRequest, body_bytes=8 * MIB, items="schedules", errors=(409,),
           audit="schedule.create", bound="own"),
-    _line("POST", "/schedules/declared", schedules.declare, "submit",
+    _line("POST", "/schedules/declared", schedules.declare, ("submit", "work"),
           "Make the schedules of an application those that it declares",
           {200: s.Declared}, body=s.DeclareRequest, body_bytes=8 * MIB, items="schedules", errors=(409,),
           audit="schedule.declare", bound="own"),

@@ -74,8 +74,8 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     """Dead-man's switch: tell when a run has not succeeded so long after its slot."""
     start_within: PositiveSpan | None = None
     """A job not started so long after its slot expires."""
-    enabled: bool = True
-    """False: stored, and paused."""
+    enabled: bool | UnsetType = UNSET
+    """False: stored, and paused. Left out: a new one runs, and one that is there is paused or not as it was."""
     replace_existing: bool = False
     """Give the schedule of this name exactly these settings, if there is one."""
     dry_run: bool = False

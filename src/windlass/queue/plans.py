@@ -1,0 +1,190 @@
+"""Plans: what is decided about schedules that are due, before anything is written. Pure, but for the ids of new jobs.
+
+A row as it was read (firing.sql) becomes a series of slots and a policy; slots.py decides. Series without chance in
+them are shared by all schedules that ask for the same times. One whose times cannot be computed, as of a zone that this
+machine does not know, is named and left out. How plans are carried out: firing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from uuid import UUID
+
+import msgspec
+
+from windlass.db import Row
+from windlass.ids import Ids
+from windlass.queue.cron import Series, series
+from windlass.queue.lanes import LaneName
+from windlass.queue.schedule import CATCH_UPS, MADE, NO_ID, OVERLAPS, Decision, Policy, trigger_from
+from windlass.queue.slots import NOTHING_KNOWN, Decided, Known, Previous, decide
+
+SLOTS = 2000
+"""So many slots are decided in one transaction; what schedules have beyond that comes next."""
+NO_BASE = datetime(1970, 1, 1, tzinfo=UTC)
+CRON = 1
+INTERVAL = 2
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A schedule as it was read, what was decided of it, and the ids of the jobs that are made for it."""
+
+    row: Row
+    decided: Decided
+    job_ids: list[UUID | None]
+    """One for each choice; None where no job is made."""
+
+    @property
+    def lane(self) -> LaneName:
+        """Where its jobs go."""
+        row = self.row
+        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
+
+    @property
+    def id(self) -> UUID:
+        """The schedule."""
+        schedule_id: UUID = self.row["id"]
+        return schedule_id
+
+    @property
+    def first_at(self) -> datetime:
+        """The first of the slots that were due."""
+        next_at: datetime = self.row["next_at"]
+        return next_at - timedelta(seconds=self.decided.offset_s)
+
+    @property
+    def let_go(self) -> UUID | None:
+        """The last job that waits for nobody, which is the run before the next slot."""
+        made = zip(self.job_ids, self.decided.choices, strict=True)
+        free = [job_id for job_id, choice in made if job_id and choice.decision is not Decision.WAITING]
+        return free[-1] if free else self.row["live_job_id"]
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What was decided, in the order of ids, and the schedules whose times cannot be computed, with the reasons."""
+
+    found: list[tuple[Row, Decided]]
+    broken: dict[UUID, Exception]
+
+
+def decide_all(rows: Sequence[Row]) -> Planned:
+    """Decide about schedules until there are slots enough; some may be left out.
+
+    Those that are late have at least half of the slots.
+    """
+    late = sorted((row for row in rows if row["late"]), key=lambda row: row["next_at"])
+    for_fresh = SLOTS // 2 if late else SLOTS
+    planned = Planned([], {})
+    slots = 0
+    for row in (*(row for row in rows if not row["late"]), *late):
+        if slots < (SLOTS if row["late"] else for_fresh):
+            try:
+                found = decided(row)
+            except Exception as error:
+                planned.broken[row["id"]] = error
+            else:
+                planned.found.append((row, found))
+                slots += max(len(found.choices), 1)
+    planned.found.sort(key=lambda pair: pair[0]["id"])
+    return planned
+
+
+def decide_again(plans: Sequence[Plan], known: Mapping[UUID, Known]) -> list[tuple[Row, Decided]]:
+    """Decide about schedules of which some slots turned out to be decided already."""
+    return [(plan.row, decided(plan.row, known[plan.id])) for plan in plans]
+
+
+def with_ids(found: Sequence[tuple[Row, Decided]], ids: Ids) -> list[Plan]:
+    """Return plans, with ids for the jobs that are to be made."""
+    return [
+        Plan(row, decided, [ids.new() if choice.decision in MADE else None for choice in decided.choices])
+        for row, decided in found
+    ]
+
+
+def decided(row: Row, known: Known = NOTHING_KNOWN) -> Decided:
+    """Return what becomes of the slots of a schedule that are due."""
+    slots = _series_of(row)
+    first_at = row["next_at"] - timedelta(seconds=slots.offset_s)
+    if row["last_at"] is not None and first_at <= row["last_at"]:
+        # Somebody set it back by hand. What was decided stands; it goes on where it was.
+        following = slots.after(row["last_at"])
+        next_at = None if following is None else following + timedelta(seconds=slots.offset_s)
+        return Decided([], row["last_at"], next_at, row["waiting_count"])
+    return decide(
+        _policy(
+            row["catch_up"],
+            row["catch_up_max"],
+            row["catch_up_window_s"],
+            row["misfire_grace_s"],
+            row["overlap"],
+        ),
+        slots,
+        first_at=first_at,
+        now_at=row["now_at"],
+        previous=Previous(row["live"] is not None, row["waiting_count"]),
+        known=known,
+    )
+
+
+def forget() -> None:
+    """Forget the series that were made."""
+    _shared_series.cache_clear()
+
+
+def _series_of(row: Row) -> Series:
+    kind, expression = row["kind"], row["expression"]
+    own = row["jitter_s"] or kind not in (CRON, INTERVAL) or (kind == CRON and "H" in expression)
+    make = _shared_series.__wrapped__ if own else _shared_series
+    return make(
+        kind,
+        expression,
+        row["zone"],
+        row["id"] if own else NO_ID,
+        row["base_at"] if kind == INTERVAL else NO_BASE,
+        row["start_at"],
+        row["end_at"],
+        row["exclude"],
+        row["jitter_s"],
+    )
+
+
+@lru_cache(4096)
+def _shared_series(
+    kind: int,
+    expression: str | None,
+    zone: str,
+    schedule_id: UUID,
+    base_at: datetime,
+    start_at: datetime | None,
+    end_at: datetime | None,
+    exclude: str | None,
+    jitter_s: int,
+) -> Series:
+    trigger = trigger_from(kind, expression, zone)
+    if trigger is None:
+        raise ValueError("it has no trigger")
+    return series(
+        trigger,
+        schedule_id=schedule_id,
+        base_at=base_at,
+        start_at=start_at,
+        end_at=end_at,
+        exclude=() if exclude is None else msgspec.json.decode(exclude, type=tuple[str, ...]),
+        jitter_s=jitter_s,
+    )
+
+
+@lru_cache(1024)
+def _policy(
+    catch_up: int, catch_up_max: int, catch_up_window_s: int | None, misfire_grace_s: int, overlap: int
+) -> Policy:
+    return Policy(
+        catch_up=CATCH_UPS[catch_up],
+        catch_up_max=catch_up_max,
+        catch_up_window_s=catch_up_window_s,
+        misfire_grace_s=misfire_grace_s,
+        overlap=OVERLAPS[overlap],
+    )
