@@ -84,6 +84,19 @@ def test_schedules_are_listed_by_name(windlass: Windlass, queue: str) -> None:
     )
 
 
+def test_a_list_that_is_cut_says_so(windlass: Windlass, queue: str) -> None:
+    """Whoever looks for a schedule that is not shown must not think that there is none."""
+    for number in range(3):
+        added(windlass, f"{queue}-{number}", "--every", "1h", "--queue", queue, "--paused")
+
+    cut = windlass("schedules", "list", "--queue", queue, "--limit", "2")
+    whole = windlass("schedules", "list", "--queue", queue, "--limit", "3")
+
+    assert (3, 4) == (len(cut.stdout.splitlines()), len(whole.stdout.splitlines()))
+    assert "more than 2" in cut.stderr
+    assert "" == whole.stderr
+
+
 @pytest.mark.parametrize(
     ("when", "expected"),
     [

@@ -131,8 +131,10 @@ def test_schedules_of_lines_that_are_gone_are_told(windlass: Windlass, queue: st
     [old] = there(windlass, queue)
 
     result = imported(windlass, queue, "0 3 * * * run")
+    emptied = imported(windlass, queue, "# 0 3 * * * run")
 
     assert f"still scheduled: {old['name']}" in result.stderr
+    assert old["name"] in emptied.stderr
 
 
 def test_all_schedules_of_lines_that_are_gone_are_counted(windlass: Windlass, queue: str) -> None:

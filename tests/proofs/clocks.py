@@ -77,7 +77,7 @@ async def _processes(connection: Connection, fleet: fleets.Fleet, skews: dict[st
         for role, skew in skews.items():
             for seconds in (HOUR_S, -HOUR_S, 0):
                 skew.set(seconds)
-                unmoved.append(await seen.has_jumped(role, urls, seconds=seconds))
+                unmoved.append(await seen.has_jumped(role, urls, seconds=seconds, connection=connection))
                 await connection.execute("SELECT pg_sleep($1)", STAY_S if seconds else 0)
     until_at = await witness.now(connection) - timedelta(seconds=1)
     await slots.decided(connection, until_at)

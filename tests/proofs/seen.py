@@ -6,10 +6,11 @@ with the true time shows the clock of a server; those of a worker, through a ser
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 
 import httpx2
+
+from tests.proofs.witness import Connection
 
 WITNESS = "clock-witness"
 WORKER = "clocked"
@@ -20,14 +21,14 @@ LOOK_S = 0.2
 LOOKS = 150
 
 
-async def has_jumped(role: str, urls: dict[str, str], *, seconds: int) -> str | None:
+async def has_jumped(role: str, urls: dict[str, str], *, seconds: int, connection: Connection) -> str | None:
     """Wait until the clock of a server or of the worker is wrong by so much; what it shows if it never is."""
     found: float | None = None
     for _ in range(LOOKS):
         found = await (_server_s(urls[role]) if role in urls else _worker_s(next(iter(urls.values()))))
         if found is not None and abs(found - seconds) < NEAR_S:
             return None
-        await asyncio.sleep(LOOK_S)
+        await connection.execute("SELECT pg_sleep($1)", LOOK_S)
     return f"{role} was to be {seconds} s wrong and is {found} s"
 
 

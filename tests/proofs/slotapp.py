@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from windlass import App
 
@@ -19,4 +20,6 @@ async def slot() -> None:
 @app.task(queue="slots-run", max_attempts=10)
 async def while_slot() -> None:
     """Take a while, so that the next slot may come before the end."""
-    await asyncio.sleep(WHILE_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WHILE_S):
+            await asyncio.Event().wait()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import httpx2
 
 from tests.proofs.fleet import Fleet
+from tests.proofs.load import pause
 from tests.proofs.processes import started
 from tests.proofs.slotkinds import BATCH_PATH, JOBS_OF_SLOTS, RUN_QUEUE, Kind, asked_of
 from tests.proofs.takeover import PATIENCE_S
@@ -76,30 +77,32 @@ class Edits:
     @asynccontextmanager
     async def flowing(self) -> AsyncIterator[None]:
         """Edit beside the block; what is paused is resumed when it has ended."""
-        task = asyncio.create_task(self._go_on())
+        over = asyncio.Event()
+        task = asyncio.create_task(self._go_on(over))
         try:
             yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            over.set()
+            await task
         for number in range(DECIDED[1].count):
             for _ in range(RESUMES):
                 if await self._said("POST", f"paused-{number}/resume", {}):
                     break
-                await asyncio.sleep(EDIT_S)
+                await pause(asyncio.Event(), EDIT_S)
 
     def line(self) -> Line:
         """Return how many were made."""
         told = f"{self.done_count} edits, pauses and resumes, {self.silent_count} not answered"
         return Line("schedules are edited meanwhile", told, self.refused or ["none"] * (not self.done_count))
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, over: asyncio.Event) -> None:
         for turn in itertools.count():
+            if over.is_set():
+                return
             number = turn // 2 % FIRING[1].count
             await self._said("PATCH", f"edited-{number}", {"priority": turn % 5 + 1})
             await self._said("POST", f"paused-{number}/{'resume' if turn % 2 else 'pause'}", {})
-            await asyncio.sleep(EDIT_S)
+            await pause(over, EDIT_S)
 
     async def _said(self, method: str, path: str, body: dict[str, object]) -> bool:
         self._urls = [*self._urls[1:], self._urls[0]]

@@ -5,6 +5,7 @@ Importing many is in importing.py, how they are shown in scheduleshown.py.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 import uuid
@@ -64,7 +65,10 @@ def list_(server: Server, paused: bool | None, limit: int, output: Output, **fil
     Example: windlass schedules list --queue mail --paused
     """
     is_paused = None if paused is None else str(paused).lower()
-    show_rows(server.pages("/schedules", "schedules", limit=limit, paused=is_paused, **filters), output, COLUMNS)
+    found = server.pages("/schedules", "schedules", limit=limit + 1, paused=is_paused, **filters)
+    show_rows(itertools.islice(found, limit), output, COLUMNS)
+    if next(found, None) is not None:
+        click.echo(f"There are more than {limit:,}. Say --limit, or --prefix, --queue, --task, --owner.", err=True)
 
 
 @schedules.command()
