@@ -46,7 +46,7 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 test: check ## check, then every test on SQLite and PostgreSQL
 	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules $(ARGS)
 
-bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http: a server over HTTP
+bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http|whole|schedules: more of it
 	$(BIN)/python -m tests.bench $(ARGS)
 
 mutants: $(STAMP) ## remove each guard in turn and see its test fail
@@ -58,10 +58,13 @@ soak-store: $(STAMP) ## the long profile of the store's model tests
 fuzz: $(STAMP) ## ten thousand generated requests against the server's own document
 	$(BIN)/python -m tests.fuzz --requests 10000 $(ARGS)
 
-proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under load: half an hour
+proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under load, move clocks: over an hour
 	$(BIN)/python -m tests.proofs failover $(ARGS)
 	$(BIN)/python -m tests.proofs stops $(ARGS)
 	$(BIN)/python -m tests.proofs restarts $(ARGS)
 	$(BIN)/python -m tests.proofs memory $(ARGS)
 	$(BIN)/python -m tests.proofs deaths $(ARGS)
 	$(BIN)/python -m tests.proofs scale $(ARGS)
+	$(BIN)/python -m tests.proofs slots --fast $(ARGS)
+	$(BIN)/python -m tests.proofs clocks $(ARGS)
+	$(BIN)/python -m tests.proofs dst $(ARGS)

@@ -141,6 +141,11 @@ def event(name: str, /, *, level: int | None = None, error: BaseException | None
         _LOGGER.log(at, Line(name, {**_BOUND.get(), **fields}), exc_info=error)
 
 
+def hears(name: str) -> bool:
+    """Say whether lines of an event are written, at the level that was asked for."""
+    return _LOGGER.isEnabledFor(EVENTS[name][0])
+
+
 @contextlib.contextmanager
 def bind(**fields: Any) -> Iterator[None]:
     """Add fields, such as request and tenant, to every line logged within, also in tasks started there."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from windlass.bench import schedulefill
 from windlass.bench.http import Goal
 from windlass.bench.schedulefill import Batch, Kind, made
 from windlass.bench.schedules import Reading
@@ -40,6 +41,9 @@ def test_a_small_run_tells_every_part(postgres_url: str, tmp_path: Path) -> None
     readings = {row["name"]: row for row in json.loads(file.read_text())}
     assert 200 == readings["200 due at once: jobs made"]["value"]
     assert 0 == readings["200 due at once: doubled"]["value"]
+    others = readings["200 due at once: others' submit, 99th percentile"]
+    assert 0 < others["value"]
+    assert 250 == others["goal"]
     assert {"load", "start", "herd"} == {row["part"] for row in readings.values()}
 
 
@@ -49,6 +53,16 @@ def test_what_is_loaded_may_be_stored(kind: Kind) -> None:
     batch = Batch(kind=kind, count=1, at=datetime(2030, 1, 1, tzinfo=UTC))
 
     check_schedule(made(batch, 17, Ids()))
+
+
+def test_the_background_has_as_many_expressions_as_it_says() -> None:
+    """Schedules that share a few expressions would be loaded and kept by what was computed for the first of them."""
+    batch = Batch(kind="background", count=1)
+
+    found = [made(batch, number, Ids()).trigger for number in range(0, 241_920, 7)]
+
+    assert len(found) == len(set(found))
+    assert "120,960" in str(schedulefill.__doc__)
 
 
 def test_a_goal_says_whether_it_is_reached() -> None:

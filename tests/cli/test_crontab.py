@@ -77,13 +77,23 @@ def test_an_assignment_inside_a_command_is_no_variable() -> None:
 
 
 def test_zones_change_for_what_follows() -> None:
-    """CRON_TZ and TZ name the zone of the times below them; empty means the first one again; commands see TZ."""
-    text = "@daily a\nCRON_TZ=Europe/Berlin\n@daily b\nTZ=:Asia/Tokyo\n@daily c\nCRON_TZ=\n@daily d"
+    """CRON_TZ names the zone of the times below it; empty means the first one again."""
+    text = "@daily a\nCRON_TZ=:Europe/Berlin\n@daily b\nCRON_TZ=\n@daily c"
 
     found = read(text, zone="America/New_York").entries
 
-    assert ["America/New_York", "Europe/Berlin", "Asia/Tokyo", "America/New_York"] == [entry.zone for entry in found]
-    assert [{}, {}, {"TZ": ":Asia/Tokyo"}, {"TZ": ":Asia/Tokyo"}] == [entry.env for entry in found]
+    assert ["America/New_York", "Europe/Berlin", "America/New_York"] == [entry.zone for entry in found]
+    assert [{}, {}, {}] == [entry.env for entry in found]
+
+
+def test_tz_is_for_commands_and_moves_no_times() -> None:
+    """Debian's cron and cronie hand TZ to the command and go by their own clock; who hoped otherwise is told."""
+    found = read("TZ=Asia/Tokyo\n@daily a\nTZ=no zone\n@daily b", zone="America/New_York")
+
+    assert ["America/New_York", "America/New_York"] == [entry.zone for entry in found.entries]
+    assert [{"TZ": "Asia/Tokyo"}, {"TZ": "no zone"}] == [entry.env for entry in found.entries]
+    assert [1, 3] == [remark.line for remark in found.ignored]
+    assert "CRON_TZ" in found.ignored[0].text
 
 
 def test_lines_below_a_zone_that_is_none_are_refused_too() -> None:
@@ -163,7 +173,7 @@ def test_a_user_is_not_taken_for_a_command_in_silence() -> None:
         ('A="x" y', "does not end with it"),
         ("''=x", "no name"),
         ("CRON_TZ=Mars/Base", "Mars/Base"),
-        ("TZ=../../etc/passwd", "../../etc/passwd"),
+        ("CRON_TZ=../../etc/passwd", "../../etc/passwd"),
         ("@daily run\0", "control character"),
         ("@daily \x1b[2Jrun", "control character"),
         ("@daily " + "x" * 10_001, "characters"),

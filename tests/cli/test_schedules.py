@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -49,6 +50,17 @@ def test_a_schedule_is_made_and_shown(windlass: Windlass, queue: str) -> None:
     assert [] == found["runs"]
 
 
+def test_what_happened_to_a_schedule_is_shown(windlass: Windlass, queue: str) -> None:
+    """The last of it, with the reason that was given."""
+    added(windlass, queue, *NIGHTLY)
+    windlass("schedules", "pause", queue, "--reason", "stocktaking")
+
+    table = windlass("schedules", "show", queue)
+
+    assert ["submitted", "paused"] == [event["kind"] for event in shown(windlass, queue)["events"]]
+    assert "stocktaking" in table.stdout.split("DETAIL")[-1]
+
+
 def test_schedules_are_listed_by_name(windlass: Windlass, queue: str) -> None:
     """With filters; programs get ids."""
     first = added(windlass, f"{queue}-1", "--every", "1h", "--queue", queue, task=f"{queue}-t")
@@ -70,6 +82,19 @@ def test_schedules_are_listed_by_name(windlass: Windlass, queue: str) -> None:
         others.stdout,
         by_task.stdout,
     )
+
+
+def test_a_list_that_is_cut_says_so(windlass: Windlass, queue: str) -> None:
+    """Whoever looks for a schedule that is not shown must not think that there is none."""
+    for number in range(3):
+        added(windlass, f"{queue}-{number}", "--every", "1h", "--queue", queue, "--paused")
+
+    cut = windlass("schedules", "list", "--queue", queue, "--limit", "2")
+    whole = windlass("schedules", "list", "--queue", queue, "--limit", "3")
+
+    assert (3, 4) == (len(cut.stdout.splitlines()), len(whole.stdout.splitlines()))
+    assert "more than 2" in cut.stderr
+    assert "" == whole.stderr
 
 
 @pytest.mark.parametrize(
@@ -239,7 +264,8 @@ def test_slots_that_ran_are_listed(windlass: Windlass, hands: Hands, queue: str)
 def test_a_past_range_is_made_up_for(windlass: Windlass, hands: Hands, queue: str) -> None:
     """Its progress is told until it is done; slots that had a job are left alone; it stands in a list."""
     added(windlass, queue, "--cron", "0 * * * *", "--queue", queue, task=queue)
-    span = ("--since", "2026-01-01T00:30:00Z", "--until", "2026-01-01T03:30:00Z")
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    span = ("--since", (hour - timedelta(hours=9)).isoformat(), "--until", (hour - timedelta(hours=6)).isoformat())
     begun = windlass("schedules", "backfill", queue, *span, "--concurrency", "3", "-o", "ids")
     for _ in range(3):
         hands.complete(queue, queue=queue)
@@ -258,7 +284,8 @@ def test_a_past_range_is_made_up_for(windlass: Windlass, hands: Hands, queue: st
 def test_a_backfill_is_stopped(windlass: Windlass, queue: str) -> None:
     """No more jobs are made; one that is not there is exit code 3."""
     added(windlass, queue, "--cron", "* * * * *", "--queue", queue, task=queue)
-    span = ("--since", "2026-01-01T00:00:00Z", "--until", "2026-01-02T00:00:00Z")
+    now = datetime.now(UTC)
+    span = ("--since", (now - timedelta(days=2)).isoformat(), "--until", (now - timedelta(days=1)).isoformat())
     begun = windlass("schedules", "backfill", queue, *span, "-o", "ids").stdout.strip()
 
     stopped = windlass("schedules", "stop", begun, "-o", "json")
@@ -266,7 +293,7 @@ def test_a_backfill_is_stopped(windlass: Windlass, queue: str) -> None:
     assert 0 == stopped.exit_code, stopped.output
     assert "stopped" == json.loads(stopped.stdout)[0]["status"]
     assert 3 == windlass("schedules", "stop", ABSENT).exit_code
-    assert 2 == windlass("schedules", "backfill", queue, *span[2:], "--since", "2026-02-01T00:00:00Z").exit_code
+    assert 2 == windlass("schedules", "backfill", queue, *span[2:], "--since", now.isoformat()).exit_code
 
 
 def test_a_schedule_is_deleted(windlass: Windlass, hands: Hands, queue: str) -> None:

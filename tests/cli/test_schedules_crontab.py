@@ -42,7 +42,7 @@ def test_each_line_becomes_a_schedule(windlass: Windlass, queue: str, tmp_path: 
 
     assert 0 == result.exit_code, result.stderr
     assert "mine.crontab:1: MAILTO is ignored" in result.stderr
-    assert "Stored 2 new schedules" in result.stderr
+    assert "Schedules stored: 2 new" in result.stderr
     by_cron = {schedule["cron"]: schedule for schedule in there(windlass, f"{queue}-")}
     nightly, hourly = by_cron["30 2 * * *"], by_cron["@hourly"]
     assert {"Europe/Berlin"} == {nightly["timezone"], hourly["timezone"]}
@@ -60,8 +60,8 @@ def test_a_second_import_changes_nothing(windlass: Windlass, queue: str) -> None
     again = imported(windlass, queue, CRONTAB)
     more = imported(windlass, queue, f"{CRONTAB}@weekly new\n")
 
-    assert "Stored 0 new schedules, changed 0, 2 are as they were." in again.stderr
-    assert "Stored 1 new schedules, changed 0, 2 are as they were." in more.stderr
+    assert "Schedules stored: 0 new, 0 changed, 2 as they were." in again.stderr
+    assert "Schedules stored: 1 new, 0 changed, 2 as they were." in more.stderr
     after = {schedule["id"]: schedule["version"] for schedule in there(windlass, queue)}
     assert 3 == len(after)
     assert [after[schedule["id"]] for schedule in before] == [schedule["version"] for schedule in before] == [1, 1]
@@ -85,7 +85,14 @@ def test_one_bad_line_keeps_all_from_being_stored(windlass: Windlass, queue: str
     skipped = imported(windlass, queue, text, "--skip-bad")
 
     assert (2, "") == (refused.exit_code, refused.stdout)
-    for part in ("stdin:7: @reboot", "stdin:8: ", "hour 25", "stdin:9: ", "stdin:10: ", "nothing was stored: 4 lines"):
+    for part in (
+        "stdin:7: @reboot",
+        "stdin:8: ",
+        "hour 25",
+        "stdin:9: ",
+        "stdin:10: ",
+        "nothing was stored; lines that cannot be taken: 4",
+    ):
         assert part in refused.stderr
     assert [] == nothing
     assert 0 == skipped.exit_code
@@ -124,8 +131,19 @@ def test_schedules_of_lines_that_are_gone_are_told(windlass: Windlass, queue: st
     [old] = there(windlass, queue)
 
     result = imported(windlass, queue, "0 3 * * * run")
+    emptied = imported(windlass, queue, "# 0 3 * * * run")
 
     assert f"still scheduled: {old['name']}" in result.stderr
+    assert old["name"] in emptied.stderr
+
+
+def test_all_schedules_of_lines_that_are_gone_are_counted(windlass: Windlass, queue: str) -> None:
+    """Also those beyond the first page of the server's list."""
+    imported(windlass, queue, "".join(f"@daily run {number}\n" for number in range(120)))
+
+    result = imported(windlass, queue, "@daily run 0")
+
+    assert "and 114 more" in result.stderr
 
 
 def test_a_guessed_zone_is_told(windlass: Windlass, queue: str) -> None:
@@ -151,7 +169,7 @@ def test_an_empty_crontab_is_no_mistake(windlass: Windlass, queue: str, text: st
     result = imported(windlass, queue, text)
 
     assert (0, "") == (result.exit_code, result.stdout)
-    assert "Stored 0 new schedules" in result.stderr
+    assert "Schedules stored: 0 new" in result.stderr
 
 
 def test_a_file_that_is_not_there_is_wrong_usage(windlass: Windlass) -> None:

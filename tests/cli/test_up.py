@@ -119,6 +119,28 @@ def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
     assert ("sent", {("default", "mail")}, {("default",)}) == (job["result"], queues, told)
 
 
+def test_schedules_that_were_declared_are_told_in_one_line(tmp_path: Path) -> None:
+    """Whoever starts it sees what it has made of the code: what was added, changed and removed; later nothing."""
+    declared = """
+from windlass import App, cron
+app = App(name="shop")
+
+@app.scheduled(cron("0 0 1 1 *"), name="yearly")
+@app.task
+def report() -> None: ...
+"""
+    (tmp_path / "shop.py").write_text(declared)
+    with up(tmp_path, "shop:app") as (process, _):
+        process.said("Schedules of shop: added yearly")
+        assert 1 == process.text.count("Schedules of shop")
+    (tmp_path / "shop.py").write_text(declared.replace("yearly", "each-year"))
+
+    with up(tmp_path, "shop:app") as (process, _):
+        said = process.said("Schedules of shop: .*")
+
+    assert "Schedules of shop: added each-year; removed yearly." == said[0]
+
+
 def test_an_interrupt_in_mid_job_loses_nothing(tmp_path: Path) -> None:
     """What runs is given back without an attempt used; the next `up` runs it, and all ends in order."""
     (tmp_path / "tasks.py").write_text(APP)

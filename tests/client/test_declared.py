@@ -157,9 +157,9 @@ def test_what_is_defined_further_down_is_looked_at_later(app: App) -> None:
 
 def test_an_application_that_declares_needs_a_name() -> None:
     """Two without one would remove each other's schedules: it is refused where it stands."""
-    with pytest.raises(InvalidInput, match=r"App\(name=…\)"):
+    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\(name="shop"\)'):
         App().scheduled(DAILY)
-    with pytest.raises(InvalidInput, match=r"App\(name=…\)"):
+    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\(name="shop"\)'):
         App().declare()
 
 

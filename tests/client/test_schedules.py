@@ -18,6 +18,13 @@ from windlass.job import State
 
 BERLIN = ZoneInfo("Europe/Berlin")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def days_ago(days: int) -> datetime:
+    """Return the midnight that began the day so many days ago."""
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)
+
+
 YEARLY = cron("0 3 1 1 *", zone="Europe/Berlin")
 NAME = "weekly report: 50% öff?"
 
@@ -219,7 +226,8 @@ async def test_a_past_range_is_run_afterwards(app: App, served: Served, voice: V
     """So many at a time, each slot once; who waits is told how far it came."""
     made = await voice(app, "schedule", report_of(app).options(queue="default").s(), cron("0 0 * * *"))
 
-    backfill = await voice(made, "backfill", LONG_AGO, LONG_AGO + timedelta(days=3), concurrency=3)
+    begin = days_ago(9)
+    backfill = await voice(made, "backfill", begin, begin + timedelta(days=3), concurrency=3)
     for _ in range(3):
         await run_next(served, app)
     ended = await asyncio.to_thread(backfill.wait, 60)
@@ -227,13 +235,13 @@ async def test_a_past_range_is_run_afterwards(app: App, served: Served, voice: V
 
     assert ("done", 3) == (ended.status, ended.made)
     assert ended == await backfill.awaited("60s") == await voice(backfill, "info")
-    assert [LONG_AGO + timedelta(days=day) for day in (3, 2, 1)] == [run.slot_at for run in runs]
+    assert [begin + timedelta(days=day) for day in (2, 1, 0)] == [run.slot_at for run in runs]
 
 
 async def test_a_backfill_is_stopped(app: App, voice: Voice) -> None:
     """Nothing runs its jobs: it waits for them, in vain, until it is stopped."""
     made = await voice(app, "schedule", report_of(app), cron("0 0 * * *"))
-    backfill = await voice(made, "backfill", LONG_AGO, LONG_AGO + timedelta(days=30))
+    backfill = await voice(made, "backfill", days_ago(20), days_ago(1))
 
     with pytest.raises(TimeoutError, match="not done in time"):
         await asyncio.to_thread(backfill.wait, "50ms")

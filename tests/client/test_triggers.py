@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from windlass import App, Call, InvalidInput, InvalidSchedule, at, cron, every
 from windlass.client import schedulerequests as requests
@@ -134,7 +135,7 @@ def test_a_schedule_without_a_trigger_runs_by_hand() -> None:
     found = stored(report.s(), None)
 
     assert (None, None, None, None) == (found.cron, found.every, found.at, found.timezone)
-    assert (None, None, True) == (found.overlap, found.jitter, found.enabled)
+    assert (None, None, UNSET) == (found.overlap, found.jitter, found.enabled)
 
 
 def test_a_start_deadline_of_the_task_goes_by_the_slot() -> None:

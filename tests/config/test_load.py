@@ -111,7 +111,7 @@ def _other(name: str, default: object) -> str:
     if isinstance(default, bool):
         return str(not default)
     if isinstance(default, int | float):
-        return str(default - 1) if field.endswith(("_bytes", "wait_seconds")) else f"{default + 1:g}"
+        return str(default - 1) if field.endswith(("_bytes", "wait_seconds", "shards")) else f"{default + 1:g}"
     return "something"
 
 

@@ -8,11 +8,13 @@ from uuid import UUID
 import pytest
 
 from tests.clock import TestClock
+from tests.db.test_check import CASES as OTHER_CASES
 from tests.db.test_check import World
 from windlass.db import Database, Query
 from windlass.ids import Ids
 from windlass.queue import schedules
 from windlass.queue.backfills import start
+from windlass.queue.check import INVARIANTS, SQL
 from windlass.queue.control import Actor
 from windlass.queue.cron import Every
 from windlass.queue.firing import fire
@@ -122,3 +124,10 @@ async def test_a_slot_that_is_not_right_is_found(planned: World, statement: str,
     await planned.damage(statement)
 
     assert any("slots" == found[0] and says in found[2] for found in await planned.violations())
+
+
+def test_every_invariant_is_proved_to_bite() -> None:
+    """No query of the check is without a test that breaks it, and all of them are run."""
+    elsewhere = {"partitions", "slots"}  # in test_check.py by the clock, and above
+    broken = {case[0] for case in (*OTHER_CASES, *CASES)} | elsewhere
+    assert {query.name for query in SQL} == {query.name for query in INVARIANTS} == broken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -174,6 +175,32 @@ async def test_a_database_that_is_away_stops_the_round(
     with pytest.raises(Unavailable):
         await duty.run(db, duty.most)
     assert "running" == (await backfills.get(db, backfill.id, tenant="default")).status
+
+
+async def test_one_for_which_the_database_is_away_holds_up_no_other(
+    db: Database, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T13: the round ends, and the next one begins behind it; it is tried again after the others."""
+    told = Told()
+    duty, _, ids = backfilling(clock, told)
+    broken = await begun(db, ids, name="broken")
+    await begun(db, ids, name="good")
+    advance, tried = backfills.advance, []
+
+    async def advancing(db: Any, lanes: Any, ids: Any, *, backfill: Backfill) -> Any:
+        tried.append(backfill.id)
+        if backfill.id == broken.id:
+            raise Unavailable("A day of history is missing.")
+        return await advance(db, lanes, ids, backfill=backfill)
+
+    monkeypatch.setattr(backfills, "advance", advancing)
+
+    for _ in range(3):
+        with suppress(Unavailable):
+            await duty.run(db, duty.most)
+
+    assert [True, False, True] == [backfill_id == broken.id for backfill_id in tried]
+    assert 5 == len(told.ids)
 
 
 async def test_a_missing_run_is_logged_and_counted(

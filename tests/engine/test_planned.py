@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from msgspec import Raw
 
 from windlass.config import Settings
+from windlass.config.settings import Retention
 from windlass.engine import planned
 from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.cron import At, Cron, Every
@@ -138,6 +140,23 @@ def test_what_cannot_be_a_schedule_names_its_field(fields: dict[str, Any], field
 def test_a_value_out_of_its_range_names_its_field(fields: dict[str, Any], field: str) -> None:
     """Instants beyond what every part can compute with, and names that could be taken for something else."""
     assert field == refused(**fields).field
+
+
+@pytest.mark.parametrize(
+    ("days", "within", "good"),
+    [(30, "28d", True), (30, "673h", False), (1, "12h", True), (1, "13h", False), (0, "300d", True)],
+)
+def test_a_run_is_expected_while_it_is_surely_known(days: int, within: str, good: bool) -> None:
+    """T14: one that is past retention when it is looked for would be told to be missing; 0 days keep it for ever."""
+    settings = msgspec.structs.replace(SETTINGS, retention=Retention(days=days))
+    asked = ScheduleRequest(name="nightly", task="report", cron="0 0 * * *", expect_within=within)
+    patch = SchedulePatch(expect_within=within)
+    problem = rf"expect_within: .* history is kept for {days} days \(retention.days\)"
+
+    with nullcontext() if good else pytest.raises(InvalidSchedule, match=problem):
+        planned.new_schedule(asked, settings, schedule_id=ID, tenant="a")
+    with nullcontext() if good else pytest.raises(InvalidSchedule, match=problem):
+        planned.patched(made(cron="0 0 * * *"), patch, settings)
 
 
 def test_one_time_in_the_past_is_due_at_once() -> None:

@@ -9,7 +9,43 @@ BACKFILLS = "tests/queue/test_backfills.py::test_"
 WATCHES = "tests/queue/test_watches.py::test_"
 RUNS = "tests/queue/test_runs.py::test_"
 
+STRETCHES = "tests/queue/test_stretches.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "backfill-past-retention",
+        (Edit("queue/backfills.py", "if keep_days and since <", "if not keep_days and since <"),),
+        (f"{BACKFILLS}what_is_past_retention_is_not_run_twice",),
+        "T4: what has run is known no more",
+    ),
+    Mutant(
+        "backfill-forgets-what-has-run",
+        (
+            Edit("queue/retention.py", 'keep={"schedule_runs": behind["slot_at"]}', "keep={}"),
+            sql("retention", "forget_runs", "SELECT min(cursor_at)", "SELECT max(until_at)", "sqlite"),
+        ),
+        (f"{BACKFILLS}slots_stay_known_until_a_backfill_has_come_to_them",),
+        "T4: a slot stays known until the backfill has come to it",
+    ),
+    Mutant(
+        "backfill-counts-a-slot-twice",
+        (Edit("queue/stretches.py", "left_count = slot_count - len(inside)", "left_count = slot_count"),),
+        (f"{STRETCHES}a_stretch_stands_for_what_is_left_of_it",),
+        "T14: a slot is counted once",
+    ),
+    Mutant(
+        "stretch-narrowed-by-two",
+        (
+            sql(
+                "stretches",
+                "narrow",
+                "first_at = :first_at AND slot_count = :slot_count",
+                "(first_at = :first_at OR slot_count = :slot_count OR true)",
+            ),
+        ),
+        (f"{STRETCHES}a_stretch_that_a_rival_has_changed_is_left_to_the_next_step",),
+        "T14: of two who narrow a stretch one does",
+    ),
     Mutant(
         "backfill-moved-on-by-two",
         (

@@ -89,10 +89,37 @@ MUTANTS = (
     ),
     Mutant(
         "declared-over-a-rival",
-        (Edit("queue/declared.py", "    if seen != {", "    if not seen and seen != {"),),
+        (Edit("queue/declared.py", "    if plan.touched != {", "    if not plan.touched and plan.touched != {"),),
         races("schedules::two_releases_at_once_leave_what_one_of_them_says"),
         "T6: a declaration holds whole",
         only="postgres",
+    ),
+    Mutant(
+        "declared-over-a-pause-by-people",
+        (Edit("queue/declared.py", " and was.reason != BY_DECLARATION", " and not was.definition.name"),),
+        ("tests/queue/test_schedule_declared.py::test_a_pause_by_people_stays_over_a_declaration",),
+        "T6: what people paused stays paused",
+    ),
+    Mutant(
+        "slot-lost-while-its-jitter-runs",
+        (Edit("queue/cursor.py", "min(since, now), stands.last_at", "now, stands.last_at"),),
+        ("tests/queue/test_schedule_series.py::test_a_slot_whose_jitter_runs_survives_an_edit",),
+        "T4: a slot gets its job, whatever is edited",
+    ),
+    Mutant(
+        "schedule-that-never-fires",
+        (Edit("queue/cursor.py", "    if next_at is None:\n        raise_if_never(schedule, now=now)\n", ""),),
+        ("tests/queue/test_schedule_never.py::test_what_never_fires_is_not_stored",),
+        "T1: what never fires is refused",
+    ),
+    Mutant(
+        "schedule-for-another-queue",
+        (Edit("queue/schedulewrites.py", "and schedule.queue not in queues:", "and not schedule.queue:"),),
+        (
+            "tests/queue/test_schedule_queues.py::test_a_name_for_another_queue_is_not_taken_over",
+            "tests/queue/test_schedule_queues.py::test_an_act_on_a_schedule_for_another_queue_is_refused",
+        ),
+        "I18: a key kept to some queues touches nothing of others",
     ),
     Mutant(
         "backfill-of-a-schedule-that-goes",

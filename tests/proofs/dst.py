@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
 
-from tests.proofs.dstrule import Oracle, second_slots
+from tests.proofs.dstrule import Oracle, is_left_out, second_slots
 from tests.proofs.verdict import Line
-from windlass.queue.cron import Cron, Series, series
+from windlass.queue.cron import Cron, Every, Series, series
 
 FIXED = (
     *(
@@ -74,14 +74,26 @@ REAL = (
     ),
     *("50 * L * *", "*/7 0 1 */3 MON", "5,*/17 3 * * *"),
 )
-MINUTELY = (*FIXED, *REAL)
-WITH_SECONDS = ("0 30 2 * * *", "*/20 59,0 1-3 * * *", "30 */15 0-4 * * *")
+NAMED_DAYS = ("30 2 LW * *", "30 2 * * SUN#2", "0,30 1-3 * * 0L", "*/15 * * * SAT#4", "30 2 LW * SUN#1", "15 0 * * 5L")
+HASHED = ("H 2 * * *", "H H(0-5) * * *", "H/20 * * * *")
+"""What `H` stands for is not in the rule: it is read off a day in UTC, and must then hold everywhere."""
+MINUTELY = (*FIXED, *REAL, *NAMED_DAYS, *HASHED)
+WITH_SECONDS = ("0 30 2 * * *", "*/20 59,0 1-3 * * *", "30 */15 0-4 * * *", "59 29,59 * LW * *", "10 0 2 * * 0L")
+LEFT_OUT = (
+    ("30 2 * * *", ("SUN",)),
+    ("0 0 * * *", ("SUN", "--03-27")),
+    ("*/15 2 * * *", ("SAT", "--10-31")),
+    ("30 * * * *", ("SUN", "MON")),
+)
+"""Expressions with days that are left out."""
+INTERVALS_S = (1200, 5400, 86_400)
 AROUND_S, WARM_S, SECONDS_AROUND_S = 36 * 3600, 30 * 3600, 4 * 3600
 LOOK_S = 6 * 3600
 """Between two looks at a zone's offset when its changes are sought."""
 ASKED_S = (*range(-2 * 3600, 2 * 3600, 907), *range(-26 * 3600, 26 * 3600, 15_013))
 """Instants from which a next slot is asked for, counted from the change; not whole minutes."""
 ID = UUID(int=1)
+BASE_AT = datetime(1999, 12, 1, tzinfo=UTC)
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -98,6 +110,7 @@ class Compared(msgspec.Struct):
     comparison_count: int = 0
     slot_count: int = 0
     next_count: int = 0
+    interval_count: int = 0
     mismatches: list[str] = []
 
     def add(self, other: Compared) -> None:
@@ -106,6 +119,7 @@ class Compared(msgspec.Struct):
         self.comparison_count += other.comparison_count
         self.slot_count += other.slot_count
         self.next_count += other.next_count
+        self.interval_count += other.interval_count
         self.mismatches += other.mismatches
 
 
@@ -141,43 +155,81 @@ def _offset(zone: ZoneInfo, second: int) -> int:
 
 def compare(zone: Zone) -> Compared:
     """Compare all expressions at all changes of a zone."""
-    known = Oracle(MINUTELY)
+    known = Oracle([without_hash(expression) for expression in MINUTELY])
     compared = Compared()
-    for place, turn in enumerate(zone.turns):
+    name = zone.names[0]
+    for turn in zone.turns:
         begin, end = (turn - AROUND_S) // 60, (turn + AROUND_S) // 60
-        expected = known.slots(ZoneInfo(zone.names[0]), begin=begin, end=end, warm=begin - WARM_S // 60)
-        for expression, minutes in zip(MINUTELY, expected, strict=True):
-            seconds = [60 * at for at in minutes]
-            _compare(compared, expression, zone.names[0], span=(60 * begin, 60 * end), expected=seconds)
-            _compare_next(compared, expression, zone.names[0], turn=turn, expected=seconds)
-        if place in (0, len(zone.turns) - 1):
-            _compare_seconds(compared, zone.names[0], turn)
+        found = known.slots(ZoneInfo(name), begin=begin, end=end, warm=begin - WARM_S // 60)
+        span = (60 * begin, 60 * end)
+        expected = {
+            expression: [60 * at for at in minutes] for expression, minutes in zip(MINUTELY, found, strict=True)
+        }
+        for expression, seconds in expected.items():
+            _compare(compared, Cron(expression, name), span=span, expected=seconds)
+            _compare_next(compared, expression, name, turn=turn, expected=seconds)
+        for expression, days in LEFT_OUT:
+            kept = [at for at in expected[expression] if not is_left_out(at, ZoneInfo(name), days)]
+            _compare(compared, Cron(expression, name), span=span, expected=kept, exclude=days)
+        _compare_seconds(compared, name, turn)
+        _compare_intervals(compared, span)
         compared.turn_count += 1
     return compared
+
+
+def without_hash(expression: str) -> str:
+    """Return an expression with what its `H` stand for."""
+    minute, hour, *rest = expression.split()
+    if "H" not in minute[0] + hour[0]:
+        return expression
+    day = datetime(2027, 1, 1, tzinfo=UTC)
+    slots = series(Cron(expression), schedule_id=ID, base_at=day)
+    found = list(_chain(slots, int(day.timestamp()), int(day.timestamp()) + 86_399))
+    minute = ",".join(str(n) for n in sorted({slot.minute for slot in found})) if minute[0] == "H" else minute
+    hour = ",".join(str(n) for n in sorted({slot.hour for slot in found})) if hour[0] == "H" else hour
+    return " ".join((minute, hour, *rest))
+
+
+def _compare_intervals(compared: Compared, span: tuple[int, int]) -> None:
+    """Intervals count elapsed seconds, whatever clocks do."""
+    base_s = int(BASE_AT.timestamp())
+    for every_s in INTERVALS_S:
+        first_s = base_s - (base_s - span[0]) // every_s * every_s
+        _compare(compared, Every(every_s), span=span, expected=list(range(first_s, span[1] + 1, every_s)))
+        compared.interval_count += 1
 
 
 def _compare_seconds(compared: Compared, name: str, turn: int) -> None:
     begin_s, end_s = turn - SECONDS_AROUND_S, turn + SECONDS_AROUND_S
     for expression in WITH_SECONDS:
         expected = second_slots(expression, ZoneInfo(name), begin_s=begin_s, end_s=end_s)
-        _compare(compared, expression, name, span=(begin_s, end_s), expected=expected)
+        _compare(compared, Cron(expression, name), span=(begin_s, end_s), expected=expected)
 
 
-def _compare(compared: Compared, expression: str, name: str, *, span: tuple[int, int], expected: list[int]) -> None:
-    slots = series(Cron(expression, name), schedule_id=ID, base_at=datetime(2000, 1, 1, tzinfo=UTC))
+def _compare(
+    compared: Compared,
+    trigger: Cron | Every,
+    *,
+    span: tuple[int, int],
+    expected: list[int],
+    exclude: Sequence[str] = (),
+) -> None:
+    slots = series(trigger, schedule_id=ID, base_at=BASE_AT, exclude=exclude)
     found = [int(slot.timestamp()) for slot in _chain(slots, *span)]
     compared.comparison_count += 1
     compared.slot_count += len(expected)
     if found != expected:
         wrong = min(set(found) ^ set(expected), default=span[0])
         said = "ours only" if wrong in found else "the oracle's only"
+        what = f"{trigger.zone} {trigger.expression!r}" if isinstance(trigger, Cron) else f"every {trigger.every_s} s"
+        without = f" without {','.join(exclude)}" if exclude else ""
         compared.mismatches.append(
-            f"{name} {expression!r}: {datetime.fromtimestamp(wrong, UTC):%Y-%m-%d %H:%M:%S}Z is {said}"
+            f"{what}{without}: {datetime.fromtimestamp(wrong, UTC):%Y-%m-%d %H:%M:%S}Z is {said}"
         )
 
 
 def _compare_next(compared: Compared, expression: str, name: str, *, turn: int, expected: list[int]) -> None:
-    slots = series(Cron(expression, name), schedule_id=ID, base_at=datetime(2000, 1, 1, tzinfo=UTC))
+    slots = series(Cron(expression, name), schedule_id=ID, base_at=BASE_AT)
     for asked_s in (turn + ahead_s for ahead_s in ASKED_S):
         following = expected[bisect_right(expected, asked_s) :]
         found = slots.after(datetime.fromtimestamp(asked_s, UTC))
@@ -223,8 +275,14 @@ def prove(*, processes: int = 2) -> list[Line]:
                 )
     detail = (
         f"{len(names)} zones, {len(folded)} of them different, {total.turn_count} changes from 2000 to 2037, "
-        f"{len(MINUTELY)} expressions and {len(WITH_SECONDS)} with seconds, {total.comparison_count} comparisons, "
+        f"{len(MINUTELY)} expressions, {len(WITH_SECONDS)} with seconds, {len(LEFT_OUT)} with days left out, "
+        f"{total.comparison_count} comparisons, "
         f"{total.slot_count} slots, {total.next_count} other instants, "
         f"{len(total.mismatches)} mismatches, {time.monotonic() - started_s:.0f} s"
     )
-    return [Line("R14 slots at changes of the clock are those of the written rule", detail, total.mismatches)]
+    elapsed = [said for said in total.mismatches if said.startswith("every ")]
+    others = [said for said in total.mismatches if not said.startswith("every ")]
+    return [
+        Line("R14 slots at changes of the clock are those of the written rule", detail, others),
+        Line("intervals count elapsed time over changes", f"{total.interval_count} comparisons", elapsed),
+    ]

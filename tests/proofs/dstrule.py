@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import calendar
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 MINUTES_OF_DAY = 1440
@@ -55,14 +55,34 @@ class Rule:
     def _matches(self, day: date) -> bool:
         if day.month not in self.months:
             return False
-        last = calendar.monthrange(day.year, day.month)[1]
-        by_day = day.day == last if self.day == "L" else day.day in numbers(self.day, 1, 31)
-        by_weekday = day.isoweekday() % 7 in {
-            number % 7 for number in numbers(self.weekday, 0, 7 if "7" in self.weekday else 6)
-        }
+        by_day, by_weekday = self._has_date(day), self._has_weekday(day)
         if self.day[0] == "*" or self.weekday[0] == "*":
             return by_day and by_weekday
         return by_day or by_weekday
+
+    def _has_date(self, day: date) -> bool:
+        last = calendar.monthrange(day.year, day.month)[1]
+        if self.day == "L":
+            return day.day == last
+        if self.day == "LW":
+            return day.day == max(n for n in range(last - 2, last + 1) if day.replace(day=n).isoweekday() <= 5)
+        return day.day in numbers(self.day, 1, 31)
+
+    def _has_weekday(self, day: date) -> bool:
+        field, hash_, nth = self.weekday.partition("#")
+        is_last = field.endswith("L")
+        named = numbers(field.removesuffix("L"), 0, 7 if "7" in field else 6)
+        if day.isoweekday() % 7 not in {number % 7 for number in named}:
+            return False
+        if is_last:
+            return (day + timedelta(days=7)).month != day.month
+        return not hash_ or (day.day + 6) // 7 == int(nth)
+
+
+def is_left_out(second: int, zone: ZoneInfo, days: Sequence[str]) -> bool:
+    """Say whether the date that people read at a slot is one of these: weekdays, and days of each year."""
+    day = datetime.fromtimestamp(second, zone).date()
+    return f"--{day:%m-%d}" in days or day.isoweekday() % 7 in {NAMES[name] for name in days if name in NAMES}
 
 
 class Oracle:
@@ -105,11 +125,11 @@ def wall_minute(zone: ZoneInfo, minute: int) -> int:
 
 
 def second_slots(expression: str, zone: ZoneInfo, *, begin_s: int, end_s: int) -> list[int]:
-    """Return the slots of an expression with seconds, which follow real time, second by second."""
+    """Return the slots of an expression with seconds, which follow real time; offsets are whole minutes."""
     rule = Rule(expression)
     found = []
-    for second in range(begin_s, end_s + 1):
-        day, minute = divmod(wall_minute(zone, second // 60), MINUTES_OF_DAY)
-        if second % 60 in rule.seconds and minute in rule.times and rule.has_day(day):
-            found.append(second)
+    for at in range(begin_s // 60, end_s // 60 + 1):
+        day, minute = divmod(wall_minute(zone, at), MINUTES_OF_DAY)
+        if minute in rule.times and rule.has_day(day):
+            found += [60 * at + second for second in sorted(rule.seconds) if begin_s <= 60 * at + second <= end_s]
     return found

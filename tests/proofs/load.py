@@ -116,7 +116,7 @@ class Load:
             if self._full.is_set():
                 return
             await self._submit(kind)
-            await _pause(self._full, self._pace_s)
+            await pause(self._full, self._pace_s)
 
     async def _submit(self, kind: str) -> None:
         key = None if kind == "plain" else secrets.token_hex(8)
@@ -257,7 +257,7 @@ class Load:
             if not again or self._over.is_set():
                 return answer
             turn += 1
-            await _pause(self._over, PAUSE_S)
+            await pause(self._over, PAUSE_S)
 
     async def _ask(self, client: httpx2.AsyncClient, path: str, *, body: Json, wait_s: float) -> httpx2.Response | None:
         began_s = time.monotonic()
@@ -288,7 +288,7 @@ def job_of(kind: str, key: str | None) -> Json:
     return body
 
 
-async def _pause(event: asyncio.Event, seconds: float) -> None:
+async def pause(event: asyncio.Event, seconds: float) -> None:
     """Return after so long, or when the event comes."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):

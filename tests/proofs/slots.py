@@ -3,65 +3,45 @@
     python -m tests.proofs slots [--faults 50] [--fast]
 
 Two servers on one PostgreSQL; so many kills and so many stops, in turn. The slots that should have fired come from
-arithmetic of their own; at the end each has exactly one job, and nothing else has one.
+arithmetic of their own; at the end each has exactly one job, and nothing else has one. Beside them are schedules that
+are edited, paused, left out and backfilled meanwhile (slotpolicies.py).
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx2
-import msgspec
 
 from tests.databases import connected
 from tests.proofs import fleet as fleets
-from tests.proofs import witness
+from tests.proofs import slotpolicies, witness
 from tests.proofs.failover import described, drained
 from tests.proofs.fleet import Fleet, Member
 from tests.proofs.load import Load
+from tests.proofs.slotkinds import BATCH_PATH, JITTER_S, JOBS_OF_SLOTS, KINDS, Kind, asked_of
 from tests.proofs.stops import FAST_AFTER_S, FAST_STOPPED_S, STOPPED_S, until
 from tests.proofs.takeover import PATIENCE_S, takeovers
 from tests.proofs.verdict import Line, verdict
 from tests.proofs.witness import Connection, Leader
 
-QUEUE = "slots"
 LEAD_S = 10.0
 """Between making the schedules and their first slot."""
 MOST_LATE_S = 10.0
 """Outside faults a slot fires within a second; the worst takeover is below this."""
 
-# A slot has one job, live or ended, wherever it lies.
 JOBS = f"""
-SELECT s.name, j.slot_at, count(*) AS count FROM windlass.jobs j JOIN windlass.schedule s ON s.id = j.schedule_id
- WHERE j.queue = '{QUEUE}' AND j.slot_at <= $1 GROUP BY 1, 2
+SELECT s.name, j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
+ WHERE j.slot_at <= $1 GROUP BY 1, 2
 """
 UNDECIDED = "SELECT count(*) FROM windlass.schedule_next WHERE next_at <= $1"
 LATE = """
 SELECT max(extract(epoch FROM decided_at - slot_at)) AS most, count(DISTINCT term) AS terms
-  FROM windlass.schedule_runs WHERE slot_at <= $1
+  FROM windlass.schedule_runs WHERE decision IN (0, 1) AND slot_at <= $1
 """
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """Schedules that are alike, and their slots by arithmetic: which seconds since the first one, and of the minute."""
-
-    name: str
-    trigger: dict[str, object]
-    is_slot: Callable[[int, int], bool]
-    count: int = 40
-
-
-KINDS = (
-    Kind("each-second", {"every": 1}, lambda since, _: True),
-    Kind("each-second-later", {"every": 1, "jitter": 3}, lambda since, _: True, 20),
-    Kind("every-seven", {"every": 7}, lambda since, _: since % 7 == 0),
-    Kind("cron-seconds", {"cron": "*/3 * * * * *"}, lambda _, second: second % 3 == 0),
-    Kind("cron-list", {"cron": "1,17,59 * * * * *", "timezone": "Europe/Berlin"}, lambda _, s: s in (1, 17, 59)),
-    Kind("cron-minute", {"cron": "* * * * *", "timezone": "Australia/Lord_Howe"}, lambda _, second: second == 0),
-)
 
 
 async def prove(url: str, *, faults: int = 50, fast: bool = True, log: Path | None = None) -> list[Line]:
@@ -69,36 +49,29 @@ async def prove(url: str, *, faults: int = 50, fast: bool = True, log: Path | No
     settings = fleets.FAST if fast else None
     async with fleets.running(url, settings=settings, log=log) as fleet, connected(url) as connection:
         first_at = await made(fleet, connection)
-        load = Load(fleet.urls)
-        async with load.flowing():
+        await slotpolicies.made(fleet, first_at)
+        load, edits = Load(fleet.urls), slotpolicies.Edits(fleet.urls)
+        async with slotpolicies.worked(fleet), load.flowing():
             await until(connection, first_at, seconds=0)
-            for turn in range(2 * faults):
-                await _fault(connection, fleet, turn=turn, fast=fast)
+            async with edits.flowing():
+                for turn in range(2 * faults):
+                    await _fault(connection, fleet, turn=turn, fast=fast)
+            await slotpolicies.backfilled(connection)
             until_at = await witness.now(connection)
             await decided(connection, until_at)
             drained_s = await load.drain(connection)
-        lines = await judged(connection, first_at=first_at, until_at=until_at - timedelta(seconds=1))
+        bounds = {"first_at": first_at, "until_at": until_at - timedelta(seconds=1)}
+        lines = await judged(connection, **bounds, kinds=(*KINDS, *slotpolicies.FIRING))
+        lines += [*await slotpolicies.judged(connection, **bounds), edits.line()]
         return [*lines, drained(drained_s), *await verdict(load.ledger, url)]
 
 
 async def made(fleet: Fleet, connection: Connection) -> datetime:
     """Make the schedules; return their first slot."""
     first_at = (await witness.now(connection)).replace(microsecond=0) + timedelta(seconds=LEAD_S)
-    asked = [
-        {
-            "name": f"{kind.name}-{number}",
-            "task": "slot",
-            "queue": QUEUE,
-            "start": first_at.isoformat(),
-            "overlap": "allow",
-            "catch_up": "all",
-            **kind.trigger,
-        }
-        for kind in KINDS
-        for number in range(kind.count)
-    ]
+    asked = [{**asked_of(kind, first_at), "name": f"{kind.name}-{n}"} for kind in KINDS for n in range(kind.count)]
     async with httpx2.AsyncClient(base_url=fleet.urls[0], timeout=PATIENCE_S) as client:
-        answer = await client.post("/api/v1/schedules/batch", json={"schedules": asked})
+        answer = await client.post(BATCH_PATH, json={"schedules": asked})
         assert answer.status_code == 201, answer.text
     return first_at
 
@@ -140,19 +113,21 @@ async def decided(connection: Connection, until_at: datetime) -> None:
     raise AssertionError("Slots that were due stay undecided.")
 
 
-async def judged(connection: Connection, *, first_at: datetime, until_at: datetime) -> list[Line]:
+async def judged(
+    connection: Connection, *, first_at: datetime, until_at: datetime, kinds: Sequence[Kind] = KINDS
+) -> list[Line]:
     """Compare the jobs of slots with arithmetic."""
-    # A slot with jitter is due up to so much later.
-    until_at -= timedelta(seconds=3)
+    until_at -= timedelta(seconds=JITTER_S)
     seconds = int((until_at - first_at).total_seconds())
     expected = {
         (f"{kind.name}-{number}", first_at + timedelta(seconds=since))
-        for kind in KINDS
+        for kind in kinds
         for since in range(seconds + 1)
         if kind.is_slot(since, (first_at.second + since) % 60)
         for number in range(kind.count)
     }
-    rows = await connection.fetch(JOBS, until_at)
+    names = {f"{kind.name}-{number}" for kind in kinds for number in range(kind.count)}
+    rows = [row for row in await connection.fetch(JOBS, until_at) if row["name"] in names]
     found = {(row["name"], row["slot_at"]): row["count"] for row in rows}
     missed = sorted(f"{name} {slot:%H:%M:%S}" for name, slot in expected - found.keys())
     unasked = sorted(f"{name} {slot:%H:%M:%S.%f}" for name, slot in found.keys() - expected)

@@ -240,7 +240,7 @@ class Control(Leases):
             del self.pauses[pause]
         # Nothing of the model rolls up minutes or keeps a record of acts.
         counts = {"expire_keys": len(keys), "forget_pauses": len(pauses), "forget_stats": 0, "forget_audit": 0}
-        counts |= {"forget_checkpoints": 0, "forget_tasks": 0}
+        counts |= {"forget_checkpoints": 0, "forget_tasks": 0, "forget_backfills": 0}
         return counts | ({"forget_dead": len(dead)} if dead_days else {})
 
     def _is_live(self, job_id: UUID) -> bool:

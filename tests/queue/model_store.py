@@ -296,7 +296,7 @@ class Store:
         return [job.id for job in page.jobs]
 
 
-_COUNTED_ON_SQLITE = {"forget_done", "forget_attempts", "forget_events", "forget_logs"}
+_COUNTED_ON_SQLITE = {"forget_done", "forget_attempts", "forget_events", "forget_logs", "forget_runs"}
 
 
 def _actor(reason: str | None) -> control.Actor:

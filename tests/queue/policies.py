@@ -29,7 +29,7 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "schedule-policies.md"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SLOTS = [NOON + timedelta(minutes=n) for n in range(10, 70, 10)]
 DOWN = (NOON + timedelta(minutes=15), NOON + timedelta(minutes=45))
-FIRST_ENDS = NOON + timedelta(minutes=55)
+FIRST_ENDS, FIRST_ENDS_SOON = NOON + timedelta(minutes=55), NOON + timedelta(minutes=12)
 LENGTH = timedelta(minutes=8)
 STEP = timedelta(minutes=1)
 END = NOON + timedelta(minutes=100)
@@ -59,8 +59,11 @@ behind it. Then
 - `overlap: queue_all` makes one that waits, up to 1000 of them; they run one by one in the order of their slots;
 - `overlap: cancel_previous` makes one that is ready at once, and cancels the run before and what waits behind it.
 
-A job made for a slot is the run before the next slot, also when both are decided in one look after an outage. The last
-one that was let go counts: of several that run side by side under `allow` only the last holds up a slot, or is
+A job made for a slot is the run before the next slot, also when both are decided in one look after an outage. So
+`catch_up: all` with `overlap: skip` makes one job after an outage, that of the earliest slot; the others are overlapped
+by it. Who wants them all has to say `queue_all`, or `allow`.
+
+The last one that was let go counts: of several that run side by side under `allow` only the last holds up a slot, or is
 cancelled, after an edit to another policy. Jobs run by hand and jobs of a backfill do not count. Jobs that wait when a
 schedule is edited are let go all the same, one by one.
 
@@ -68,6 +71,10 @@ schedule is edited are let go all the same, one by one.
 
 A schedule of `*/10 * * * *`, from 12:10 to 13:00. The run of 12:10 takes until 12:55, every other one eight minutes;
 its worker takes every job that is ready. From 12:15 to 12:45 no server is up: 12:20, 12:30 and 12:40 are seen late.
+
+"""
+NOTHING_RUNS = """
+The same with `catch_up: all` where the run of 12:10 ends at 12:12, so that nothing runs when the servers are back:
 
 """
 
@@ -78,25 +85,28 @@ class Case:
 
     schedule: NewSchedule
     worker: Worker
+    first_ends_at: datetime
     running: list[tuple[Claimed, datetime, int]] = field(default_factory=list)
     ran: list[str] = field(default_factory=list)
 
 
-def cases() -> Iterator[tuple[CatchUp, Overlap]]:
-    """Yield every policy for late slots beside every one for overlapping slots."""
+def cases() -> Iterator[tuple[CatchUp, Overlap, datetime]]:
+    """Yield every policy for late slots beside every one for overlapping slots, and when the first run ends."""
     for overlap in OVERLAPS:
         for catch_up in CATCH_UPS:
-            yield catch_up, overlap
+            yield catch_up, overlap, FIRST_ENDS
+    for overlap in OVERLAPS:
+        yield "all", overlap, FIRST_ENDS_SOON
 
 
 async def play(steps: Steps) -> str:
     """Play all cases at once and return the document."""
     played = []
-    for catch_up, overlap in cases():
-        name = f"{catch_up}-{overlap}"
+    for catch_up, overlap, first_ends_at in cases():
+        name = f"{catch_up}-{overlap}-{first_ends_at:%H-%M}"
         policy = Policy(catch_up=catch_up, overlap=overlap)
         schedule = planned(steps, name, queue=name, trigger=Cron("*/10 * * * *"), end_at=SLOTS[-1], policy=policy)
-        played.append(Case(schedule, await steps.worker(name, lease_s=36_000)))
+        played.append(Case(schedule, await steps.worker(name, lease_s=36_000), first_ends_at))
     await schedules.create(steps.db, [case.schedule for case in played])
     while steps.clock.now() < END:
         steps.clock.advance((STEP - (steps.clock.now() - NOON) % STEP).total_seconds())
@@ -108,13 +118,19 @@ async def play(steps: Steps) -> str:
         for case in played:
             await _end_runs(steps, case)
             await _begin_runs(steps, case)
+    long = [case for case in played if case.first_ends_at == FIRST_ENDS]
+    short = [case for case in played if case.first_ends_at == FIRST_ENDS_SOON]
+    return TEXT + await _table(steps, long) + NOTHING_RUNS + await _table(steps, short)
+
+
+async def _table(steps: Steps, played: list[Case]) -> str:
     lines = ["catch_up", "overlap", *(f"{slot:%H:%M}" for slot in SLOTS), "runs"]
     table = [_line(lines), _line("---" for _ in lines)]
     for case in played:
         policy = case.schedule.policy
         words = await _words(steps, case)
         table.append(_line([f"`{policy.catch_up}`", f"`{policy.overlap}`", *words, "; ".join(case.ran)]))
-    return TEXT + "\n".join(table) + "\n"
+    return "\n".join(table) + "\n"
 
 
 async def _end_runs(steps: Steps, case: Case) -> None:
@@ -136,7 +152,7 @@ async def _begin_runs(steps: Steps, case: Case) -> None:
     for lease in await steps.claim(case.worker, 10, queue=case.schedule.queue):
         slot_at = (await steps.get(lease.id)).slot_at
         assert slot_at is not None
-        ends_at = FIRST_ENDS if slot_at == SLOTS[0] else steps.clock.now() + LENGTH
+        ends_at = case.first_ends_at if slot_at == SLOTS[0] else steps.clock.now() + LENGTH
         case.running.append((lease, ends_at, len(case.ran)))
         case.ran.append(f"{slot_at.astimezone(UTC):%H:%M} at {steps.clock.now():%H:%M}")
 

@@ -19,6 +19,7 @@ from windlass.queue.backfills import Advanced, Backfill
 from windlass.queue.cron import Cron, Every
 from windlass.queue.history import Filter
 from windlass.queue.retention import sweep
+from windlass.queue.runs import find_runs
 from windlass.queue.schedule import Decision, Policy
 from windlass.queue.schedules import Schedule, get
 
@@ -56,11 +57,11 @@ async def slots(steps: Steps, ids: list[UUID]) -> list[datetime | None]:
 
 
 async def test_a_past_range_runs_in_order(steps: Steps) -> None:
-    """T13: every slot later than `since`, up to `until`, gets one job, the oldest first; then the backfill is done."""
+    """T13: every slot from `since` on, before `until`, gets one job, the oldest first; then the backfill is done."""
     schedule = await made(steps, payload='{"a": 1}', priority=3)
     wanted = [ELEVEN - number * HOUR for number in reversed(range(-1, 4))]
     backfill = await begun(steps, schedule)
-    assert ("running", 0, NOON - 5 * HOUR) == (backfill.status, backfill.made_count, backfill.cursor_at)
+    assert ("running", 0, NOON - 5 * HOUR) == (backfill.status, backfill.made_count, backfill.since_at)
     assert ("ann", "she said so", NOON, None) == (
         backfill.actor,
         backfill.reason,
@@ -84,6 +85,20 @@ async def test_a_past_range_runs_in_order(steps: Steps) -> None:
     assert [(slot, Decision.BACKFILLED, job_id) for slot, job_id in zip(wanted, ran, strict=True)] == [
         (row["slot_at"], row["decision"], row["job_id"]) for row in await runs_of(steps, schedule.id)
     ]
+
+
+async def test_a_range_has_its_beginning_and_not_its_end(steps: Steps) -> None:
+    """T13: two ranges that touch have no slot in common, and miss none; the list of runs has the same bounds."""
+    schedule = await made(steps)
+    early = await begun(steps, schedule, since=ELEVEN - 2 * HOUR, until=ELEVEN, concurrency=10)
+    late = await begun(steps, schedule, since=ELEVEN, until=ELEVEN + HOUR, concurrency=10)
+
+    first, second = await finished(steps, early), await finished(steps, late)
+
+    assert [ELEVEN - 2 * HOUR, ELEVEN - HOUR] == await slots(steps, first)
+    assert [ELEVEN] == await slots(steps, second)
+    listed = await find_runs(steps.db, schedule.id, tenant="default", since=ELEVEN - 2 * HOUR, until=ELEVEN)
+    assert [ELEVEN - HOUR, ELEVEN - 2 * HOUR] == [run.slot_at for run in listed.runs]
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -145,7 +160,7 @@ async def test_the_same_range_twice_makes_nothing(steps: Steps) -> None:
 
 
 async def test_slots_that_were_skipped_are_made_up_for(steps: Steps) -> None:
-    """T13: a slot that was missed, paused or overlapped gets its job; its row says what it was, and for how many."""
+    """T13: a slot that was missed, paused or overlapped gets its job; its row says what it was."""
     schedule = await made(steps)
     await skipped(
         steps, schedule, ELEVEN - HOUR, Decision.MISSED, slot_count=3, first_at=ELEVEN - 3 * HOUR, reason="An outage."
@@ -159,7 +174,7 @@ async def test_slots_that_were_skipped_are_made_up_for(steps: Steps) -> None:
     missed = rows[ELEVEN - HOUR]
     assert 5 == len(ran) == len(rows)
     assert {int(Decision.BACKFILLED)} == {row["decision"] for row in rows.values()}
-    assert ("It was missed before. An outage.", 3, ELEVEN - 3 * HOUR) == (
+    assert ("It was missed before. An outage.", 1, None) == (
         missed["reason"],
         missed["slot_count"],
         missed["first_at"],
@@ -379,3 +394,47 @@ async def test_a_schedule_that_was_deleted_meanwhile_is_not_found(steps: Steps) 
 
     with pytest.raises(NotFound, match="There is no schedule"):
         await begun(steps, msgspec.structs.replace(schedule, definition=definition))
+
+
+async def test_what_is_past_retention_is_not_run_twice(steps: Steps) -> None:
+    """T4, T13: 422 for a range of which nobody knows any more what has run; it names the setting."""
+    schedule = await made(steps, trigger=Cron("0 0 * * *"))
+
+    with pytest.raises(InvalidInput, match=r"since: .* is more than 30 days ago \(retention.days\)"):
+        await begun(steps, schedule, since=NOON - 30 * DAY - timedelta(seconds=1), keep_days=30)
+    assert [] == await backfills.under_way(steps.db)
+    assert "running" == (await begun(steps, schedule, since=NOON - 30 * DAY, keep_days=30)).status
+    assert "running" == (await begun(steps, schedule, since=NOON - 300 * DAY, keep_days=0)).status
+
+
+async def test_slots_stay_known_until_a_backfill_has_come_to_them(steps: Steps) -> None:
+    """T4, T13: retention takes what a backfill has dealt with, and not what it has yet to come to."""
+    schedule = await made(steps, trigger=Cron("0 0 * * *"))
+    known = (NOON - 27 * DAY).replace(hour=0, minute=0)
+    await fired(steps, schedule, known)
+    await run(steps)
+    backfill = await begun(steps, schedule, since=NOON - 30 * DAY, until=NOON - 26 * DAY, keep_days=30)
+    steps.clock.advance(days=10)
+
+    await sweep(steps.db, days=30)
+    ran = await finished(steps, backfill)
+    await sweep(steps.db, days=30)
+
+    assert [known - 2 * DAY, known - DAY, known + DAY] == await slots(steps, ran)
+    assert [] == await runs_of(steps, schedule.id)
+
+
+async def test_ended_backfills_go_with_their_history(steps: Steps) -> None:
+    """T13: one that ended longer ago than retention is removed; what is under way stays."""
+    schedule = await made(steps, trigger=Cron("0 0 * * *"))
+    old = await begun(steps, schedule, hours=1)
+    await finished(steps, old)
+    under_way = await begun(steps, schedule, hours=24)
+    steps.clock.advance(days=30)
+    before = (await sweep(steps.db, days=30)).rows["forget_backfills"]
+    steps.clock.advance(1)
+
+    swept = await sweep(steps.db, days=30)
+
+    assert (0, 1) == (before, swept.rows["forget_backfills"])
+    assert [under_way] == await backfills.find(steps.db, schedule.id, tenant="default")

@@ -61,7 +61,7 @@ async def test_pages_hold_jobs_and_schedules_newest_first(steps: Steps, limit: i
 
 
 async def test_a_page_ends_where_a_bounded_look_ends(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Among very many schedules of others a page is short and says where to go on; nothing is left out."""
+    """Among very many schedules a page is short and says where to go on; nothing is left out."""
     monkeypatch.setattr(recurring, "EXAMINED", 2)
     ids = await mixed(steps)
     where = Filter(tenant="default")
@@ -78,6 +78,20 @@ async def test_a_page_ends_where_a_bounded_look_ends(steps: Steps, monkeypatch: 
     assert ids == found
     assert max(sizes) < 8
     assert not (await recurring.count(steps.db, where)).exact
+
+
+async def test_schedules_of_others_do_not_shorten_a_list(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """N2: the bound is on a tenant's own rows: however many newer ones others have, a list and its number stay true."""
+    monkeypatch.setattr(recurring, "EXAMINED", 3)
+    own = [(await made(steps, name=f"s{number}", trigger=HOURLY)).id for number in range(2)]
+    for number in range(5):
+        await made(steps, name=f"o{number}", trigger=HOURLY, tenant="other")
+
+    page = await recurring.find(steps.db, Filter(tenant="default"))
+    count = await recurring.count(steps.db, Filter(tenant="default"))
+
+    assert (own[::-1], None) == ([job.id for job in page.jobs], page.next_cursor)
+    assert Count(2, True) == count
 
 
 @pytest.mark.parametrize(

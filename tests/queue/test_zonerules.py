@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from datetime import timedelta
+from pathlib import Path
 
-from tests.queue.fired import again, fire_all, write
+import pytest
+
+from tests.queue.fired import again, decisions, fire_all, write
 from tests.queue.planned import made
 from tests.queue.steps import Steps
 from windlass.engine.zones import Zones, installed_rules
-from windlass.queue import zonerules
+from windlass.queue import watches, zonerules
 from windlass.queue.cron import Cron, Every
+from windlass.queue.schedule import Policy
 from windlass.queue.schedules import Schedule
 
 BERLIN = Cron("30 14 * * *", "Europe/Berlin")
@@ -79,6 +84,84 @@ async def test_chunks_follow_each_other(steps: Steps) -> None:
     assert (3, 2, None) == (first.moved, second.moved, second.after)
 
 
-def test_the_rules_have_a_version() -> None:
-    """As their file or package tells."""
-    assert "unknown" != installed_rules()
+@pytest.mark.parametrize(
+    ("rules", "changed"),
+    [
+        ("version 2025b", False),
+        ("tzdata 2025.2", False),
+        ("version 2024a", False),
+        ("tzdata 2025.3", True),
+        ("version 2026a", True),
+        ("mark 0123456789abcdef", True),
+    ],
+)
+async def test_only_newer_rules_move_slots(steps: Steps, rules: str, changed: bool) -> None:
+    """The package counts the versions of a year, the file has letters; what cannot be compared counts as new, once."""
+    await zonerules.note(steps.db, "version 2025b")
+
+    first = await zonerules.changed(steps.db, rules)
+    await zonerules.note(steps.db, rules)
+    again = await zonerules.changed(steps.db, rules)
+    back = await zonerules.changed(steps.db, "version 2025b")
+
+    assert (changed, False, False) == (first, again, back)
+
+
+@pytest.mark.breaks_rows
+async def test_a_slot_that_new_rules_put_into_the_past_is_late(steps: Steps) -> None:
+    """It fires by the policy for late ones, instead of being lost; what was expected of it moves with it."""
+    policy = Policy(catch_up="all", expect_within_s=60)
+    schedule = await made(steps, trigger=Cron("30 13 * * *", "Europe/London"), policy=policy)
+    steps.clock.advance(59 * 60)
+    await write(steps, "UPDATE schedule SET zone = 'Europe/Paris' WHERE id = :id", id=schedule.id)
+
+    renewed = await zonerules.renew(steps.db)
+    told = (await watches.look(steps.db)).told
+    fired = await fire_all(steps)
+    found = await again(steps, schedule)
+
+    assert (1, 1, [("12:30:00", "fired")]) == (renewed.moved, fired, await decisions(steps, schedule))
+    assert ["run.missing"] == [one.kind for one in told]
+    assert schedule.next_at is not None
+    assert schedule.next_at + timedelta(hours=23) == found.next_at
+
+
+@pytest.mark.breaks_rows
+@pytest.mark.parametrize("before", [False, True], ids=["first", "second"])
+async def test_a_slot_that_new_rules_put_off_comes_once(steps: Steps, before: bool) -> None:
+    """Nothing is missing meanwhile, and the slot of the day before, which they put off too, is not run again."""
+    schedule = await made(steps, trigger=Cron("30 14 * * *", "Europe/Paris"), policy=Policy(expect_within_s=60))
+    if before:
+        await fire_all(steps, 24 * 3600)
+        [lease] = await steps.claim(await steps.worker())
+        await steps.complete(lease)
+        await watches.look(steps.db)
+    was = await again(steps, schedule)
+    await write(steps, "UPDATE schedule SET zone = 'Europe/London' WHERE id = :id", id=schedule.id)
+
+    renewed = await zonerules.renew(steps.db)
+    steps.clock.advance(95 * 60)
+    told = (await watches.look(steps.db)).told
+
+    assert was.next_at is not None
+    assert (1, was.next_at + HOUR, []) == (renewed.moved, (await again(steps, schedule)).next_at, told)
+
+
+@pytest.mark.parametrize("version", ["tzdata.zi", "+VERSION", None])
+def test_the_rules_are_named_by_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    """A folder without a version has a mark that follows from its zones; without a folder the package tells."""
+    monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path / "none"), str(tmp_path)))
+    package = installed_rules()
+    (tmp_path / "Europe").mkdir()
+    (tmp_path / "Europe" / "Berlin").write_bytes(b"one")
+    if version is not None:
+        (tmp_path / version).write_text("# version 2025b\n")
+    first = installed_rules()
+    (tmp_path / "Europe" / "Berlin").write_bytes(b"two")
+    second = installed_rules()
+
+    assert "tzdata 20" == package[:9]
+    assert ("version 2025b" == first) is (version is not None)
+    assert (first == second) is (version is not None)

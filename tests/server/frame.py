@@ -22,6 +22,7 @@ SCOPES: dict[str, frozenset[str]] = {
     "reader": frozenset({"read"}),
     "producer": frozenset({"submit", "read"}),
     "worker": frozenset({"work"}),
+    "submitter": frozenset({"submit"}),
     "operator": frozenset({"operate", "read"}),
     "admin": ALL_SCOPES,
 }

@@ -10,10 +10,12 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json, claim, lease
 from tests.server.test_schedules import NIGHTLY, make, names, one_database
+from windlass.engine.engine import Engine
 from windlass.server.route import Route, documented_path
 from windlass.server.routes import ROUTES
 
@@ -95,6 +97,22 @@ async def test_a_paused_schedule_tells_why_and_resumes(client: httpx2.AsyncClien
     assert ("active", None, made["next_run_at"]) == tuple(resumed[k] for k in ("status", "pause", "next_run_at"))
 
 
+async def test_a_pause_that_has_ended_before_it_begins_is_refused(
+    client: httpx2.AsyncClient, calls: Calls, clock: TestClock
+) -> None:
+    """X5: 422 names `until`, for schedules, queues, tenants and jobs alike, and nothing is paused."""
+    made = await make(client)
+    job = (await client.post("/schedules/nightly/run")).json()["id"]
+    paths = ["/schedules/nightly", f"/jobs/{made['id']}", f"/jobs/{job}", "/queues/default", "/tenants/a"]
+    before = [(await client.get(path)).json()["paused"] for path in paths]
+
+    until = (clock.now() - timedelta(seconds=1)).isoformat()
+    answers = [await client.post(f"{path}/pause", json={"until": until}) for path in paths]
+
+    assert [(422, "until")] * 5 == [(a.status_code, a.json()["errors"][0]["field"]) for a in answers]
+    assert [False] * 5 == before == [(await client.get(path)).json()["paused"] for path in paths]
+
+
 async def test_one_that_is_not_enabled_is_stored_and_paused(client: httpx2.AsyncClient) -> None:
     """T1: it can be run by hand, and is enabled by a patch or a resume."""
     made = await make(client, enabled=False)
@@ -108,6 +126,86 @@ async def test_one_that_is_not_enabled_is_stored_and_paused(client: httpx2.Async
     assert enabled["next_run_at"] is not None
 
 
+async def test_a_definition_without_a_word_on_it_leaves_a_pause(client: httpx2.AsyncClient) -> None:
+    """X5: PUT, a replacement by name and a list keep it paused, or running; only an explicit `enabled` changes that."""
+    await make(client)
+    body = {**NIGHTLY, "tags": ["new"]}
+    asked = {**body, "replace_existing": True}
+
+    async def given(**enabled: bool) -> list[bool]:
+        answers = [
+            await client.put("/schedules/nightly", json={**body, **enabled}),
+            await client.post("/schedules", json={**asked, **enabled}),
+            await client.post("/schedules/batch", json={"schedules": [{**asked, **enabled}]}),
+        ]
+        assert [200, 200, 201] == [answer.status_code for answer in answers], [answer.text for answer in answers]
+        return [answers[0].json()["paused"], (await client.get("/schedules/nightly")).json()["paused"]]
+
+    running = await given()
+    await client.post("/schedules/nightly/pause", json={"reason": "audit"})
+    kept = await given()
+    reason = (await client.get("/schedules/nightly")).json()["pause"]["reason"]
+    enabled = await given(enabled=True)
+    disabled = await given(enabled=False)
+    by_name = (await client.post("/schedules", json={**asked, "enabled": True})).json()
+    would = await client.post("/schedules", json={**asked, "dry_run": True})
+
+    assert ([False, False], [True, True], "audit") == (running, kept, reason)
+    assert ([False, False], [True, True]) == (enabled, disabled)
+    assert (False, True) == (by_name["paused"], by_name["next_run_at"] is not None)
+    assert [] == would.json()["differences"]
+
+
+@one_database
+async def test_rel_t4_pausing_by_a_definition_needs_the_scope_for_it(calls: Calls) -> None:
+    """N2: 403 where `enabled` would pause or resume, and nothing is changed; what a dry run shows is for readers."""
+    owner, client = calls("admin.a"), calls("submitter.a")
+    await make(owner, payload={"pin": "4711"})
+    body = {**NIGHTLY, "payload": {"pin": "4711"}}
+    asked = {**body, "replace_existing": True}
+
+    refused = []
+    for enabled in (False, True):
+        refused += [
+            await client.put("/schedules/nightly", json={**body, "enabled": enabled}),
+            await client.patch("/schedules/nightly", json={"enabled": enabled}),
+            await client.post("/schedules", json={**asked, "enabled": enabled}),
+            await client.post("/schedules/batch", json={"schedules": [{**asked, "enabled": enabled}]}),
+        ]
+        assert enabled == (await owner.get("/schedules/nightly")).json()["paused"]
+        await owner.post("/schedules/nightly/pause")
+    looks = [
+        await client.patch("/schedules/nightly", json={"payload": {}, "dry_run": True}),
+        await client.put("/schedules/nightly", json={**NIGHTLY, "dry_run": True}),
+        await client.post("/schedules", json={**asked, "dry_run": True}),
+    ]
+    allowed = await client.patch("/schedules/nightly", json={"priority": 3, "enabled": False})
+
+    assert [403] * 11 == [answer.status_code for answer in (*refused, *looks)]
+    assert not any("4711" in answer.text for answer in (*refused, *looks))
+    assert 200 == allowed.status_code
+
+
+async def test_an_edit_without_a_version_loses_nothing_to_a_rival(
+    client: httpx2.AsyncClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M4: it is made of what is there when it is written: a pause that came between stays."""
+    await make(client)
+    edit, paused = engine.schedules.edit, False
+
+    async def late(*arguments: Any, **named: Any) -> Any:
+        nonlocal paused
+        if not paused:
+            paused = True
+            await client.post("/schedules/nightly/pause")
+        return await edit(*arguments, **named)
+
+    monkeypatch.setattr(engine.schedules, "edit", late)
+    changed = await client.patch("/schedules/nightly", json={"priority": 3})
+
+    assert (200, True, 3) == (changed.status_code, changed.json()["paused"], changed.json()["priority"])
+
+
 async def test_deleting_cancels_what_has_not_begun(client: httpx2.AsyncClient) -> None:
     """M4: waiting jobs are cancelled, running ones go on."""
     await make(client)
@@ -119,6 +217,21 @@ async def test_deleting_cancels_what_has_not_begun(client: httpx2.AsyncClient) -
 
     states = [(await client.get(f"/jobs/{job_id}")).json()["state"] for job_id in (running, waiting)]
     assert ["assigned", "cancelled"] == states
+
+
+async def test_what_happened_to_a_schedule_is_told(client: httpx2.AsyncClient) -> None:
+    """X10, O13: that it was made, what people did to it and why, by its name and by its id; unknown is 404."""
+    made = await make(client)
+    await client.post("/schedules/nightly/pause", json={"reason": "stocktaking"})
+    await client.post("/schedules/nightly/resume")
+
+    by_name = (await client.get("/schedules/nightly/events")).json()["events"]
+    by_id = (await client.get(f"/schedules/{made['id']}/events")).json()["events"]
+
+    assert ["submitted", "paused", "resumed"] == [event["kind"] for event in by_name]
+    assert "stocktaking" in by_name[1]["detail"]
+    assert by_name == by_id
+    assert 404 == (await client.get("/schedules/nobody/events")).status_code
 
 
 async def test_past_slots_are_run_afterwards(client: httpx2.AsyncClient, clock: TestClock) -> None:
@@ -203,7 +316,37 @@ async def test_rel_t5_acts_on_schedules_are_audited(client: httpx2.AsyncClient) 
     ]
     assert {made["id"]} == {entry["subject"] for entry in entries}
     assert ("later", "audit", "moved") == tuple(entries[index]["reason"] for index in (1, 2, 5))
-    assert (1, 2) == (entries[1]["was"]["version"], entries[1]["became"]["version"])
+    assert {"name": "nightly", "version": 1, "cron": "30 2 * * *"} == entries[1]["was"]
+    assert {"name": "nightly", "version": 2, "cron": "0 3 * * *"} == entries[1]["became"]
+
+
+async def test_rel_t5_the_audit_says_what_a_replacement_changed(client: httpx2.AsyncClient) -> None:
+    """X10: by PUT and by name what differs, arguments only by name; a schedule that was made as a job is there too."""
+    await make(client, payload={"pin": "4711"}, priority=1)
+    asked = {**NIGHTLY, "payload": {"pin": "4712"}}
+
+    await client.put("/schedules/nightly", json={**asked, "priority": 2})
+    await client.post("/schedules", json={**asked, "priority": 3, "replace_existing": True})
+    job = await client.post("/jobs", json={"task": "report", "schedule": "0 * * * *"})
+    answer = await client.get("/audit")
+    by_job, by_name, by_put, _ = answer.json()["entries"]
+
+    assert ({"priority": 1}, {"priority": 2, "payload": "changed"}) == (
+        changes(by_put["was"]),
+        changes(by_put["became"]),
+    )
+    assert ({"priority": 2}, {"priority": 3}) == (changes(by_name["was"]), changes(by_name["became"]))
+    assert ("schedule.create", job.json()["id"], "report") == (
+        by_job["action"],
+        by_job["subject"],
+        by_job["became"]["task"],
+    )
+    assert "471" not in answer.text
+
+
+def changes(entry: Json) -> Json:
+    """Return what an entry tells beside the name and the version."""
+    return {name: value for name, value in entry.items() if name not in ("name", "version")}
 
 
 async def test_rel_t6_a_foreign_schedule_is_like_none(calls: Calls) -> None:
@@ -271,6 +414,33 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
     assert [403] * 7 == [answer.status_code for answer in (*refused, removing)]
     assert ["nightly"] == await names(client)
     assert ["foreign", "nightly", "x"] == await names(calls("admin.a"))
+
+
+async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(calls: Calls) -> None:
+    """N2: 403 by replace_existing and skip_existing, in a list, a declaration and a dry run; nothing of it is told."""
+    client, owner = calls("admin.a@own"), calls("admin.a")
+    made = await make(owner, queue="theirs", payload={"pin": "4711"})
+    asked = {**NIGHTLY, "queue": "own", "replace_existing": True}
+    plain = {**NIGHTLY, "queue": "own"}
+
+    refused = [
+        await client.post("/schedules", json=asked),
+        await client.post("/schedules", json={**asked, "dry_run": True}),
+        await client.post("/schedules/batch", json={"schedules": [asked]}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "replace_existing": True}),
+        await client.post("/schedules/batch", json={"schedules": [plain], "skip_existing": True}),
+    ]
+    await owner.delete("/schedules/nightly")
+    await declare(owner, {**NIGHTLY, "queue": "theirs"})
+    declared = (await owner.get("/schedules/nightly")).json()
+    for dry_run in (False, True):
+        body = {"owner": declared["owner"], "schedules": [plain], "dry_run": dry_run}
+        refused.append(await client.post("/schedules/declared", json=body))
+
+    assert [403] * 7 == [answer.status_code for answer in refused], [answer.text for answer in refused]
+    assert not any("4711" in answer.text or "theirs" in answer.text for answer in refused)
+    assert made["id"] != declared["id"]
+    assert declared == (await owner.get("/schedules/nightly")).json()
 
 
 @one_database

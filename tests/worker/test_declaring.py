@@ -110,6 +110,16 @@ async def test_what_changed_is_one_line(app: Told, lines: Callable[[], Any]) -> 
     ] == lines()
 
 
+async def test_where_the_log_has_only_warnings_people_are_told(app: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    """`windlass up` logs warnings: there one sentence says what changed, with a few of the names."""
+    app.answers = [Declared(added=[str(n) for n in range(7)], changed=["a\x1bb"], removed=[], unchanged=0)]
+    logging.getLogger("windlass").setLevel(logging.WARNING)
+
+    await Declaring(app).begin()
+
+    assert "Schedules of shop: added 0, 1, 2, 3, 4 and 2 more; changed 'a\\x1bb'.\n" == capsys.readouterr().err
+
+
 async def test_where_nothing_changed_nothing_is_said(app: Told, lines: Callable[[], Any]) -> None:
     """The tenth worker of a fleet has nothing to tell."""
     await begun(app)

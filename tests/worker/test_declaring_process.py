@@ -13,6 +13,7 @@ from tests.proofs.processes import server_arguments, started
 from tests.worker.overhttp import ended, submit, to
 from tests.worker.test_runner_process import runner
 from windlass.config import Settings
+from windlass.queue.keys import make_token
 from windlass.wire import work as wire
 from windlass.worker.frames import Opened, Ready
 from windlass.worker.httplink import HttpLink
@@ -70,6 +71,30 @@ async def test_what_is_declared_is_there_before_the_first_job(sqlite_url: str, t
     assert [("daily", 1), ("yearly", 1)] == [(schedule["name"], schedule["version"]) for schedule in first]
     assert ({}, {"x": 1}) == (first[0]["payload"], first[1]["payload"])
     assert [first[1]["id"]] == [schedule["id"] for schedule in second]
+
+
+async def test_the_key_of_a_worker_is_enough_to_declare(sqlite_url: str, tmp_path: Path) -> None:
+    """A key of role worker declares, also one that is kept to the queue of the schedules; other acts stay refused."""
+    (tmp_path / "shop.py").write_text(MODULE)
+    token = make_token()
+    secured = {"WINDLASS_SECURITY_BOOTSTRAP_KEY": token, "WINDLASS_SECURITY_KEYS_REQUIRED": "true"}
+    async with started(*server_arguments(sqlite_url), settings=secured) as server, AsyncExitStack() as stack:
+        url = await server.serving()
+        headers = {"Authorization": f"Bearer {token}"}
+        client = await stack.enter_async_context(httpx2.AsyncClient(base_url=f"{url}/api/v1", headers=headers))
+        made = await client.post(
+            "/keys", json={"name": "w", "role": "worker", "tenant": "default", "queues": ["default"]}
+        )
+        key = made.json()["token"]
+
+        await work(stack, to(url, key=key, lease_seconds=60.0), tmp_path, name="w1")
+        job = (await client.post("/jobs", json={"task": "add", "payload": {"x": 2}})).json()["id"]
+        ended = await client.get(f"/jobs/{job}?wait=20", timeout=60)
+        found = (await client.get("/schedules?owner=shop")).json()["schedules"]
+        refused = await client.delete("/schedules/daily", headers={"Authorization": f"Bearer {key}"})
+
+    assert ["daily", "yearly"] == [schedule["name"] for schedule in found]
+    assert ("succeeded", 403) == (ended.json()["state"], refused.status_code)
 
 
 async def test_a_worker_with_a_wrong_declaration_works(sqlite_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Schedules by the million for `windlass bench schedules`, made by several processes and loaded as an import would.
 
-Those in the background are of a hundred thousand different expressions and fire months from now.
+Those in the background are of 120,960 different expressions, each in two zones, and fire months from now.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ PORTION = 50_000
 """Schedules that one process makes and loads before it says so."""
 CHUNK = 5_000
 MINUTE = 60
-FAR_DAYS = 60
-"""The background fires no sooner than this."""
+FAR_MONTHS = 3
+"""The background fires in no month before this one from now."""
+SPREAD = (60, 24, 28, 3, 2)
+"""Minutes, hours, days, months and zones of the background: every one of them with every other."""
 _TEXT = msgspec.json.encode(PAYLOAD).decode()
 
 Kind = Literal["background", "minute", "herd"]
@@ -94,9 +96,13 @@ def _trigger(batch: Batch, number: int) -> Cron | At:
         return At(batch.at)
     if batch.kind == "minute":
         return Cron(f"{number % MINUTE} * * * * *")
-    far = datetime.now(UTC) + timedelta(days=FAR_DAYS + number % 28)
-    zone = "Europe/Berlin" if number % 2 else "UTC"
-    return Cron(f"{number % 60} {number // 60 % 24} {far.day} {far.month} *", zone)
+    digits = []
+    for size in SPREAD:
+        number, digit = divmod(number, size)
+        digits.append(digit)
+    minute, hour, day, month, zone = digits
+    month = (datetime.now(UTC).month - 1 + FAR_MONTHS + month) % 12
+    return Cron(f"{minute} {hour} {day + 1} {month + 1} *", "Europe/Berlin" if zone else "UTC")
 
 
 def _end(batch: Batch) -> datetime:

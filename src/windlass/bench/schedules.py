@@ -2,7 +2,8 @@
 
 `load`: how long an import takes and what it needs on disk; `start`: what a server needs to begin, with few schedules
 and with all of them; `minutes`: so many due in every minute while workers really run them; `herd`: many due in one
-second. Slots that fired are compared with those that should have, one by one.
+second, and what others feel who submit plain jobs to the same server then. Slots that fired are compared with those
+that should have, one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from windlass.bench.http import Goal
+from windlass.bench.http import Goal, percentile
+from windlass.bench.httpclient import Connection, connections
+from windlass.bench.httpload import submit_one
 from windlass.bench.httpserver import Served, windlass_server
 from windlass.bench.schedulefill import MINUTE, Batch, fill
 from windlass.bench.schedulepeers import PEERS, herd_s
@@ -39,6 +42,8 @@ LOAD_RATE = 2_000
 """Schedules a second, at the least, that are loaded before they are due."""
 STUCK_S = 120.0
 LOOK_S = 0.02
+BESIDE_S = 0.02
+"""Between two jobs that somebody else submits."""
 _DUE = "SELECT count(*) FROM windlass.schedule_next WHERE shard BETWEEN 0 AND 15 AND next_at = $1"
 _BYTES = """
 SELECT pg_total_relation_size('windlass.schedule') + pg_total_relation_size('windlass.schedule_next')
@@ -208,19 +213,18 @@ async def _herd(plan: Plan, url: str, served: Served, *, count: int, note: Note)
         costs = Costs({"server": [served.pid], "database": await _database(url)})
         note(f"{count:,} due in the same second")
         await _until(at)
-        until_s = time.monotonic() + STUCK_S
-        while await connection.fetchval(_DUE, at):
-            if time.monotonic() > until_s:
-                raise SetupError(f"Of {count:,} schedules some were not fired within {STUCK_S:g} s.")
-            await asyncio.sleep(LOOK_S)
-        took_s = (datetime.now(UTC) - at).total_seconds()
+        async with _others(served) as others_ms:
+            await _fired(connection, at, count=count)
+            took_s = (datetime.now(UTC) - at).total_seconds()
         per_fire = costs.us_per_job(count)
         made, distinct = await _row(connection, _MADE, at)
-    goal = Goal(2.0, at_most=True) if count <= 10_000 else None
+    goal, others_goal = (Goal(2.0, at_most=True), Goal(250, at_most=True)) if count <= 10_000 else (None, None)
     what = f"{count:,} due at once"
+    others = f"{what}: others' submit, 99th percentile"
     none = Goal(0, at_most=True)
     return [
         Reading(part="herd", name=f"{what}: all queued after", value=took_s, unit="s", goal=goal),
+        Reading(part="herd", name=others, value=percentile(others_ms, 0.99), unit="ms", goal=others_goal),
         Reading(part="herd", name=f"{what}: jobs made", value=float(made), unit="jobs", goal=Goal(count)),
         Reading(part="herd", name=f"{what}: doubled", value=float(made - distinct), unit="jobs", goal=none),
         *(
@@ -229,6 +233,38 @@ async def _herd(plan: Plan, url: str, served: Served, *, count: int, note: Note)
         ),
         Reading(part="herd", name=f"{what}: memory of the server", value=served.memory_mb(), unit="MB"),
     ]
+
+
+async def _fired(connection: asyncpg.Connection[Any], at: datetime, *, count: int) -> None:
+    until_s = time.monotonic() + STUCK_S
+    while await connection.fetchval(_DUE, at):
+        if time.monotonic() > until_s:
+            raise SetupError(f"Of {count:,} schedules some were not fired within {STUCK_S:g} s.")
+        await asyncio.sleep(LOOK_S)
+
+
+@asynccontextmanager
+async def _others(served: Served) -> AsyncIterator[list[float]]:
+    """Submit plain jobs beside the block; when it has ended the list has how long each took, in ms."""
+    times: list[float] = []
+    over = asyncio.Event()
+    async with connections(served.port, 1) as [connection], asyncio.TaskGroup() as group:
+        group.create_task(_submit_on(connection, times, over))
+        try:
+            yield times
+        finally:
+            over.set()
+
+
+async def _submit_on(connection: Connection, times: list[float], over: asyncio.Event) -> None:
+    request = submit_one("beside")
+    # One that waits for the answer before it has waited since it was to be sent.
+    planned_s = time.perf_counter()
+    while not over.is_set():
+        (await connection.ask(request)).good()
+        times.append((time.perf_counter() - planned_s) * 1000)
+        planned_s += BESIDE_S
+        await asyncio.sleep(max(0.0, planned_s - time.perf_counter()))
 
 
 async def _peers(plan: Plan, note: Note) -> list[Reading]:

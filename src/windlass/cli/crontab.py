@@ -21,7 +21,8 @@ from windlass.queue.cron import Cron, check_trigger, check_zone
 MAX_BYTES = 4 * 1024 * 1024
 MAX_LINE = 10_000
 """Characters; cron itself takes a thousand."""
-ZONES = ("CRON_TZ", "TZ")
+ZONE = "CRON_TZ"
+CLOCK_OF_COMMANDS = "TZ moves no times, here as in cron: commands see it. Say CRON_TZ to move the lines below."
 IGNORED = {
     "MAILTO": "Windlass sends no mail; what a command writes is in the log of its job",
     "MAILFROM": "Windlass sends no mail",
@@ -174,14 +175,14 @@ class _Reader:
         value = _unquoted(variable["value"])
         if name in IGNORED:
             return f"{name} is ignored: {IGNORED[name]}."
-        if name in ZONES:
-            self._lost_zone = number
-            zone = value.removeprefix(":")
-            if zone:
-                check_zone(zone)
-            self._zone, self._lost_zone = zone or self._first_zone, None
-        if name != "CRON_TZ":
+        if name != ZONE:
             self._env[name] = value
+            return CLOCK_OF_COMMANDS if name == "TZ" else None
+        self._lost_zone = number
+        zone = value.removeprefix(":")
+        if zone:
+            check_zone(zone)
+        self._zone, self._lost_zone = zone or self._first_zone, None
         return None
 
     def _entry(self, number: int, text: str) -> Entry:

@@ -22,6 +22,7 @@ from windlass.cli.values import read_input
 from windlass.errors import Conflict, InvalidInput, WindlassError
 from windlass.queue.schedule import CATCH_UPS, OVERLAPS
 
+STALE_LOOKED = 10_000
 STALE_SHOWN = 5
 """Names of schedules that are told to be in no line any more."""
 
@@ -100,13 +101,14 @@ def crontab(
         _echo(shown, remark)
     if refused and not skip_bad:
         raise InvalidInput(
-            shown, f"nothing was stored: {len(refused)} lines cannot be taken. Correct them, or say --skip-bad."
+            shown, f"nothing was stored; lines that cannot be taken: {len(refused)}. Correct them, or say --skip-bad."
         )
     _check_changes(plan, shown, replace=replace or dry_run)
     if not dry_run:
         _store(server, plan, replace=replace)
     _show(plan, output)
-    _tell(server, plan, prefix=prefix, dry_run=dry_run, is_guessed=zone is None)
+    _tell(plan, dry_run=dry_run, is_guessed=zone is None)
+    _tell_stale(server, plan, prefix=prefix, task=options["task"])
 
 
 def _plan(server: Server, found: Crontab, prefix: str, options: dict[str, Any]) -> tuple[list[Planned], list[Remark]]:
@@ -145,7 +147,7 @@ def _check_changes(plan: Sequence[Planned], shown: str, *, replace: bool) -> Non
     for one in changed:
         fields = ", ".join(one.fields)
         _echo(shown, Remark(one.entry.line, f"{one.request['name']} is there with another {fields}."))
-    raise Conflict(f"Nothing was stored: {len(changed)} schedules would change. Say --replace to change them.")
+    raise Conflict(f"Nothing was stored; schedules that would change: {len(changed)}. Say --replace to change them.")
 
 
 def _store(server: Server, plan: Sequence[Planned], *, replace: bool) -> None:
@@ -169,25 +171,24 @@ def _show(plan: Sequence[Planned], output: Output) -> None:
         show_rows(rows, output, COLUMNS, name="name")
 
 
-def _tell(server: Server, plan: Sequence[Planned], *, prefix: str, dry_run: bool, is_guessed: bool) -> None:
+def _tell(plan: Sequence[Planned], *, dry_run: bool, is_guessed: bool) -> None:
     """Say on stderr what was done, and what the user may not have thought of."""
     counts = {change: sum(one.change == change for one in plan) for change in ("new", "changed", "same")}
-    verb = "Not stored:" if dry_run else "Stored"
-    click.echo(
-        f"{verb} {counts['new']} new schedules, changed {counts['changed']}, {counts['same']} are as they were.",
-        err=True,
-    )
+    said = f"{counts['new']} new, {counts['changed']} changed, {counts['same']} as they were"
+    click.echo(f"Schedules that would be stored: {said}." if dry_run else f"Schedules stored: {said}.", err=True)
     if is_guessed and any(one.entry.zone == "UTC" for one in plan):
         click.echo("Times without CRON_TZ were read as UTC. Say --zone if the crontab goes by another clock.", err=True)
+
+
+def _tell_stale(server: Server, plan: Sequence[Planned], *, prefix: str, task: str) -> None:
+    """Say on stderr which schedules of the same task and prefix stand in no line, also when no line is left."""
     ours = {one.request["name"] for one in plan}
-    tasks = {one.request["task"] for one in plan}
-    for task in tasks:
-        page = server.get("/schedules", prefix=prefix or None, task=task)["schedules"]
-        stale = [printable(schedule["name"]) for schedule in page if schedule["name"] not in ours]
-        if stale:
-            more = f" and {len(stale) - STALE_SHOWN} more" if len(stale) > STALE_SHOWN else ""
-            listed = ", ".join(stale[:STALE_SHOWN]) + more
-            click.echo(f"In no line of this file, and still scheduled: {listed}.", err=True)
+    found = server.pages("/schedules", "schedules", limit=STALE_LOOKED, prefix=prefix or None, task=task)
+    stale = [printable(schedule["name"]) for schedule in found if schedule["name"] not in ours]
+    if stale:
+        more = f" and {len(stale) - STALE_SHOWN} more" if len(stale) > STALE_SHOWN else ""
+        listed = ", ".join(stale[:STALE_SHOWN]) + more
+        click.echo(f"In no line of this file, and still scheduled: {listed}.", err=True)
 
 
 def _echo(shown: str, remark: Remark) -> None:

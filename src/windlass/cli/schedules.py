@@ -5,6 +5,7 @@ Importing many is in importing.py, how they are shown in scheduleshown.py.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 import uuid
@@ -21,6 +22,7 @@ from windlass.cli.scheduleoptions import policy_options, said, trigger_options
 from windlass.cli.scheduleshown import (
     BACKFILL_COLUMNS,
     COLUMNS,
+    LAST_EVENTS,
     LAST_RUNS,
     change_story,
     echo_parts,
@@ -63,7 +65,10 @@ def list_(server: Server, paused: bool | None, limit: int, output: Output, **fil
     Example: windlass schedules list --queue mail --paused
     """
     is_paused = None if paused is None else str(paused).lower()
-    show_rows(server.pages("/schedules", "schedules", limit=limit, paused=is_paused, **filters), output, COLUMNS)
+    found = server.pages("/schedules", "schedules", limit=limit + 1, paused=is_paused, **filters)
+    show_rows(itertools.islice(found, limit), output, COLUMNS)
+    if next(found, None) is not None:
+        click.echo(f"There are more than {limit:,}. Say --limit, or --prefix, --queue, --task, --owner.", err=True)
 
 
 @schedules.command()
@@ -71,16 +76,17 @@ def list_(server: Server, paused: bool | None, limit: int, output: Output, **fil
 @output_option("table", "json")
 @asks_server
 def show(server: Server, name: str, output: Output) -> None:
-    """Tell everything about a schedule: what it is, its policies, and what became of its last slots.
+    """Tell everything about a schedule: what it is, its policies, its last slots, and what happened to it.
 
     Example: windlass schedules show nightly
     """
     schedule = server.get(path(name))
     runs = server.get(path(name, "/runs"), limit=LAST_RUNS)["runs"]
+    events = server.get(path(name, "/events"))["events"][-LAST_EVENTS:]
     if output == "json":
-        echo_json({**schedule, "runs": runs})
+        echo_json({**schedule, "runs": runs, "events": events})
     else:
-        echo_parts(schedule_story(schedule, runs))
+        echo_parts(schedule_story(schedule, runs, events))
 
 
 @schedules.command()
@@ -259,8 +265,8 @@ def runs(server: Server, name: str, limit: int, output: Output, **filters: str |
 
 @schedules.command()
 @name_argument
-@click.option("--since", required=True, type=INSTANT, help="Slots later than this.")
-@click.option("--until", required=True, type=INSTANT, help="Slots up to this.")
+@click.option("--since", required=True, type=INSTANT, help="Slots from this on.")
+@click.option("--until", required=True, type=INSTANT, help="Slots before this.")
 @click.option("--concurrency", default=1, show_default=True, type=click.IntRange(1, 1000), help="Jobs at a time.")
 @click.option("--reason", help="Kept in the audit.")
 @click.option("-f", "--follow", is_flag=True, help="Show how far it is, until it is done.")

@@ -14,6 +14,7 @@ from rich.text import Text
 from windlass.cli.shown import Column, Row, as_json, console, fields_of, rough, spent, state, table_of, when
 
 LAST_RUNS = 10
+LAST_EVENTS = 5
 STATUS_STYLES = {"active": "green", "paused": "yellow", "ended": "dim", "manual": ""}
 DECISION_STYLES = {"overlapped": "yellow", "missed": "red", "paused": "dim", "replaced": "yellow"}
 
@@ -164,11 +165,23 @@ def _moment(text: str | None, zone: str) -> str:
     return "" if text is None else f"{local(text, zone)} ({when(text)})"
 
 
-def schedule_story(schedule: Row, runs: Sequence[Row]) -> Iterator[RenderableType]:
-    """Yield what a schedule is, and its last slots if it had any."""
+def schedule_story(schedule: Row, runs: Sequence[Row], events: Sequence[Row] = ()) -> Iterator[RenderableType]:
+    """Yield what a schedule is, and its last slots and what happened to it, if there was anything."""
+    zone = schedule["timezone"]
     yield schedule_fields(schedule)
     if runs:
-        yield _table(runs, run_columns(schedule["timezone"]))
+        yield _table(runs, run_columns(zone))
+    if events:
+        yield _table(events, event_columns(zone))
+
+
+def event_columns(zone: str) -> tuple[Column, ...]:
+    """Return what is shown of what happened to a schedule."""
+    return (
+        ("when", lambda event: local(event["happened_at"], zone)),
+        ("what", lambda event: event["kind"]),
+        ("detail", lambda event: event["detail"] or ""),
+    )
 
 
 def change_story(change: Row) -> Iterator[RenderableType]:

@@ -261,11 +261,7 @@ class App:
         Nothing is sent: servers are told when a worker of the application starts, or by `declare()`.
         """
         if self.name is None:
-            raise InvalidInput(
-                "name",
-                "an application that declares schedules needs one, by which servers tell them from those of others. "
-                "Write App(name=…).",
-            )
+            raise _nameless()
         return ScheduledMaker(self, trigger, name=name, args=args, kwargs=kwargs, options=options)
 
     @property
@@ -357,7 +353,7 @@ class App:
 
     def _declaring(self, *, dry_run: bool) -> tuple[list[str], requests.Request]:
         if self.name is None:
-            raise InvalidInput("name", "an application that declares schedules needs one. Write App(name=…).")
+            raise _nameless()
         declared = self.declared
         fields = [one.fields() for one in declared.values()]
         return list(declared), schedulerequests.declare(self.name, fields, dry_run=dry_run)
@@ -368,6 +364,14 @@ class App:
             Job(self._shell, job.id, decode=call.decode, duplicate=job.duplicate)
             for call, job in zip(calls, jobs, strict=False)
         ]
+
+
+def _nameless() -> InvalidInput:
+    return InvalidInput(
+        "App",
+        "it has no name, and one that declares schedules needs it: by it servers tell them from those of other "
+        'applications. Write App(name="shop"), with a name of your own; it is not that of a schedule.',
+    )
 
 
 def _place(fn: Callable[..., Any]) -> str:

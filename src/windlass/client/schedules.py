@@ -164,13 +164,13 @@ class Schedule(Generic[R]):
     def backfill(
         self, since: datetime, until: datetime, *, concurrency: int = 1, reason: str | None = None
     ) -> Backfill:
-        """Run the slots later than `since` up to `until` that have not run, so many at a time; return its handle."""
+        """Run the slots from `since` until before `until` that have not run, so many at a time; return its handle."""
         return self._begun(self._shell.call(self._backfilling(since, until, concurrency=concurrency, reason=reason)))
 
     async def abackfill(
         self, since: datetime, until: datetime, *, concurrency: int = 1, reason: str | None = None
     ) -> Backfill:
-        """Run the slots later than `since` up to `until` that have not run, so many at a time; return its handle."""
+        """Run the slots from `since` until before `until` that have not run, so many at a time; return its handle."""
         request = self._backfilling(since, until, concurrency=concurrency, reason=reason)
         return self._begun(await self._shell.acall(request))
 

@@ -7,10 +7,10 @@ an old one is detached concurrently and then dropped. Both can be interrupted an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
-from windlass.db.base import Database, Statements
+from windlass.db.base import Database, Row, Statements
 from windlass.db.sqlfile import SCHEMA, load
 from windlass.errors import Contention
 
@@ -49,20 +49,24 @@ async def make_days(db: Statements, table: str, instants: Iterable[datetime]) ->
     days = {instant.astimezone(UTC).date() for instant in instants}
     if not days or not db.capabilities.partitions:
         return
-    attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
+    attached = {row["name"] for row in await db.fetch(SQL.partitions) if _is_whole(row)}
     for day in sorted(days):
         name = f"{table}_{day:%Y%m%d}"
         if name not in attached:
             await _make(db, table, name, day)
 
 
-async def drop_partitions(db: Database, *, days: int) -> list[str]:
-    """Drop the partitions whose whole day ended more than `days` days ago; return their names."""
+async def drop_partitions(db: Database, *, days: int, keep: Mapping[str, datetime | None] | None = None) -> list[str]:
+    """Drop the partitions whose whole day ended more than `days` days ago; return their names.
+
+    Of the tables in `keep` those stay that hold anything from the instant on.
+    """
     before = await _now(db) - timedelta(days=days)
+    kept = keep or {}
     dropped = []
     for row in await db.fetch(SQL.partitions):
         match = _NAME.fullmatch(row["name"])
-        if match is None or _end(match[2]) > before:
+        if match is None or _end(match[2]) > min(before, kept.get(match[1]) or before):
             continue
         table = f"{SCHEMA}.{match[1]}"
         try:
@@ -88,14 +92,23 @@ async def _make(db: Statements, table: str, name: str, day: date) -> bool:
     async with db.transaction() as transaction:
         # A rival waits here; what it has made is read in the next statement.
         await transaction.fetch(SQL.lock_partitions)
-        if any(row["name"] == name and row["attached"] for row in await transaction.fetch(SQL.partitions)):
+        found = [row for row in await transaction.fetch(SQL.partitions) if row["name"] == name]
+        if found and _is_whole(found[0]):
             return False
+        if (
+            found and found[0]["pending"]
+        ):  # its removal was interrupted: nothing can be written to it before that is over
+            await transaction.run(f"ALTER TABLE {SCHEMA}.{table} DETACH PARTITION {SCHEMA}.{name} FINALIZE;")
         await transaction.run(
             # Left over from a run that was interrupted, or detached and not dropped: it holds nothing anybody reads.
             f"CREATE TABLE IF NOT EXISTS {SCHEMA}.{name} (LIKE {SCHEMA}.{table});"
             f"ALTER TABLE {SCHEMA}.{table} ATTACH PARTITION {SCHEMA}.{name} FOR VALUES {bounds};"
         )
     return True
+
+
+def _is_whole(row: Row) -> bool:
+    return bool(row["attached"] and not row["pending"])
 
 
 def _end(day: str) -> datetime:

@@ -82,7 +82,14 @@ class _Backfilling:
         """Take one step for up to `most` backfills, those after the ones of the last run."""
         found = await backfills.under_way(db, after=self._after, limit=most)
         self._after = found[-1].id if len(found) >= most else backfills.FIRST_ID
-        steps = [await self._advance(db, backfill) for backfill in found]
+        steps = []
+        for backfill in found:
+            try:
+                steps.append(await self._advance(db, backfill))
+            except Unavailable:
+                # If it is only this one, the next run begins behind it.
+                self._after = backfill.id
+                raise
         count = sum(len(step.jobs) + step.known_count + step.ended for step in steps)
         if not found:
             self._soon_count = 0

@@ -94,7 +94,9 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self._stop_margin_ms = stop_margin_ms(settings.worker)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
-        self.schedules = Schedules(db, self.lanes, ids, wake=self.wake, turn=self.acts.turn)
+        self.schedules = Schedules(
+            db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, keep_days=settings.retention.days
+        )
         self.draining = False
         self._claims = True
         self.outside = outside

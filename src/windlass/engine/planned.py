@@ -30,7 +30,8 @@ from windlass.wire.people import Pause
 if TYPE_CHECKING:
     from windlass.queue.schedules import Schedule
 
-MAX_JITTER_S = 86_400
+DAY_S = 86_400
+MAX_JITTER_S = DAY_S
 PATH_WORDS = frozenset({"batch", "declared", "preview"})
 """Names that stand in the paths of the API themselves."""
 _KINDS: dict[type[Any], str] = {Cron: "cron", Every: "every", At: "at"}
@@ -57,7 +58,7 @@ def new_schedule(
         exclude=tuple(asked.exclude),
         jitter_s=_jitter_s(asked.jitter),
         policy=_policy(asked, settings),
-        paused=not asked.enabled,
+        paused=asked.enabled is False,
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         queue=asked.queue,
         labels=tuple(asked.labels),
@@ -119,6 +120,11 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
         fields["headers"] = _headers(_chosen(asked.headers, None, None))
     if asked.retry_policy is not UNSET:
         fields["retry"] = policy_of(_chosen(asked.retry_policy, None, None), settings.retry)
+    if asked.delivery is not UNSET:
+        fields["delivery"] = asked.delivery
+        if asked.delivery != _delivery(was) == "at_most_once":
+            fields.setdefault("max_attempts", jobs.max_attempts)
+            fields["max_lost"] = _chosen(asked.max_lost, jobs.max_lost, jobs.max_lost)
     schedule = msgspec.structs.replace(was, **fields)
     _check(schedule)
     return schedule
@@ -146,7 +152,7 @@ def check_fires(schedule: NewSchedule, *, now: datetime) -> None:
     if trigger is None:
         return
     # One time that has passed is due at once.
-    since = EARLIEST if isinstance(trigger, At) else now
+    since = EARLIEST - timedelta(seconds=1) if isinstance(trigger, At) else now
     if series_of(schedule, base_at=now).after(since) is not None:
         return
     if schedule.end_at is not None and schedule.end_at <= now:
@@ -174,15 +180,25 @@ def series_of(schedule: NewSchedule, *, base_at: datetime) -> Series:
     )
 
 
-def slots_after(schedule: NewSchedule, instant: datetime, *, base_at: datetime, count: int) -> list[wire.ShownSlot]:
-    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only."""
+def slots_after(
+    schedule: NewSchedule,
+    instant: datetime,
+    *,
+    base_at: datetime,
+    count: int,
+    enough: Callable[[], bool] | None = None,
+) -> list[wire.ShownSlot]:
+    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only.
+
+    Where slots are hard to find there are fewer: none is looked for once `enough` says so.
+    """
     if schedule.trigger is None:
         return []
     slots = series_of(schedule, base_at=base_at)
     late = timedelta(seconds=slots.offset_s)
     return [
         wire.ShownSlot(slot_at=slot.slot_at, due_at=slot.slot_at + late, local=slot.local, mark=slot.mark)
-        for slot in preview(slots, instant, count=count)
+        for slot in preview(slots, instant, count=count, enough=enough)
     ]
 
 
@@ -222,6 +238,7 @@ def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
         last_run_at=schedule.last_at,
         timeout_seconds=it.timeout_s,
         max_retries=it.max_attempts - 1,
+        delivery=_delivery(it),
         retry_policy=None if it.retry is None else Raw(msgspec.json.encode(it.retry)),
         concurrency_key=it.concurrency_key or None,
         headers=None if it.headers is None else hide(it.headers),
@@ -260,6 +277,11 @@ def _check(schedule: NewSchedule) -> None:
     raise InvalidInput("name", f"{schedule.name!r} looks like an id, by which another could be meant. Choose a name.")
 
 
+def _delivery(schedule: NewSchedule) -> Literal["at_least_once", "at_most_once"]:
+    """Return how its jobs are delivered: who is never run again, whatever happens, at most once."""
+    return "at_most_once" if schedule.job(schedule.id).limits == (1, 1) else "at_least_once"
+
+
 def _chosen(given: Value | UnsetType | None, was: Value, usual: Value) -> Value:
     """Return what a patch makes of a setting."""
     if isinstance(given, UnsetType):
@@ -290,7 +312,7 @@ def _policy(asked: wire.ScheduleRequest, settings: Settings) -> Policy:
         catch_up_window_s=_span_s("catch_up_window", asked.catch_up_window),
         misfire_grace_s=_span_s("misfire_grace", asked.misfire_grace) or MISFIRE_GRACE_S,
         overlap=asked.overlap or settings.schedules.overlap,
-        expect_within_s=_span_s("expect_within", asked.expect_within),
+        expect_within_s=_within_s(asked.expect_within, settings),
         start_within_s=_span_s("start_within", asked.start_within),
     )
 
@@ -300,11 +322,12 @@ def _patched_policy(was: Policy, asked: wire.SchedulePatch, settings: Settings) 
     for name, usual in (
         ("catch_up_window", None),
         ("misfire_grace", MISFIRE_GRACE_S),
-        ("expect_within", None),
         ("start_within", None),
     ):
         if (span := getattr(asked, name)) is not UNSET:
             spans[f"{name}_s"] = usual if span is None else _span_s(name, span)
+    if asked.expect_within is not UNSET:
+        spans["expect_within_s"] = _within_s(asked.expect_within, settings)
     return msgspec.structs.replace(
         was,
         catch_up=_chosen(asked.catch_up, was.catch_up, settings.schedules.catch_up),
@@ -324,8 +347,24 @@ def _span_s(field: str, span: Span | None) -> int | None:
     return None if span is None else math.ceil(parse_duration(span, field))
 
 
+def _within_s(span: Span | None, settings: Settings) -> int | None:
+    """Return by when a run is expected; InvalidSchedule if it may have been forgotten by then."""
+    within_s, days = _span_s("expect_within", span), settings.retention.days
+    longest_s = round(max(days - 2, days / 2) * DAY_S)
+    if within_s is not None and days and within_s > longest_s:
+        raise InvalidSchedule(
+            "expect_within",
+            f"{within_s} s is longer than {longest_s} s, as long as a run is surely known: history is kept for {days} "
+            "days (retention.days). Give less, or raise that setting.",
+        )
+    return within_s
+
+
 def _every_s(span: Span) -> int:
-    seconds = parse_duration(span, "every")
+    try:
+        seconds = parse_duration(span, "every")
+    except InvalidInput as problem:
+        raise InvalidSchedule("every", problem.problem) from None
     if seconds != int(seconds) or seconds < 1:
         raise InvalidSchedule("every", f"{seconds:g} s is no interval: it goes by whole seconds, from 1 s on.")
     return int(seconds)

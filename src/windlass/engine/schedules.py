@@ -14,7 +14,7 @@ from uuid import UUID
 from windlass.db import Database
 from windlass.engine.wake import Wake
 from windlass.ids import Ids
-from windlass.queue import backfills, declared, scheduledits, schedules
+from windlass.queue import backfills, declared, recurring, scheduledits, schedules
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
 from windlass.queue.declared import Declared
@@ -29,62 +29,137 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Schedules:
-    """The acts of people on schedules, on one server."""
+    """The acts of people on schedules, on one server.
 
-    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn) -> None:
+    Where `queues` can be given they are those that the caller may touch: Forbidden if a stored schedule is for another.
+    """
+
+    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn, keep_days: int = 0) -> None:
         self._db = db
         self._lanes = lanes
         self._ids = ids
         self._wake = wake
         self._turn = turn
+        self._keep_days = keep_days
 
-    async def create(self, asked: Sequence[NewSchedule], *, replace: bool = False, skip: bool = False) -> list[Stored]:
+    async def create(
+        self,
+        asked: Sequence[NewSchedule],
+        *,
+        replace: bool = False,
+        skip: bool = False,
+        queues: frozenset[str] | None = None,
+    ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
         async with self._turn():
-            return await schedules.create(self._db, asked, replace=replace, skip=skip)
+            return await schedules.create(self._db, asked, replace=replace, skip=skip, queues=queues)
 
     async def edit(
-        self, schedule_id: UUID, definition: NewSchedule, *, tenant: str, actor: Actor, version: int | None = None
+        self,
+        schedule_id: UUID,
+        definition: NewSchedule,
+        *,
+        tenant: str,
+        actor: Actor,
+        version: int | None = None,
+        queues: frozenset[str] | None = None,
     ) -> Schedule:
         """Give a schedule another definition; Conflict if it is not of this version any more."""
         async with self._turn():
             return await scheduledits.edit(
-                self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version
+                self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version, queues=queues
             )
 
-    async def pause(self, schedule_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> Schedule:
+    async def pause(
+        self,
+        schedule_id: UUID,
+        *,
+        tenant: str,
+        actor: Actor,
+        until: datetime | None = None,
+        queues: frozenset[str] | None = None,
+    ) -> Schedule:
         """Let a schedule make no jobs."""
         async with self._turn():
-            return await scheduledits.pause(self._db, schedule_id, tenant=tenant, actor=actor, until=until)
+            return await scheduledits.pause(
+                self._db, schedule_id, tenant=tenant, actor=actor, until=until, queues=queues
+            )
 
-    async def resume(self, schedule_id: UUID, *, tenant: str, actor: Actor) -> Schedule:
+    async def resume(
+        self, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
+    ) -> Schedule:
         """Let a schedule make jobs again, from its next slot on."""
         async with self._turn():
-            return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor)
+            return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor, queues=queues)
 
-    async def delete(self, schedule_id: UUID, *, tenant: str, actor: Actor, purge: bool = False) -> Deleted:
+    async def delete(
+        self,
+        schedule_id: UUID,
+        *,
+        tenant: str,
+        actor: Actor,
+        purge: bool = False,
+        queues: frozenset[str] | None = None,
+    ) -> Deleted:
         """Remove a schedule and cancel its jobs that no worker has; with `purge` its history goes too."""
         async with self._turn():
-            deleted = await scheduledits.delete(self._db, schedule_id, tenant=tenant, actor=actor, purge=purge)
+            deleted = await scheduledits.delete(
+                self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, queues=queues
+            )
         self._ended(deleted.cancelled)
         return deleted
 
-    async def run_now(self, schedule_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None) -> Submitted:
+    async def cancel(
+        self, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
+    ) -> Deleted:
+        """Remove a schedule that is known as a job: under its id a cancelled job is left."""
+        async with self._turn():
+            deleted = await recurring.cancel(
+                self._db, self._lanes, schedule_id, tenant=tenant, actor=actor, queues=queues
+            )
+        self._ended(deleted.cancelled)
+        return deleted
+
+    async def run_now(
+        self,
+        schedule_id: UUID,
+        *,
+        tenant: str,
+        actor: Actor,
+        payload: str | None = None,
+        queues: frozenset[str] | None = None,
+    ) -> Submitted:
         """Make a job of a schedule now, beside its series."""
         async with self._turn():
             stored = await scheduledits.run_now(
-                self._db, self._lanes, self._ids, schedule_id, tenant=tenant, actor=actor, payload=payload
+                self._db,
+                self._lanes,
+                self._ids,
+                schedule_id,
+                tenant=tenant,
+                actor=actor,
+                payload=payload,
+                queues=queues,
             )
         if stored.lane is not None and stored.rank is not None:
             self._wake.ready(stored.lane, stored.rank)
         return stored
 
     async def declare(
-        self, owner: str, asked: Sequence[NewSchedule], *, tenant: str, actor: Actor, dry_run: bool = False
+        self,
+        owner: str,
+        asked: Sequence[NewSchedule],
+        *,
+        tenant: str,
+        actor: Actor,
+        dry_run: bool = False,
+        queues: frozenset[str] | None = None,
     ) -> Declared:
         """Make the schedules of an application those given; return what that changed."""
         async with self._turn():
-            done = await declared.declare(self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run)
+            done = await declared.declare(
+                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, queues=queues
+            )
         self._ended(done.cancelled)
         return done.declared
 
@@ -94,7 +169,14 @@ class Schedules:
         """Begin to run the slots of a past range; the duty for it looks by itself."""
         async with self._turn():
             return await backfills.start(
-                self._db, self._ids, schedule, since=since, until=until, concurrency=concurrency, actor=actor
+                self._db,
+                self._ids,
+                schedule,
+                since=since,
+                until=until,
+                concurrency=concurrency,
+                keep_days=self._keep_days,
+                actor=actor,
             )
 
     async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:

@@ -6,7 +6,9 @@ has read, so a change counts from its next start on. What is done then stands in
 
 from __future__ import annotations
 
+import hashlib
 import zoneinfo
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from uuid import UUID
@@ -14,20 +16,42 @@ from uuid import UUID
 from windlass.db import Database
 from windlass.queue import zonerules
 
+MARKED = (
+    *("Europe/Berlin", "America/New_York", "Africa/Casablanca", "Africa/Cairo", "Asia/Gaza", "Asia/Beirut"),
+    *("Asia/Almaty", "Asia/Manila", "America/Asuncion", "America/Mexico_City", "America/Santiago", "America/Sao_Paulo"),
+    *("America/Nuuk", "Pacific/Fiji", "Antarctica/Vostok", "Europe/Kyiv", "Asia/Tehran", "Australia/Sydney"),
+)
+"""Zones by which rules without a version are told apart."""
+
 
 def installed_rules() -> str:
-    """Return the version of the zone rules that this process computes with."""
-    for folder in zoneinfo.TZPATH:
-        for name in ("tzdata.zi", "+VERSION"):
-            try:
-                with Path(folder, name).open(encoding="utf-8") as lines:
-                    return lines.readline().strip("# \n")
-            except OSError:
-                continue
+    """Return the version of the zone rules that this process computes with, or a mark of what they are."""
+    for folder in map(Path, zoneinfo.TZPATH):
+        if any((folder / zone).is_file() for zone in MARKED):
+            return _version_in(folder) or f"mark {_mark_of(folder)}"
     try:
         return f"tzdata {metadata.version('tzdata')}"
     except metadata.PackageNotFoundError:
         return "unknown"
+
+
+def _version_in(folder: Path) -> str | None:
+    for name in ("tzdata.zi", "+VERSION"):
+        try:
+            with (folder / name).open(encoding="utf-8") as lines:
+                return lines.readline().strip("# \n")
+        except OSError:
+            continue
+    return None
+
+
+def _mark_of(folder: Path) -> str:
+    """Return a hash over some zones: those whose rules are changed most often."""
+    mark = hashlib.sha256()
+    for zone in MARKED:
+        with suppress(OSError):
+            mark.update((folder / zone).read_bytes())
+    return mark.hexdigest()[:16]
 
 
 class Zones:

@@ -1,7 +1,8 @@
 """Backfills: the slots of a past range get their jobs, in order, a few at a time.
 
 A slot runs once, whoever made its job: what has a job already is left alone, by the same row that guards firing
-(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is decided anew, once.
+(firing.py). A slot that was skipped (missed, paused, overlapped) may be made up for: its row is decided anew, once, and
+one that stands for several slots goes on standing for the others (stretches.py).
 How far a backfill is, the rows of its slots and their jobs are written together: a server that dies in between leaves
 all or none, and of two servers one moves it on. The series is not touched: when the schedule fires next, which run is
 its last, and whether the next one overlaps are as they were. A paused schedule is backfilled all the same.
@@ -22,7 +23,7 @@ from windlass.db import Row, Statements, load
 from windlass.db.partitions import make_days
 from windlass.errors import Contention, InvalidInput, InvalidSchedule, NotFound
 from windlass.ids import Ids
-from windlass.queue import control
+from windlass.queue import control, stretches
 from windlass.queue.control import Actor
 from windlass.queue.cron import Cron, Every, Series
 from windlass.queue.lanes import Lanes
@@ -42,6 +43,8 @@ BATCH = 200
 LOOK_BATCH = 50
 TRIES = 10
 FIRST_ID = UUID(int=0)
+INSTANT = timedelta(microseconds=1)
+"""The least time between two instants."""
 
 Status = Literal["running", "done", "stopped"]
 _STATUSES: tuple[Status, ...] = ("running", "done", "stopped")
@@ -49,7 +52,7 @@ _DONE, _STOPPED = 1, 2
 
 
 class Backfill(msgspec.Struct, frozen=True, kw_only=True):
-    """A past range of slots that is run: later than `since_at`, up to `until_at`."""
+    """A past range of slots that is run: from `since_at` on, before `until_at`."""
 
     id: UUID
     tenant: str
@@ -57,7 +60,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     since_at: datetime
     until_at: datetime
     cursor_at: datetime
-    """The last slot dealt with."""
+    """The last slot dealt with; before the first one an instant before `since_at`."""
     concurrency: int
     """How many of its jobs live at a time."""
     status: Status
@@ -96,10 +99,12 @@ async def start(
     since: datetime,
     until: datetime,
     concurrency: int = 1,
+    keep_days: int = 0,
     actor: Actor,
 ) -> Backfill:
-    """Store a backfill of the slots later than `since`, up to `until`; InvalidInput if they are too many.
+    """Store a backfill of the slots from `since` on, before `until`; InvalidInput if they are too many or too old.
 
+    History is kept for `keep_days` (0: for ever): of older slots nobody knows which have run.
     NotFound if the schedule is gone meanwhile.
     """
     check_instant("since", since)
@@ -110,6 +115,12 @@ async def start(
         raise InvalidInput("until", f"{until.isoformat()} is not later than since, {since.isoformat()}. Exchange them.")
     if until > clock["now_at"]:
         raise InvalidInput("until", f"{until.isoformat()} lies ahead: the schedule itself runs what is to come.")
+    if keep_days and since < clock["now_at"] - timedelta(days=keep_days):
+        raise InvalidInput(
+            "since",
+            f"{since.isoformat()} is more than {keep_days} days ago (retention.days): which slots have run since is "
+            "known no more, and none may run twice. Begin later, or raise that setting in time.",
+        )
     slots = schedule.series()
     if slots is None:
         raise InvalidSchedule("since", f"Schedule {schedule.definition.name!r} is run by hand: it has no slots.")
@@ -121,6 +132,7 @@ async def start(
         tenant=schedule.definition.tenant,
         since_at=since.astimezone(UTC),
         until_at=until.astimezone(UTC),
+        cursor_at=since.astimezone(UTC) - INSTANT,
         concurrency=concurrency,
         actor=actor.name,
         reason=actor.reason,
@@ -135,7 +147,7 @@ async def _check_range(definition: NewSchedule, slots: Series, since: datetime, 
     if span <= _least_step(definition) * MAX_SLOTS and span <= timedelta(days=MAX_DAYS):
         return
     # It may take seconds to walk so many slots; the server answers others meanwhile.
-    found = await asyncio.to_thread(slots.between, since, until, limit=MAX_SLOTS + 1)
+    found = await asyncio.to_thread(slots.between, since - INSTANT, until - INSTANT, limit=MAX_SLOTS + 1)
     if len(found) > MAX_SLOTS:
         raise InvalidInput("since", f"More than {MAX_SLOTS} slots lie in this range. Backfill it in parts.")
     days = len({slot.date() for slot in found})
@@ -218,15 +230,16 @@ async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill)
     room = backfill.concurrency - jobs["live"]
     if room < 1:
         return Advanced()
-    ahead = [] if slots is None else slots.between(backfill.cursor_at, backfill.until_at, limit=BATCH)
-    if not ahead:
+    ahead = [] if slots is None else slots.between(backfill.cursor_at, backfill.until_at - INSTANT, limit=BATCH)
+    if slots is None or not ahead:
         return Advanced() if jobs["live"] else await _end(db, backfill, _DONE, None)
     known = {row["slot_at"] for row in await _known(db, backfill, ahead)}
     taken = _first(ahead, known, room=room)
     fresh = [slot for slot in taken if slot not in known]
     made = [_job(schedule, ids.new(), slot) for slot in fresh]
     places = await lanes.resolve(db, {job.lane for job in made})
-    await make_days(db, "schedule_runs", fresh)
+    narrowed = await stretches.touched(db, slots, backfill.schedule_id, taken=fresh, since=backfill.since_at)
+    await make_days(db, "schedule_runs", [*fresh, *(stretch.left_until for stretch in narrowed)])
     async with db.transaction() as transaction:
         locked = await transaction.fetch(SQL.lock_schedule, id=backfill.schedule_id)
         # Edited or deleted since it was read: the next step sees it as it is then.
@@ -234,6 +247,7 @@ async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill)
             return Advanced(more=True)
         if not await transaction.fetch(SQL.lock_backfill, id=backfill.id, cursor_at=backfill.cursor_at):
             return Advanced()
+        await stretches.narrow(transaction, backfill.schedule_id, narrowed)
         decided = await _decide(transaction, backfill, made)
         stored = await store(transaction, places, decided)
         if decided:

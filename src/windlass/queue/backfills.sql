@@ -9,12 +9,12 @@ SELECT :now AS now_at
 -- locks: schedule, shared: a deletion that comes after it removes the backfill too.
 -- postgres
 INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
-SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
+SELECT :id, s.tenant, s.id, :since_at, :until_at, :cursor_at, :concurrency, 0, 0, 0, :actor, :reason, :now
   FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant FOR SHARE OF s
 RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
 -- sqlite
 INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
-SELECT :id, s.tenant, s.id, :since_at, :until_at, :since_at, :concurrency, 0, 0, 0, :actor, :reason, :now
+SELECT :id, s.tenant, s.id, :since_at, :until_at, :cursor_at, :concurrency, 0, 0, 0, :actor, :reason, :now
   FROM schedule AS s WHERE s.id = :schedule_id AND s.tenant = :tenant
 RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
 
@@ -84,14 +84,14 @@ SELECT id FROM backfill WHERE id = :id AND state + 0 = 0 AND cursor_at = :cursor
 SELECT id FROM backfill WHERE id = :id AND state = 0 AND cursor_at = :cursor_at
 
 -- name: decide
--- Decide slots: each gets a job (decision 3), also one that was skipped before. The number of slots that such a row stands for
--- stays: only its own slot runs.
+-- Decide slots: each gets a job (decision 3), also one that was skipped before; its row stands for its own slot only.
 -- guard: the slot has no job.  returns: the slots that get theirs now.
 -- both
 INSERT INTO schedule_runs AS r (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count)
 SELECT :schedule_id, i.slot_at, 3, i.job_id, 0, :now, 1 FROM rows(:slots, slot_at timestamptz, job_id uuid) AS i WHERE true
 ON CONFLICT (schedule_id, slot_at) DO UPDATE
    SET decision = 3, job_id = excluded.job_id, term = 0, decided_at = excluded.decided_at,
+       slot_count = 1, first_at = NULL,
        reason = CASE r.decision WHEN 5 THEN 'It was overlapped before.' WHEN 6 THEN 'It was missed before.' ELSE 'It was paused before.' END
                 || coalesce(' ' || r.reason, '')
  WHERE r.job_id IS NULL

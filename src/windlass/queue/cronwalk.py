@@ -10,6 +10,7 @@ A wall-clock time is written as a datetime in UTC that is not meant as such: cro
 
 from __future__ import annotations
 
+import calendar
 import copy
 import functools
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,11 +21,16 @@ from cronsim import CronSim, CronSimError
 from windlass.queue.exclusions import DaysOff, days_off
 
 SECOND = timedelta(seconds=1)
+DAY = timedelta(days=1)
 PROBE = timedelta(hours=12)
 """Between two looks at an offset; no zone has changed its offset twice in so short a time since 1970."""
+NEAR = timedelta(days=2)
+"""More than any change of an offset: so far from a change the wall clock shows nothing twice, and skips nothing."""
 HORIZON = timedelta(days=366 * 50)
 """Who does not fire for so long never fires; cronsim gives up after 50 years too."""
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC)
+LAST_YEAR = 9900
+"""From here on the horizon is the end of the calendar."""
 LAST_SECOND = time(23, 59, 59)
 
 
@@ -32,6 +38,27 @@ class _Wall(CronSim):
     """Walks wall-clock times; days that are left out do not match."""
 
     left_out: _LeftOut | None = None
+
+    def __init__(self, expression: str, start: datetime) -> None:
+        super().__init__(expression, start)
+        self.named_days = sorted(self.days) if self.day_and and min(self.days) > 0 else None
+        """The only days of a month that can match; None: any may."""
+
+    def advance_day(self) -> bool:
+        """Go to the next day of this month that matches, else to the next month; say whether it was another day."""
+        if self.named_days is None:
+            return bool(super().advance_day())
+        day = self.dt.date()
+        if self.match_day(day):
+            return False
+        length = calendar.monthrange(day.year, day.month)[1]
+        for named in self.named_days:
+            if day.day < named <= length and self.match_day(found := day.replace(day=named)):
+                break
+        else:
+            found = day.replace(day=length) + DAY
+        self.dt = datetime.combine(found, time(), tzinfo=UTC)
+        return True
 
     def match_day(self, d: date) -> bool:
         """Say whether an expression matches this day."""
@@ -65,17 +92,23 @@ class CronWalk:
         self._wall = _Wall(expression, YEAR_2000)
         if self._days is not None:
             self._wall.left_out = _LeftOut(self._days, self.zone if self.fixed else None)
+        self._found: tuple[datetime, datetime] | None = None
+        """An instant that was asked for, and the first slot later than it."""
 
     def after(self, instant: datetime) -> datetime | None:
         """Return the first slot later than `instant`, which is in UTC and whole seconds; None: never again."""
         if self._days is not None and self._days.all:
             return None
+        if (found := self._found) is not None and found[0] <= instant < found[1]:
+            return found[1]
         try:
             slot = self._after(instant)
             while slot is not None and self._days is not None and slot.astimezone(self.zone).date() in self._days:
-                slot = self._after(slot)
+                slot = self._after(slot) if slot - instant < HORIZON else None
         except OverflowError:  # the end of the calendar, year 9999
             return None
+        if slot is not None:
+            self._found = (instant, slot)
         return slot
 
     def names(self, slot: datetime) -> bool:
@@ -99,10 +132,18 @@ class CronWalk:
         seen = self._read(instant)
         offset = seen - instant
         wall = self._next_wall(seen)
-        while wall is not None:
-            turn = _next_turn(self._zone_name, instant, until=wall - offset)
+        last = seen + HORIZON if seen.year < LAST_YEAR else None
+        while wall is not None and (last is None or wall < last):
+            until = min(wall - offset, instant + NEAR)
+            turn = _next_turn(self._zone_name, instant, until=until)
+            if turn is None and until == wall - offset:
+                return until
             if turn is None:
-                return wall - offset
+                # Nothing seen comes again, and until `wall` nothing matches: the changes on the way do not matter.
+                instant = max(until, wall - NEAR)
+                seen = self._read(instant)
+                offset = seen - instant
+                continue
             instant = turn
             first = self._read(turn)
             offset = first - turn
@@ -129,7 +170,7 @@ def ever(expression: str) -> bool:
 @functools.lru_cache(maxsize=4096)
 def _ever(expression: str) -> bool:
     try:
-        return next(CronSim(expression, YEAR_2000), None) is not None
+        return next(_Wall(expression, YEAR_2000), None) is not None
     except CronSimError:
         return False
 
@@ -172,6 +213,8 @@ def _next_turn(zone: str, instant: datetime, *, until: datetime) -> datetime | N
 @functools.lru_cache(maxsize=16_384)
 def _turns(zone_name: str, year: int) -> tuple[datetime, ...]:
     """Return when the zone's offset changes in a year of UTC."""
+    if zone_name == "UTC":
+        return ()
     zone = ZoneInfo(zone_name)
     at = datetime(year, 1, 1, tzinfo=UTC) - SECOND if year > 1 else datetime(1, 1, 3, tzinfo=UTC)
     end = datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC) if year < 9999 else datetime(9999, 12, 29, tzinfo=UTC)

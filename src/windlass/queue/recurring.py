@@ -1,8 +1,8 @@
 """Recurring: schedules in the shape of jobs, for callers who know only jobs.
 
 Such a job is scheduled, next for the next slot, and is never run itself: the jobs of its slots are. Listed with other
-jobs they come by their ids, the newest first. As with ended jobs (history.py) a bounded number of rows is read: among
-the newest of all tenants, and where these are not enough for a page, a short one says where to go on.
+jobs they come by their ids, the newest first. As with ended jobs (history.py) a bounded number of rows is read: the
+tenant's newest, and where these are not enough for a page, a short one says where to go on.
 Schedules as they are, by name: schedules.py.
 """
 
@@ -15,18 +15,24 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Query, Statements, load
+from windlass.errors import Contention, NotFound
 from windlass.ids import first_id_at
 from windlass.job import State
-from windlass.queue import history, schedules
+from windlass.queue import control, history, scheduledits, schedules, schedulewrites
+from windlass.queue.control import Actor
 from windlass.queue.history import MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Page
+from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import check_instant
 from windlass.queue.retry import policy_to_json
+from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedulerows import Schedule, schedule_from
+from windlass.queue.submit import store
 
 SQL = load(__file__)
 
+TRIES = 10
 EXAMINED = 20_000
-"""How many of the newest schedules, of all tenants, a list looks at."""
+"""How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
     *("id", "tenant", "queue", "task", "concurrency_key", "payload", "headers", "paused", "priority", "max_attempts"),
     *("max_lost", "timeout_s"),
@@ -74,6 +80,38 @@ async def count(db: Statements, where: Filter) -> Count:
     return Count(jobs.jobs + row["schedules"], jobs.exact and row["examined"] < EXAMINED)
 
 
+async def cancel(
+    db: Statements,
+    lanes: Lanes,
+    schedule_id: UUID,
+    *,
+    tenant: str,
+    actor: Actor,
+    queues: frozenset[str] | None = None,
+) -> Deleted:
+    """Remove a schedule, as `scheduledits.delete`, and leave a cancelled job under its id in its place.
+
+    So that who knows only jobs finds it cancelled, as long as ended jobs are kept.
+    """
+    for _ in range(TRIES):
+        schedule = await schedules.get(db, schedule_id, tenant=tenant)
+        job = schedule.definition.job(schedule_id)
+        places = await lanes.resolve(db, [job.lane])
+        async with db.transaction(tracked=True) as transaction:
+            found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, queues=queues)
+            if schedule_id not in found.by_id:
+                raise NotFound(f"There is no schedule {schedule_id}.")
+            if found.by_id[schedule_id].version != schedule.version:
+                continue
+            # It is ended before anybody can see it.
+            await store(transaction, places, [job])
+            await transaction.fetch(control.SQL.cancel_queued, ids=[job.id], tenant=tenant, reason=actor.reason)
+            await control.note_events(transaction, [job.id], "cancel_requested", actor)
+            cancelled = await scheduledits.remove(transaction, [schedule_id], tenant=tenant, actor=actor)
+        return Deleted(cancelled + await scheduledits.cancel_rest(db, [schedule_id], tenant=tenant, actor=actor))
+    raise Contention(f"Schedule {schedule_id} is edited faster than it can be cancelled. Try again.")
+
+
 def as_job(schedule: Schedule) -> Job:
     """Return a schedule in the shape of a job that is never claimed."""
     it = schedule.definition
@@ -100,7 +138,7 @@ async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: 
     if not _possible(where):
         return Page([], None)
     clauses, values = _conditions(where)
-    floors = await db.fetch(SQL.floor, cursor=cursor, examined=EXAMINED)
+    floors = await db.fetch(SQL.floor, tenant=where.tenant, cursor=cursor, examined=EXAMINED)
     floor: UUID | None = floors[0]["id"] if floors else None
     rows = await db.fetch(
         _compose(SQL.newest, clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values

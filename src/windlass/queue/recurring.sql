@@ -1,11 +1,12 @@
 -- name: floor
--- The id down to which there are :examined schedules of all tenants, from the cursor on; no row if there are fewer.
+-- The id down to which a tenant has :examined schedules, from the cursor on; no row if there are fewer.
+-- index: schedule_tenant.
 -- both
-SELECT id FROM schedule WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
+SELECT id FROM schedule WHERE tenant = :tenant AND id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
 -- name: newest
 -- A page of a tenant's schedules, newest first, from :floor up.
--- index: the primary key.
+-- index: schedule_tenant.
 -- both
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
   FROM (SELECT x.* FROM schedule x WHERE x.tenant = :tenant AND x.id < :cursor AND x.id >= :floor AND {filters}
@@ -15,10 +16,11 @@ SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pau
  ORDER BY s.id DESC
 
 -- name: matching
--- How many of the newest :examined schedules of all tenants match, and how many there are up to that number.
+-- How many of a tenant's newest :examined schedules match, and how many there are up to that number.
+-- index: schedule_tenant.
 -- both
-SELECT count(*) AS examined, coalesce(sum(CASE WHEN x.tenant = :tenant AND {filters} THEN 1 ELSE 0 END), 0) AS schedules
-  FROM (SELECT * FROM schedule ORDER BY id DESC LIMIT :examined) x
+SELECT count(*) AS examined, coalesce(sum(CASE WHEN {filters} THEN 1 ELSE 0 END), 0) AS schedules
+  FROM (SELECT * FROM schedule WHERE tenant = :tenant ORDER BY id DESC LIMIT :examined) x
 
 -- name: read_clock
 -- The time that decides what is due.

@@ -2,8 +2,9 @@
 
 On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
 gives the pages they took back to the disk.
-Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute and the
-record of what people did go with the history they are of. Keys whose time is over, pauses
+Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute, the
+record of what people did and ended backfills go with the history they are of. What became of slots stays while a
+backfill has yet to come to them: it must know which have run. Keys whose time is over, pauses
 of jobs and schedules that are gone, checkpoints of such jobs, and signatures that no worker publishes any more are
 swept here too.
 """
@@ -43,11 +44,12 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         made = await make_partitions(db)
     if days > 0:
         if db.capabilities.partitions:
-            dropped = await drop_partitions(db, days=days)
+            [behind] = await db.fetch(SQL.backfilled_from)
+            dropped = await drop_partitions(db, days=days, keep={"schedule_runs": behind["slot_at"]})
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs, SQL.forget_runs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
-        for name in ("forget_stats", "forget_audit"):
+        for name in ("forget_stats", "forget_audit", "forget_backfills"):
             rows[name] = await _in_chunks(db, name, chunk, age_ms=days * DAY_MS)
     if dead_days > 0:
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)

@@ -112,12 +112,30 @@ DELETE FROM log WHERE rowid IN (
 SELECT changes() AS removed
 
 -- name: forget_runs
--- Remove what became of slots older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are.
+-- Remove what became of slots older than the age, but for those that a backfill has yet to come to; PostgreSQL drops their
+-- partitions instead. Read as finished jobs are.
 -- postgres
 SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
 DELETE FROM schedule_runs WHERE rowid IN (
-    SELECT rowid FROM (SELECT rowid, slot_at FROM schedule_runs ORDER BY rowid LIMIT :limit) WHERE slot_at < :now - :age_ms * 1000);
+    SELECT rowid FROM (SELECT rowid, slot_at FROM schedule_runs ORDER BY rowid LIMIT :limit)
+     WHERE slot_at < min(:now - :age_ms * 1000, coalesce((SELECT min(cursor_at) FROM backfill WHERE state = 0), :now)));
+SELECT changes() AS removed
+
+-- name: backfilled_from
+-- How far the backfill has come that is the furthest behind: which of the slots after that have run must be known; null: there is none.
+-- index: backfill_open.
+-- both
+SELECT min(cursor_at) AS slot_at FROM backfill WHERE state = 0
+
+-- name: forget_backfills
+-- Remove backfills that ended longer ago than the age.
+-- postgres
+WITH old AS MATERIALIZED (SELECT id FROM backfill WHERE ended_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit),
+gone AS (DELETE FROM backfill WHERE backfill.id = ANY(ARRAY(SELECT old.id FROM old)) RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM backfill WHERE id IN (SELECT id FROM backfill WHERE ended_at < :now - :age_ms * 1000 LIMIT :limit);
 SELECT changes() AS removed
 
 -- name: forget_checkpoints

@@ -8,17 +8,18 @@ the old times that are due and not fired: they are written down as missed. A job
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
+from windlass import log
 from windlass.db import Statements, load
-from windlass.errors import AlreadyExists, Conflict, Contention, NotFound
+from windlass.errors import AlreadyExists, Conflict, Contention, NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.queue import backfills, control, cursor, schedulewrites
 from windlass.queue.control import Actor
+from windlass.queue.cron import check_trigger
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, validate
 from windlass.queue.schedule import Decision, NewSchedule, check_schedule
@@ -36,6 +37,8 @@ CANCELLED_AT_ONCE = 1000
 """So many jobs of a deleted schedule are cancelled in one transaction; further ones in those after it."""
 PURGED_AT_ONCE = 1000
 RESUMED_AT_ONCE = 1000
+PUT_OFF_MS = 600_000
+"""The end of a pause that cannot be ended is put off for so long."""
 
 
 class Deleted(msgspec.Struct, frozen=True):
@@ -53,8 +56,11 @@ async def edit(
     tenant: str,
     actor: Actor,
     version: int | None = None,
+    queues: frozenset[str] | None = None,
 ) -> Schedule:
     """Give a schedule another definition and return it; Conflict if it is not of this `version` any more.
+
+    As in every act here, Forbidden if it is for a queue that is not among `queues`, if these are given.
 
     If its times stay the same its series goes on where it stands. If they change, the new ones count from now on: slots
     of the old times that were due and had not fired do not fire any more. A definition that is paused, or not, pauses
@@ -64,7 +70,7 @@ async def edit(
     check_schedule(becomes)
     try:
         async with db.transaction(tracked=True) as transaction:
-            was, now = await _locked(transaction, schedule_id, tenant)
+            was, now = await _locked(transaction, schedule_id, tenant, queues)
             if version not in (None, was.version):
                 raise Conflict(
                     f'Schedule "{was.definition.name}" is of version {was.version} now, not {version}: '
@@ -84,7 +90,13 @@ async def edit(
 
 
 async def pause(
-    db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None
+    db: Statements,
+    schedule_id: UUID,
+    *,
+    tenant: str,
+    actor: Actor,
+    until: datetime | None = None,
+    queues: frozenset[str] | None = None,
 ) -> Schedule:
     """Let a schedule make no jobs, those it has made go on; return it. Slots that were due and had not fired go too.
 
@@ -92,20 +104,23 @@ async def pause(
     """
     check_instant("until", until)
     async with db.transaction(tracked=True) as transaction:
-        was, now = await _locked(transaction, schedule_id, tenant)
+        was, now = await _locked(transaction, schedule_id, tenant, queues)
         if was.definition.paused:
             await schedulewrites.keep_pauses(transaction, [was.definition], now=now, actor=actor, until=until)
         else:
             becomes = msgspec.structs.replace(was.definition, paused=True)
             change = Change(was, becomes, was.base_at, cursor.paused(was, now=now))
             await schedulewrites.change(transaction, [change], now=now, actor=actor, until=until)
+        await control.note_events(transaction, [schedule_id], "paused", actor)
         return await _look(transaction, schedule_id, tenant)
 
 
-async def resume(db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor) -> Schedule:
+async def resume(
+    db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
+) -> Schedule:
     """Let a schedule make jobs again, from its next slot on, and return it; what passed meanwhile is written down."""
     async with db.transaction(tracked=True) as transaction:
-        was, now = await _locked(transaction, schedule_id, tenant)
+        was, now = await _locked(transaction, schedule_id, tenant, queues)
         if not was.definition.paused:
             return was
         await _resume(transaction, was, now, actor)
@@ -113,12 +128,22 @@ async def resume(db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor
 
 
 async def resume_over(db: Statements, *, limit: int = RESUMED_AT_ONCE) -> int:
-    """Resume schedules whose pause has an end that has come; return how many. One that a rival holds is left."""
+    """Resume schedules whose pause has an end that has come; return how many. One that a rival holds is left.
+
+    One that cannot be resumed, as its zone is not known any more, keeps nobody waiting: it is tried again later.
+    """
     resumed = 0
     for row in await db.fetch(SQL.schedule_pauses_over, limit=limit):
-        with suppress(Contention):
+        try:
             async with db.transaction(tracked=True) as transaction:
                 resumed += await _resume_over(transaction, UUID(row["name"]), row["tenant"])
+        except Contention:
+            continue
+        except Unavailable:  # the database, not the schedule
+            raise
+        except Exception as error:
+            log.event("schedule.broken", schedule=row["name"], error=error)
+            await db.fetch(SQL.put_off_pause, tenant=row["tenant"], name=row["name"], ms=PUT_OFF_MS)
     return resumed
 
 
@@ -133,13 +158,21 @@ async def _resume_over(transaction: Statements, schedule_id: UUID, tenant: str) 
     return True
 
 
-async def delete(db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor, purge: bool = False) -> Deleted:
+async def delete(
+    db: Statements,
+    schedule_id: UUID,
+    *,
+    tenant: str,
+    actor: Actor,
+    purge: bool = False,
+    queues: frozenset[str] | None = None,
+) -> Deleted:
     """Remove a schedule and cancel its jobs that no worker has; those that run go on.
 
     What became of its slots stays until retention; with `purge` it goes too, with the jobs that have ended.
     """
     async with db.transaction(tracked=True) as transaction:
-        await _locked(transaction, schedule_id, tenant)
+        await _locked(transaction, schedule_id, tenant, queues)
         cancelled = await remove(transaction, [schedule_id], tenant=tenant, actor=actor)
     cancelled += await cancel_rest(db, [schedule_id], tenant=tenant, actor=actor)
     return Deleted(cancelled, await _purge(db, schedule_id) if purge else 0)
@@ -176,6 +209,7 @@ async def run_now(
     tenant: str,
     actor: Actor,
     payload: str | None = None,
+    queues: frozenset[str] | None = None,
 ) -> Submitted:
     """Make a job of a schedule now, beside its series, with its own payload unless another is given."""
     for _ in range(TRIES):
@@ -185,7 +219,7 @@ async def run_now(
         validate([job])
         places = await lanes.resolve(db, [job.lane])
         async with db.transaction(tracked=True) as transaction:
-            was, now = await _locked(transaction, schedule_id, tenant)
+            was, now = await _locked(transaction, schedule_id, tenant, queues)
             if was.version != schedule.version:
                 continue
             within_s = was.definition.policy.start_within_s
@@ -208,8 +242,10 @@ async def _record_manual(transaction: Statements, job: NewJob, now: datetime, ac
     raise Contention(f"Schedule {job.schedule_id} is run by hand too often at this instant. Try again.")
 
 
-async def _locked(transaction: Statements, schedule_id: UUID, tenant: str) -> tuple[Schedule, datetime]:
-    found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant)
+async def _locked(
+    transaction: Statements, schedule_id: UUID, tenant: str, queues: frozenset[str] | None
+) -> tuple[Schedule, datetime]:
+    found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, queues=queues)
     if found.now is None:
         raise NotFound(f"There is no schedule {schedule_id}.")
     return found.by_id[schedule_id], found.now
@@ -221,9 +257,11 @@ async def _look(transaction: Statements, schedule_id: UUID, tenant: str) -> Sche
 
 
 async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: Actor) -> None:
+    check_trigger(was.definition.trigger)
     becomes = msgspec.structs.replace(was.definition, paused=False)
     change = Change(was, becomes, was.base_at, cursor.resumed(was, now=now))
     await schedulewrites.change(transaction, [change], now=now, actor=actor)
+    await control.note_events(transaction, [was.id], "resumed", actor)
 
 
 async def _cancel_some(transaction: Statements, ids: Sequence[UUID], tenant: str, actor: Actor) -> list[UUID]:

@@ -5,6 +5,14 @@
 -- both
 SELECT tenant, name FROM pause WHERE resume_at <= :now AND kind = 'schedule' ORDER BY resume_at LIMIT :limit
 
+-- name: put_off_pause
+-- Let the pause of a schedule go on for a while, if its end has come.
+-- hot: a duty must not wait for lists.
+-- postgres
+UPDATE pause SET resume_at = :now + CAST(:ms AS bigint) * interval '1 millisecond' WHERE kind = 'schedule' AND tenant = :tenant AND name = :name AND resume_at <= :now
+-- sqlite
+UPDATE pause SET resume_at = :now + :ms * 1000 WHERE kind = 'schedule' AND tenant = :tenant AND name = :name AND resume_at <= :now
+
 -- name: remove_schedules
 -- Remove schedules that are locked, and what is kept only while they are there.
 -- postgres

@@ -6,7 +6,7 @@ nothing is drawn by chance, nothing depends on when one asks. What a cron expres
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Literal
 from uuid import UUID
@@ -142,9 +142,15 @@ def series(
     return Series(slots, start_at=start_at, end_at=end_at, offset_s=offset_s)
 
 
-def preview(slots: Series, after: datetime, *, count: int) -> list[Shown]:
-    """Return the next `count` slots as people see them."""
-    return [slots.show(slot) for slot in slots.between(after, LAST, limit=count)]
+def preview(slots: Series, after: datetime, *, count: int, enough: Callable[[], bool] | None = None) -> list[Shown]:
+    """Return the next `count` slots as people see them; fewer, and at least one, once `enough` says so."""
+    shown: list[Shown] = []
+    while len(shown) < count and (found := slots.between(after, LAST, limit=1)):
+        [after] = found
+        shown.append(slots.show(after))
+        if enough is not None and enough():
+            break
+    return shown
 
 
 class _CronSlots:

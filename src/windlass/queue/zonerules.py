@@ -2,25 +2,34 @@
 
 A schedule keeps its wall-clock expression and the name of its zone; only when its next slot is due is kept as an
 instant, which a country may move by a law. So the holder of the first firing duty compares the version of its rules
-with the one noted here, and where they differ looks at all schedules once, a chunk at a time. A slot that is due
-already fires as it is (firing.py).
+with those noted here, and if it is newer looks at all schedules once, a chunk at a time. A slot that is due already
+fires as it is (firing.py).
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
 from windlass.db import Row, Statements, load
-from windlass.queue.cron import series
+from windlass.queue import watches
+from windlass.queue.cron import Series, series
 from windlass.queue.schedule import trigger_from
 
 SQL = load(__file__)
 
 CHUNK = 1000
+FURTHEST = timedelta(days=2)
+"""New rules move no slot further: a zone that changes the side of the date line moves by a day."""
+JUST_BEFORE = timedelta(microseconds=1)
+LAST = datetime.max.replace(tzinfo=UTC)
+VERSION = re.compile(r"\b((?:19|20)\d\d)\.?([a-z]|\d+)\b")
 FIRST_ID = UUID(int=0)
 
 
@@ -32,11 +41,17 @@ class Renewed(msgspec.Struct, frozen=True):
 
 
 async def changed(db: Statements, rules: str) -> bool:
-    """Say whether schedules are to be looked at because `rules` are others than before; the first ones are noted."""
+    """Say whether schedules are to be looked at because `rules` are newer than all before; the first ones are noted.
+
+    Rules that were seen before are not new, nor are those of an older version: where servers have different rules and
+    take over from each other, slots are not moved back and forth.
+    """
     noted = [row["name"] for row in await db.fetch(SQL.rules_noted)]
     if not noted:
         await note(db, rules)
-    return bool(noted) and _name(rules) not in noted
+    version = _version(rules)
+    older = version is not None and any(version <= seen for name in noted if (seen := _version(name)) is not None)
+    return bool(noted) and _name(rules) not in noted and not older
 
 
 async def note(db: Statements, rules: str) -> None:
@@ -45,20 +60,43 @@ async def note(db: Statements, rules: str) -> None:
 
 
 async def renew(db: Statements, *, after: UUID = FIRST_ID, limit: int = CHUNK) -> Renewed:
-    """Compute when the next slots of a chunk of schedules are due, and move those whose time is another now."""
+    """Compute when the next slots of a chunk of schedules are due, and move those whose time is another now.
+
+    What is expected of their runs (watches.py) moves with them.
+    """
     rows = await db.fetch(SQL.zoned, after=after, limit=limit)
-    cursors = []
+    # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+    moves = await asyncio.to_thread(_moves, rows)
+    moved: list[Row] = []
+    if moves:
+        async with db.transaction() as transaction:
+            moved = await transaction.fetch(SQL.move_zoned, cursors=[move.cursor for move in moves])
+            ids = {row["id"] for row in moved}
+            await watches.expect(
+                transaction, [move.expected for move in moves if move.cursor[0] in ids and move.expected is not None]
+            )
+    return Renewed(len(moved), rows[-1]["id"] if len(rows) >= limit else None)
+
+
+class _Move(msgspec.Struct, frozen=True):
+    cursor: tuple[UUID, int, datetime, datetime | None]
+    """The schedule, its version, when its next slot was due, and when it is."""
+    expected: watches.Expected | None
+    """None: what is expected of it stays."""
+
+
+def _moves(rows: Sequence[Row]) -> list[_Move]:
+    moves = []
     for row in rows:
         if row["zone"] is not None and row["next_at"] is not None and row["next_at"] > row["now_at"]:
             # One that cannot be computed any more is told of when it is due.
             with suppress(Exception):
-                if (next_at := _next_at(row)) != row["next_at"]:
-                    cursors.append((row["id"], row["version"], row["next_at"], next_at))
-    moved = await db.fetch(SQL.move_zoned, cursors=cursors) if cursors else []
-    return Renewed(len(moved), rows[-1]["id"] if len(rows) >= limit else None)
+                if (move := _move(row)) is not None:
+                    moves.append(move)
+    return moves
 
 
-def _next_at(row: Row) -> datetime | None:
+def _move(row: Row) -> _Move | None:
     trigger = trigger_from(row["kind"], row["expression"], row["zone"])
     if trigger is None:
         return None
@@ -72,10 +110,39 @@ def _next_at(row: Row) -> datetime | None:
         jitter_s=row["jitter_s"],
     )
     offset = timedelta(seconds=slots.offset_s)
-    # A slot may be past and its jitter not yet over.
-    passed_at = row["now_at"] - offset
-    slot_at = slots.after(passed_at if row["last_at"] is None else max(row["last_at"], passed_at))
-    return None if slot_at is None else slot_at + offset
+    was_at = row["next_at"] - offset
+    slot_at = _nearest(slots, was_at, floor=max(row["last_at"] or row["base_at"], row["base_at"]))
+    if slot_at == was_at:
+        return None
+    expected = None
+    if row["watched_at"] == was_at:
+        since = LAST if slot_at is None else slot_at - JUST_BEFORE
+        expected = row["id"], *watches.expected(slots, within_s=row["expect_within_s"], after=since)
+    next_at = None if slot_at is None else slot_at + offset
+    return _Move((row["id"], row["version"], row["next_at"], next_at), expected)
+
+
+def _nearest(slots: Series, was_at: datetime, *, floor: datetime) -> datetime | None:
+    """Return the slot, later than `floor`, that the slot at `was_at` has become: the nearest one, the earlier of two.
+
+    It may be past, if the new rules put it there: then it is late, and firing decides by the policy of the schedule.
+    """
+    later = slots.after(was_at - JUST_BEFORE)
+    if later == was_at:
+        return later
+    earlier = slots.last_before(was_at, floor=max(floor, was_at - FURTHEST))
+    if earlier is None or later is None:
+        return earlier or later
+    return earlier if was_at - earlier <= later - was_at else later
+
+
+def _version(rules: str) -> tuple[int, int] | None:
+    """Return year and number of an IANA version, as 2025b, or 2025.2 of the package; None if there is none in it."""
+    found = VERSION.search(rules)
+    if found is None:
+        return None
+    letter = found[2]
+    return int(found[1]), ord(letter) - ord("a") + 1 if letter.isalpha() else int(letter)
 
 
 def _name(rules: str) -> str:

@@ -1,16 +1,12 @@
 -- name: rules_noted
--- The zone rules that the next slots of all schedules were last looked at with, as a name; none: never.
+-- The zone rules that the next slots of all schedules were looked at with, as names; none: never.
 -- hot: a duty must not wait for lists.
 -- both
 SELECT name FROM pulse WHERE name LIKE 'zones:%'
 
 -- name: note_rules
 -- Remember with which zone rules the next slots of all schedules were looked at.
--- postgres
-WITH old AS (DELETE FROM pulse WHERE name LIKE 'zones:%' AND name <> :name)
-INSERT INTO pulse (name, beat_at, unbroken_at) VALUES (:name, :now, :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
--- sqlite
-DELETE FROM pulse WHERE name LIKE 'zones:%' AND name <> :name;
+-- both
 INSERT INTO pulse (name, beat_at, unbroken_at) VALUES (:name, :now, :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
 -- name: zoned
@@ -18,14 +14,15 @@ INSERT INTO pulse (name, beat_at, unbroken_at) VALUES (:name, :now, :now) ON CON
 -- hot: a duty must not wait for lists.
 -- postgres
 SELECT n.id, n.version, n.next_at, n.last_at, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude, s.base_at, s.jitter_s,
-       :now AS now_at
+       s.expect_within_s, w.slot_at AS watched_at, :now AS now_at
   FROM (SELECT x.id, x.version, x.next_at, x.last_at FROM schedule_next x WHERE x.id > CAST(:after AS uuid) ORDER BY x.id LIMIT :limit) n
   LEFT JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = n.id AND x.zone <> 'UTC' LIMIT 1) s ON true
+  LEFT JOIN LATERAL (SELECT x.slot_at FROM schedule_watch x WHERE x.schedule_id = n.id LIMIT 1) w ON true
 -- sqlite
 SELECT n.id, n.version, n.next_at, n.last_at, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude, s.base_at, s.jitter_s,
-       :now AS now_at
+       s.expect_within_s, w.slot_at AS watched_at, :now AS now_at
   FROM (SELECT x.id, x.version, x.next_at, x.last_at FROM schedule_next AS x WHERE x.id > :after ORDER BY x.id LIMIT :limit) AS n
-  LEFT JOIN schedule AS s ON s.id = n.id AND s.zone <> 'UTC'
+  LEFT JOIN schedule AS s ON s.id = n.id AND s.zone <> 'UTC' LEFT JOIN schedule_watch AS w ON w.schedule_id = n.id
 
 -- name: move_zoned
 -- Let the next slots of schedules be due at other times, each only if nobody has moved it since it was read.

@@ -1,4 +1,4 @@
-"""Past slots of schedules: what became of them, and running those of a range afterwards."""
+"""The past of schedules: what happened to them and to their slots, and running those of a range afterwards."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import msgspec
 
 from windlass.errors import Forbidden
 from windlass.queue import backfills as step
+from windlass.queue.history import Event, events_of
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import Decision
 from windlass.queue.schedules import get as get_schedule
 from windlass.server.call import Call
+from windlass.server.shown import shown_event
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because
+from windlass.wire.jobs import EventList
 
 
 async def runs(call: Call) -> wire.RunPage:
@@ -29,6 +32,14 @@ async def runs(call: Call) -> wire.RunPage:
         until=asked.until,
     )
     return wire.RunPage(runs=[_shown_run(call, run) for run in page.runs], next_cursor=page.next_cursor)
+
+
+async def events(call: Call) -> EventList:
+    """Answer what happened to a schedule itself, in order: what people did to it, and which runs were missing."""
+    schedule = await call.schedule()
+    made = Event(schedule.created_at, "submitted", None, None)
+    told = await events_of(call.engine.db, schedule.id)
+    return EventList(events=[shown_event(call, event) for event in (made, *told)])
 
 
 async def start(call: Call) -> wire.Backfill:
@@ -86,7 +97,7 @@ def _shown(backfill: step.Backfill) -> wire.Backfill:
         status=backfill.status,
         made=backfill.made_count,
         known=backfill.known_count,
-        reached=backfill.cursor_at,
+        reached=max(backfill.since_at, backfill.cursor_at),
         created_at=backfill.created_at,
         ended_at=backfill.ended_at,
     )

@@ -14,11 +14,11 @@ from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, history
 from windlass.queue import recurring as both
-from windlass.queue.views import Event
 from windlass.server import recurring
+from windlass.server.accepted import until_later
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
-from windlass.server.shown import redacted, shown_attempt, shown_job, shown_submit
+from windlass.server.shown import redacted, shown_attempt, shown_event, shown_job, shown_submit
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
@@ -198,10 +198,11 @@ async def pause(call: Call) -> wire.Moved:
     """Keep a job from being claimed."""
     asked: PauseRequest = call.body
     actor = call.actor(asked.reason)
+    until = await until_later(call, asked.until)
     try:
-        state = await call.engine.acts.pause_job(call.job_id, tenant=call.tenant, actor=actor, until=asked.until)
+        state = await call.engine.acts.pause_job(call.job_id, tenant=call.tenant, actor=actor, until=until)
     except NotFound:
-        state = await recurring.pause(call, actor, until=asked.until)
+        state = await recurring.pause(call, actor, until=until)
     return wire.Moved(id=call.job_id, status=call.word(state), state=state, paused=True)
 
 
@@ -254,7 +255,7 @@ async def events(call: Call) -> wire.EventList:
         found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
     except NotFound:
         found = await recurring.events(call)
-    return wire.EventList(events=[_event(call, event) for event in found])
+    return wire.EventList(events=[shown_event(call, event) for event in found])
 
 
 async def report(call: Call) -> wire.JobReport:
@@ -266,15 +267,10 @@ async def report(call: Call) -> wire.JobReport:
         state=found.job.state,
         outcome=found.outcome,
         waits=wire.Waits(**msgspec.structs.asdict(found.waits)),
-        timeline=[_event(call, event) for event in found.timeline],
+        timeline=[shown_event(call, event) for event in found.timeline],
         attempts=[shown_attempt(call, attempt) for attempt in found.attempts],
         metrics=redacted(call, found.metrics),
     )
-
-
-def _event(call: Call, event: Event) -> wire.Event:
-    detail = call.hidden(event.detail)
-    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=detail)
 
 
 async def _job(call: Call) -> wire.Job:

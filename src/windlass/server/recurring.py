@@ -18,9 +18,11 @@ from windlass.queue.attempts import MAX_PAGE, AttemptFilter, find_attempts
 from windlass.queue.control import Actor
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedulewrites import keep_to_queues
 from windlass.queue.views import Attempt, Event, Job
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
+from windlass.server.shown import shown_schedule
 from windlass.wire import jobs as wire
 
 
@@ -34,8 +36,10 @@ async def submit(call: Call, asked: wire.JobRequest) -> Reply:
         if known is None:
             raise
         return Reply(200, _submitted(call, known, duplicate=True))
-    made = await recurring.get(call.engine.db, stored.id, tenant=definition.tenant)
-    return Reply(201, _submitted(call, made))
+    made = await schedules.get(call.engine.db, stored.id, tenant=definition.tenant)
+    call.action, call.subject, call.audit_tenant = "schedule.create", str(stored.id), definition.tenant
+    call.became = shown_schedule(call, made)
+    return Reply(201, _submitted(call, recurring.as_job(made)))
 
 
 async def _planned(call: Call, asked: wire.JobRequest) -> NewSchedule:
@@ -62,6 +66,7 @@ async def _asked_before(call: Call, asked: wire.JobRequest, definition: NewSched
             if asked.schedule_name is None:
                 raise
             return None
+        keep_to_queues([found.definition], call.principal.queues)
         return recurring.as_job(found)
     return None
 
@@ -90,23 +95,25 @@ async def get(call: Call, *, wait_s: float = 0.0) -> Job:
 
 
 async def cancel(call: Call, actor: Actor) -> State:
-    """Remove the schedule in the path; its jobs that have not begun are cancelled."""
+    """Remove the schedule in the path and cancel its jobs that have not begun; a cancelled job is left under its id."""
     call.was = await _found(call)
-    await call.engine.schedules.delete(call.job_id, tenant=call.tenant, actor=actor)
+    await call.engine.schedules.cancel(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
     return State.CANCELLED
 
 
 async def pause(call: Call, actor: Actor, *, until: datetime | None) -> State:
     """Let the schedule in the path make no jobs."""
     call.was = found = await _found(call)
-    await call.engine.schedules.pause(call.job_id, tenant=call.tenant, actor=actor, until=until)
+    await call.engine.schedules.pause(
+        call.job_id, tenant=call.tenant, actor=actor, until=until, queues=call.principal.queues
+    )
     return found.state
 
 
 async def resume(call: Call, actor: Actor) -> State:
     """Let the schedule in the path make jobs again."""
     call.was = found = await _found(call)
-    await call.engine.schedules.resume(call.job_id, tenant=call.tenant, actor=actor)
+    await call.engine.schedules.resume(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
     return found.state
 
 

@@ -7,6 +7,8 @@ asked for in the words of a job is in recurring.py.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -14,22 +16,30 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.errors import Forbidden, InvalidInput, InvalidSchedule, NotFound
+from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
-from windlass.server.accepted import accept
+from windlass.queue.schedulewrites import keep_to_queues
+from windlass.server.accepted import accept, until_later
+from windlass.server.acted import tell_changes
+from windlass.server.auth import require
 from windlass.server.call import Call, Reply
+from windlass.server.enabling import keep_pause, may_pause, may_pause_all, resume_enabled
 from windlass.server.newjobs import payload_text
 from windlass.server.shown import redacted, shown_schedule, shown_submit
+from windlass.server.thinking import slots_after
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because, PauseRequest
 from windlass.wire.jobs import Submitted
 
 SHOWN_SLOTS = 5
 """Of a change that is only looked at."""
+TRIES = 5
+AUDITED_NAMES = 50
+"""Of a list that was stored, so many are told in the audit."""
 
 
 async def create(call: Call) -> Reply:
@@ -38,11 +48,20 @@ async def create(call: Call) -> Reply:
     definition = _plan(call, asked)
     await accept(call, [definition])
     if asked.dry_run:
-        return Reply(200, await _would_be(call, definition, replace=asked.replace_existing))
-    [stored] = await call.engine.schedules.create([definition], replace=asked.replace_existing)
+        return Reply(200, await _would_be(call, asked, definition))
+    was = None
+    if asked.replace_existing:
+        await may_pause_all(call, [asked], [definition])
+        was = await _of_name(call, definition)
+    made = await call.engine.schedules.create(
+        [definition], replace=asked.replace_existing, queues=call.principal.queues
+    )
+    [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
-    shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
-    return Reply(200 if stored.replaced else 201, shown)
+    now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
+    if was is not None and stored.replaced:
+        tell_changes(call, was, now)
+    return Reply(200 if stored.replaced else 201, shown_schedule(call, now))
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
@@ -59,8 +78,15 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
             raise InvalidSchedule(field, problem, index=index)
         definitions.append(_plan(call, schedule, index=index))
     await accept(call, definitions)
-    stored = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing)
-    call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
+    if replace:
+        await may_pause_all(call, asked.schedules, definitions)
+    made = await call.engine.schedules.create(
+        definitions, replace=replace, skip=asked.skip_existing, queues=call.principal.queues
+    )
+    tenants = [definition.tenant for definition in definitions]
+    stored = await resume_enabled(call, asked.schedules, made, tenants=tenants) if replace else made
+    names = [one.name for one in stored[:AUDITED_NAMES]]
+    call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored), "names": names}
     return wire.StoredSchedules(
         schedules=[
             wire.StoredSchedule(id=one.id, name=one.name, next_run_at=one.next_at, replaced=one.replaced)
@@ -77,9 +103,13 @@ async def declare(call: Call) -> wire.Declared:
         for index, schedule in enumerate(asked.schedules)
     ]
     await accept(call, definitions)
-    await _keep_declared_to_queues(call, asked.owner)
     declared = await call.engine.schedules.declare(
-        asked.owner, definitions, tenant=call.tenant, actor=call.actor(), dry_run=asked.dry_run
+        asked.owner,
+        definitions,
+        tenant=call.tenant,
+        actor=call.actor(),
+        dry_run=asked.dry_run,
+        queues=call.principal.queues,
     )
     shown = wire.Declared(**msgspec.structs.asdict(declared))
     call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
@@ -114,30 +144,57 @@ async def get(call: Call) -> wire.Schedule:
 async def replace(call: Call) -> wire.Schedule | wire.ScheduleChange:
     """Give a schedule exactly these settings."""
     asked: wire.ScheduleReplacement = call.body
-    was = await call.schedule()
-    definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
-    return await _edit(call, was, definition, asked)
+
+    def becomes(was: step.Schedule) -> NewSchedule:
+        definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
+        return keep_pause(asked, definition, was.definition)
+
+    return await _edit(call, asked, becomes)
 
 
 async def change(call: Call) -> wire.Schedule | wire.ScheduleChange:
     """Change some settings of a schedule."""
     asked: wire.SchedulePatch = call.body
-    was = await call.schedule()
-    definition = planned.patched(was.definition, asked, call.settings)
-    call.allow_queue(definition.queue)
-    return await _edit(call, was, definition, asked)
+
+    def becomes(was: step.Schedule) -> NewSchedule:
+        definition = planned.patched(was.definition, asked, call.settings)
+        call.allow_queue(definition.queue)
+        return definition
+
+    return await _edit(call, asked, becomes)
 
 
 async def _edit(
-    call: Call, was: step.Schedule, becomes: NewSchedule, asked: wire.ScheduleReplacement | wire.SchedulePatch
+    call: Call,
+    asked: wire.ScheduleReplacement | wire.SchedulePatch,
+    becomes_of: Callable[[step.Schedule], NewSchedule],
 ) -> wire.Schedule | wire.ScheduleChange:
-    await accept(call, [becomes], fires=not same_times(was.definition, becomes))
-    if asked.dry_run:
-        return await _difference(call, becomes, was)
-    edited = await call.engine.schedules.edit(
-        was.id, becomes, tenant=call.tenant, actor=call.actor(asked.reason), version=asked.version
-    )
-    return shown_schedule(call, edited)
+    """Give a schedule what it becomes of the version that was read; who names no version looks again after a rival."""
+    for tries_left in reversed(range(TRIES)):
+        was = await call.schedule()
+        becomes = becomes_of(was)
+        may_pause(call, was.definition, becomes)
+        await accept(call, [becomes], fires=not same_times(was.definition, becomes))
+        if asked.dry_run:
+            return await _difference(call, becomes, was)
+        try:
+            edited = await call.engine.schedules.edit(
+                was.id,
+                becomes,
+                tenant=call.tenant,
+                actor=call.actor(asked.reason),
+                version=asked.version or was.version,
+                queues=call.principal.queues,
+            )
+        except NameTaken:
+            raise
+        except Conflict:
+            if asked.version is not None or not tries_left:
+                raise
+        else:
+            tell_changes(call, was, edited)
+            return shown_schedule(call, edited)
+    raise AssertionError("unreachable")
 
 
 async def delete(call: Call) -> Reply:
@@ -145,7 +202,11 @@ async def delete(call: Call) -> Reply:
     asked: wire.DeleteQuery = call.query
     schedule = await call.schedule()
     deleted = await call.engine.schedules.delete(
-        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), purge=asked.purge
+        schedule.id,
+        tenant=call.tenant,
+        actor=call.actor(asked.reason),
+        purge=asked.purge,
+        queues=call.principal.queues,
     )
     call.became = {"deleted": True, "purged": asked.purge, "cancelled": len(deleted.cancelled)}
     return Reply(204)
@@ -160,7 +221,11 @@ async def run(call: Call) -> Submitted:
         changed = msgspec.structs.replace(schedule.definition, payload=payload)
         await call.engine.signatures.check([changed.job(schedule.id)])
     stored = await call.engine.schedules.run_now(
-        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), payload=payload
+        schedule.id,
+        tenant=call.tenant,
+        actor=call.actor(asked.reason),
+        payload=payload,
+        queues=call.principal.queues,
     )
     call.became = {"job_id": stored.id}
     return shown_submit(call, stored)
@@ -171,7 +236,11 @@ async def pause(call: Call) -> wire.Schedule:
     asked: PauseRequest = call.body
     schedule = await call.schedule()
     paused = await call.engine.schedules.pause(
-        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), until=asked.until
+        schedule.id,
+        tenant=call.tenant,
+        actor=call.actor(asked.reason),
+        until=await until_later(call, asked.until),
+        queues=call.principal.queues,
     )
     return shown_schedule(call, paused)
 
@@ -180,7 +249,9 @@ async def resume(call: Call) -> wire.Schedule:
     """Let a schedule make jobs again, from its next slot on."""
     asked: Because = call.body
     schedule = await call.schedule()
-    resumed = await call.engine.schedules.resume(schedule.id, tenant=call.tenant, actor=call.actor(asked.reason))
+    resumed = await call.engine.schedules.resume(
+        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), queues=call.principal.queues
+    )
     return shown_schedule(call, resumed)
 
 
@@ -211,7 +282,7 @@ async def _preview(
     return wire.Preview(
         words=planned.described(schedule.trigger),
         timezone=schedule.zone,
-        slots=planned.slots_after(schedule, after, base_at=base_at or now, count=asked.count),
+        slots=await slots_after(call, schedule, after, base_at=base_at or now, count=asked.count),
     )
 
 
@@ -240,28 +311,38 @@ def _plan(
         raise problem if index is None else problem.at(index) from None
 
 
-async def _would_be(call: Call, becomes: NewSchedule, *, replace: bool) -> wire.ScheduleChange:
+async def _of_name(call: Call, definition: NewSchedule) -> step.Schedule | None:
+    """Return the schedule that has the name of this one, if there is one."""
+    with contextlib.suppress(NotFound):
+        return await step.get(call.engine.db, definition.name, tenant=definition.tenant)
+    return None
+
+
+async def _would_be(call: Call, asked: wire.ScheduleRequest, becomes: NewSchedule) -> wire.ScheduleChange:
     """Return what storing a schedule would change; NameTaken if it would be refused."""
-    try:
-        was = await step.get(call.engine.db, becomes.name, tenant=becomes.tenant)
-    except NotFound:
+    was = await _of_name(call, becomes)
+    if was is None:
         return await _difference(call, becomes)
-    if not replace:
+    if not asked.replace_existing:
         raise step.name_taken(becomes.name)
-    # The owner stays, and a pause: only `resume` ends it.
-    paused, owner = becomes.paused or was.definition.paused, was.definition.owner
-    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, paused=paused, owner=owner), was)
+    keep_to_queues([was.definition], call.principal.queues)
+    becomes = keep_pause(asked, becomes, was.definition)
+    may_pause(call, was.definition, becomes)
+    owner = was.definition.owner
+    return await _difference(call, msgspec.structs.replace(becomes, id=was.id, owner=owner), was)
 
 
 async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | None = None) -> wire.ScheduleChange:
     call.acted = False
+    if was is not None:
+        require(call.principal, "read")  # what it is now is told
     now = await read_clock(call.engine.db)
     base_at = now if was is None else was.base_at
     return wire.ScheduleChange(
         name=becomes.name,
         exists=was is not None,
         differences=[] if was is None else _shown_differences(call, was.definition, becomes),
-        slots=planned.slots_after(becomes, now, base_at=base_at, count=SHOWN_SLOTS),
+        slots=await slots_after(call, becomes, now, base_at=base_at, count=SHOWN_SLOTS),
     )
 
 
@@ -275,14 +356,3 @@ def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> li
         wire.Difference(field=field, was=_hidden(call, before), becomes=_hidden(call, after))
         for field, before, after in differences(was, becomes)
     ]
-
-
-async def _keep_declared_to_queues(call: Call, owner: str) -> None:
-    """Return if a key kept to some queues may replace all that an application has declared; Forbidden otherwise."""
-    queues, cursor = call.principal.queues, None
-    while queues is not None:
-        page = await step.find(call.engine.db, call.tenant, owner=owner, cursor=cursor, limit=step.MAX_PAGE)
-        if any(schedule.definition.queue not in queues for schedule in page.schedules):
-            raise Forbidden(f"{owner} has schedules for queues that this key is not for. Use a key that is.")
-        if (cursor := page.next_cursor) is None:
-            return

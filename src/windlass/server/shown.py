@@ -89,6 +89,12 @@ def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
     return planned.shown(schedule, hide=lambda text: redacted(call, text) or Raw(b"null"))
 
 
+def shown_event(call: Call, event: history.Event) -> wire.Event:
+    """Return something that happened as it is shown."""
+    detail = call.hidden(event.detail)
+    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=detail)
+
+
 def shown_attempt(call: Call, attempt: history.Attempt) -> wire.Attempt:
     """Return an ended attempt as it is shown."""
     outcome = Outcome(attempt.outcome).name.lower()

@@ -19,7 +19,7 @@ DecisionName = Literal["fired", "waiting", "replaced", "backfilled", "manual", "
 
 
 class BackfillRequest(Because, frozen=True, kw_only=True):
-    """A past range whose slots are to run: later than `since`, up to `until`."""
+    """A past range whose slots are to run: from `since` on, before `until`."""
 
     since: Instant
     until: Instant
@@ -41,7 +41,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True):
     known: int
     """Slots that had run before, or were under way: left alone."""
     reached: datetime
-    """The last slot dealt with."""
+    """The last slot dealt with; at first `since`."""
     created_at: datetime
     ended_at: datetime | None
 
@@ -53,7 +53,7 @@ class BackfillList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunsQuery(Query, frozen=True, kw_only=True):
-    """Which slots of a schedule to list."""
+    """Which slots of a schedule to list: from `since` on, before `until`."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
     cursor: Instant | None = None

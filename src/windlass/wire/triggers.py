@@ -91,6 +91,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     timezone: str
     slots: list[ShownSlot]
+    """Fewer than asked for where the series ends, or where they lie so far apart that finding them takes too long."""
 
 
 class PreviewQuery(Query, frozen=True, kw_only=True):

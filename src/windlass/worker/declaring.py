@@ -7,8 +7,10 @@ server answers it is tried again beside the work, which it never holds up. Many 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windlass import log
 from windlass.engine.outside import Outside
@@ -24,6 +26,7 @@ WAIT_S = 3.0
 FIRST_S = 2.0
 LONGEST_S = 60.0
 """Bounds of the pause between two tries."""
+SHOWN_NAMES = 5
 FINAL = (InvalidInput, Conflict, Forbidden, Unauthorized, BodyTooLarge)
 """Said again these would be answered the same; a server that is down, or too old to know schedules, may be another."""
 
@@ -72,7 +75,7 @@ class Declaring:
     async def _tell(self) -> None:
         app = self._app
         if app.declared:
-            _logged(app.name, await app.adeclare())
+            _tell_people(app.name, await app.adeclare())
         elif app.name is not None:
             await self._clean_up(app.name)
 
@@ -89,16 +92,28 @@ class Declaring:
         if foreign:
             log.event("schedules.foreign", app=owner, schedules=foreign)
         elif left:
-            _logged(owner, await self._app.adeclare())
+            _tell_people(owner, await self._app.adeclare())
 
 
-def _logged(app: str | None, told: Declared) -> None:
-    if told.added or told.changed or told.removed:
-        log.event(
-            "schedules.declared",
-            app=app,
-            added=told.added,
-            changed=told.changed,
-            removed=told.removed,
-            unchanged=told.unchanged,
-        )
+def _tell_people(app: str | None, told: Declared) -> None:
+    """Log what became of the schedules; where the log is for warnings, as in `windlass up`, say it in one sentence."""
+    changes = {"added": told.added, "changed": told.changed, "removed": told.removed}
+    if not any(changes.values()):
+        return
+    fields: dict[str, Any] = {"app": app, **changes, "unchanged": told.unchanged}
+    log.event("schedules.declared", **fields)
+    if not log.hears("schedules.declared"):
+        sys.stderr.write(f"{sentence(app, changes)}\n")
+        sys.stderr.flush()
+
+
+def sentence(app: str | None, changes: Mapping[str, Sequence[str]]) -> str:
+    """Return what changed of the schedules of an application: some names of each."""
+    told = []
+    for verb, names in changes.items():
+        if names:
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            # A name may have marks that a terminal would obey.
+            shown = ", ".join(name if name.isprintable() else repr(name) for name in names[:SHOWN_NAMES])
+            told.append(f"{verb} {shown}{more}")
+    return f"Schedules of {app}: {'; '.join(told)}."

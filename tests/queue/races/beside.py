@@ -18,7 +18,10 @@ from windlass.queue.schedule import Decision, NewSchedule, Policy
 async def backfilled(stage: Stage) -> Scene:
     """Return a scene whose job is the second of a backfill; the first was claimed, given back and cancelled."""
     scene = await stage.scene(0)
-    found = await backfill_of(stage, await hourly(stage, queue=scene.queue), concurrency=2)
+    schedule = await hourly(stage, queue=scene.queue)
+    last = stage.clock.now().replace(minute=0, second=0, microsecond=0)
+    await stage.db.fetch(TOUCH["pass_over"], id=schedule.id, slot_at=last, first_at=last - timedelta(hours=5))
+    found = await backfill_of(stage, schedule, concurrency=2)
     first, second = (await step(stage, stage.db, found)).jobs
     leases = await stage.claim(stage.db, scene.queue, scene.session)
     await report(stage.db, [Scene(scene.queue, scene.worker, scene.session, [], leases).release()], chance=no_jitter)

@@ -73,6 +73,11 @@ SELECT slot_at, decision, job_id FROM schedule_runs WHERE schedule_id = :id ORDE
 -- both
 INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count)
 VALUES (:id, :slot_at, 0, :job_id, 1, :now, 1) ON CONFLICT DO NOTHING RETURNING slot_at
+-- name: pass_over
+-- Write down that six slots were missed.
+-- both
+INSERT INTO schedule_runs (schedule_id, slot_at, decision, term, decided_at, slot_count, first_at)
+VALUES (:id, :slot_at, 6, 1, :now, 6, :first_at) RETURNING slot_at
 """,
     origin="planned.py",
 )

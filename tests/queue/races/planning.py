@@ -58,6 +58,7 @@ async def replan(stage: Stage, db: Database, scene: Scene) -> object:
     await scheduledits.edit(db, found.id, becomes, tenant="default", actor=ME)
     await scheduledits.pause(db, found.id, tenant="default", actor=ME, until=stage.clock.now() + timedelta(seconds=2))
     stage.clock.advance(5)
+    await db.fetch(scheduledits.SQL.put_off_pause, tenant="default", name=str(found.id), ms=0)
     await scheduledits.resume_over(db)
     await scheduledits.pause(db, found.id, tenant="default", actor=ME)
     return await scheduledits.resume(db, found.id, tenant="default", actor=ME)

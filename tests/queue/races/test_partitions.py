@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import START, TestClock
 from tests.databases import connected
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage
 from tests.queue.races.test_reports import good, say_it
-from windlass.db import Database, open_database
-from windlass.db.partitions import PARTITIONED, drop_partitions, make_partitions
+from windlass.db import Database, Query, open_database
+from windlass.db.partitions import PARTITIONED, drop_partitions, make_days, make_partitions
 from windlass.db.postgres import HOT_SETTINGS
 from windlass.errors import Contention, WindlassError
 from windlass.job import State
@@ -179,3 +180,30 @@ async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
         assert [] == await drop(stage.db, old)
 
     await Race(prepare, drop, drop, judge).in_every_order(stage)
+
+
+async def test_a_day_whose_removal_was_interrupted_is_made_whole(postgres_db: Database) -> None:
+    """A backfill of a day that is half detached can write there again, and finds what was in it."""
+    day = START - timedelta(days=38)
+    table, name = "windlass.schedule_runs", f"windlass.schedule_runs_{day:%Y%m%d}"
+    await make_days(postgres_db, "schedule_runs", [day])
+    text = (
+        f"INSERT INTO {table} (schedule_id, slot_at, decision, term, decided_at, slot_count) "
+        f"VALUES (:id, :day, 0, 1, :day, 1) RETURNING slot_at"
+    )
+    write = Query("write", "A slot.", text, text)
+    await postgres_db.fetch(write, id=UUID(int=1), day=day)
+    async with postgres_db.transaction() as reader:
+        await reader.fetch(Query("read", "Its rows.", f"SELECT slot_at FROM {table}", ""))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):  # it waits for the reader, and is given up
+                await postgres_db.maintain(f"ALTER TABLE {table} DETACH PARTITION {name} CONCURRENTLY")
+    pending = Query("pending", "Days.", "SELECT count(*) AS days FROM pg_inherits WHERE inhdetachpending", "")
+    assert 1 == (await postgres_db.fetch(pending))[0]["days"]
+
+    await make_days(postgres_db, "schedule_runs", [day])
+
+    assert 0 == (await postgres_db.fetch(pending))[0]["days"]
+    assert [day] == [row["slot_at"] for row in await postgres_db.fetch(write, id=UUID(int=2), day=day)]
+    slots = await postgres_db.fetch(Query("slots", "Rows.", f"SELECT slot_at FROM {table}", ""))
+    assert [day, day] == [row["slot_at"] for row in slots]

@@ -16,6 +16,7 @@ CREATE TABLE windlass.schedule (
 );
 
 CREATE INDEX schedule_owner ON windlass.schedule (tenant, owner, name) WHERE owner IS NOT NULL;
+CREATE INDEX schedule_tenant ON windlass.schedule (tenant, id);
 
 -- next_at: when the next slot is due; null: never, paused, or by hand only. last_at: the last slot that was decided; it only rises.
 -- live_job_id: the last job of the series that was let go; while its row lives, or jobs wait behind it, the previous run is not over.
@@ -109,6 +110,7 @@ CREATE TABLE schedule (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX schedule_owner ON schedule (tenant, owner, name) WHERE owner IS NOT NULL;
+CREATE INDEX schedule_tenant ON schedule (tenant, id);
 
 CREATE TABLE schedule_next (
     id TEXT NOT NULL, shard INTEGER NOT NULL, version INTEGER NOT NULL, waiting_count INTEGER NOT NULL, next_at INTEGER,

@@ -1,0 +1,59 @@
+"""Who may pause and resume by a definition: `enabled` says it, and left out it leaves things as they are.
+
+Pausing and resuming need the scope `operate`, by whichever route; making and editing schedules (schedules.py) do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from windlass.errors import NotFound
+from windlass.queue import schedules as step
+from windlass.queue.schedule import NewSchedule
+from windlass.server.auth import require
+from windlass.server.call import Call
+from windlass.wire.schedules import ScheduleRequest
+
+
+def keep_pause(asked: ScheduleRequest, becomes: NewSchedule, was: NewSchedule) -> NewSchedule:
+    """Return what a stored schedule becomes, paused as it was unless the request says otherwise."""
+    return msgspec.structs.replace(becomes, paused=was.paused) if asked.enabled is UNSET else becomes
+
+
+def may_pause(call: Call, was: NewSchedule, becomes: NewSchedule) -> None:
+    """Return if the caller may do to the pause of a stored schedule what its new definition does; else Forbidden."""
+    if was.paused != becomes.paused:
+        require(call.principal, "operate")
+
+
+async def may_pause_all(call: Call, asked: Sequence[ScheduleRequest], becomes: Sequence[NewSchedule]) -> None:
+    """Return if the caller may do so to each of those that these are to replace by their names; else Forbidden."""
+    if "operate" in call.principal.scopes:
+        return
+    for request, definition in zip(asked, becomes, strict=True):
+        if request.enabled is not UNSET:
+            with contextlib.suppress(NotFound):
+                was = await step.get(call.engine.db, definition.name, tenant=definition.tenant)
+                may_pause(call, was.definition, definition)
+
+
+async def resume_enabled(
+    call: Call, asked: Sequence[ScheduleRequest], stored: Sequence[step.Stored], *, tenants: Sequence[str]
+) -> list[step.Stored]:
+    """Resume those that were replaced, are paused, and are to be enabled; return all as they stand then.
+
+    Replacing by name leaves a pause alone: who pauses meanwhile has the last word.
+    """
+    stands = []
+    for request, one, tenant in zip(asked, stored, tenants, strict=False):
+        if one.replaced and request.enabled is True:
+            schedule = await call.engine.schedules.resume(
+                one.id, tenant=tenant, actor=call.actor(), queues=call.principal.queues
+            )
+            one = msgspec.structs.replace(one, next_at=schedule.next_at)
+        stands.append(one)
+    return stands

@@ -1,0 +1,105 @@
+"""Slots that lie far apart: found without a look at every day and every change of the clock on the way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from windlass.queue import cronwalk
+from windlass.queue.cron import Cron, preview, series
+from windlass.queue.cronwalk import CronWalk
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT")
+RARE = "59 59 23 29 2 *"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe", "Pacific/Apia", "UTC"])
+@pytest.mark.parametrize(
+    "expression", [RARE, "0 */20 2 * 3,10,11 SUN", "*/30 * 1,2 * 4,10 *", "* 2 29-31 3 *", "30 1 1 * *"]
+)
+@pytest.mark.parametrize("exclude", [(), ("SAT", "--03-28"), WEEKDAYS])
+def test_a_jump_over_changes_of_the_clock_finds_the_same_slots(
+    monkeypatch: pytest.MonkeyPatch, zone: str, expression: str, exclude: tuple[str, ...]
+) -> None:
+    """T9: the walk that stops at every change, and the one that jumps over those far from a slot, are the same."""
+    starts = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=23, hours=5, minutes=7) * step for step in range(12)]
+
+    jumping = [CronWalk(expression, zone, exclude).after(start) for start in starts]
+    monkeypatch.setattr(cronwalk, "NEAR", timedelta(days=366 * 60))
+    stopping = [CronWalk(expression, zone, exclude).after(start) for start in starts]
+
+    assert stopping == jumping
+
+
+def test_rare_slots_are_found_without_a_look_at_every_year(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F12: a slot every 28 years costs a few years' changes of the clock, not those of all years between."""
+    years: list[int] = []
+    turns = cronwalk._turns
+
+    def counted(zone: str, year: int) -> tuple[datetime, ...]:
+        years.append(year)
+        return turns(zone, year)
+
+    monkeypatch.setattr(cronwalk, "_turns", counted)
+    slots = series(Cron(RARE, "Europe/Berlin"), schedule_id=UUID(int=1), base_at=NOON, exclude=WEEKDAYS)
+
+    found = slots.between(NOON, datetime(9000, 1, 1, tzinfo=UTC), limit=20)
+
+    assert 20 == len(found)
+    assert timedelta(days=365 * 200) < found[-1] - found[0]
+    assert len(years) < 20 * 8
+
+
+def test_a_time_that_every_change_of_the_clock_hides_never_fires() -> None:
+    """The last Sunday of March has no minute of the hour 2 in Berlin; that is known without a walk to the year 9999."""
+    walk = CronWalk("* 2 29-31 3 *", "Europe/Berlin", WEEKDAYS)
+    walked: list[datetime] = []
+    next_wall = walk._next_wall
+
+    def counted(wall: datetime) -> datetime | None:
+        walked.append(wall)
+        return next_wall(wall)
+
+    walk._next_wall = counted  # type: ignore[method-assign]
+
+    assert walk.after(NOON) is None
+    assert len(walked) < 60
+
+
+def test_named_days_are_tried_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each February one day is looked at, not twenty-nine."""
+    looked = 0
+    match = cronwalk._Wall.match_day
+
+    def counted(wall: cronwalk._Wall, day: datetime) -> bool:
+        nonlocal looked
+        looked += 1
+        return match(wall, day)
+
+    monkeypatch.setattr(cronwalk._Wall, "match_day", counted)
+    walk = CronWalk("0 0 29 2 *", "UTC", WEEKDAYS)
+
+    assert datetime(2032, 2, 29, tzinfo=UTC) == walk.after(NOON)
+    assert looked < 30
+
+
+def test_a_slot_once_found_is_known_for_all_instants_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was looked at when a request was checked is not looked for again when it is stored."""
+    walk = CronWalk(RARE, "UTC", WEEKDAYS)
+    slot = walk.after(NOON)
+    monkeypatch.setattr(cronwalk._Wall, "match_day", lambda *_: pytest.fail("it is known"))
+
+    assert slot == walk.after(NOON) == walk.after(NOON + timedelta(days=700))
+
+
+def test_a_preview_ends_when_it_is_enough() -> None:
+    """The list is shorter then, and never empty where there is a slot."""
+    slots = series(Cron(RARE, "UTC"), schedule_id=UUID(int=1), base_at=NOON)
+    asked = iter([False, False, True])
+
+    assert 3 == len(preview(slots, NOON, count=100, enough=lambda: next(asked)))
+    assert 1 == len(preview(slots, NOON, count=100, enough=lambda: True))
+    assert 100 == len(preview(slots, NOON, count=100))
