@@ -27,7 +27,7 @@ from windlass.engine.outside import Outside
 from windlass.engine.trusted import Trusted
 from windlass.engine.wake import Wake
 from windlass.ids import Ids
-from windlass.queue import schedules
+from windlass.queue import following, schedules
 from windlass.queue.cron import At, Every
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import Policy
@@ -236,6 +236,20 @@ async def test_a_waiting_job_is_let_go_soon_after_the_run_before_it(fires: Fires
     [job] = await jobs_of(steps, schedule)
     assert (waiting["id"], 0) == (job["id"], job["pending"])
     assert [job["lane"]] == fires.ready
+
+
+async def test_many_waiting_jobs_are_let_go_at_once(fires: Fires, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one look after another finds some they follow without a rest."""
+    monkeypatch.setattr(following, "FOLLOW_BATCH", 2)
+    made_by = await fires.plenty(12, policy=Policy(overlap="queue_one"))
+    fires.server()
+    await fires.world.pass_s(121)
+    for lease in await fires.steps.claim(await fires.steps.worker(), 20):
+        await fires.steps.complete(lease)
+
+    await fires.world.pass_s(1)
+
+    assert [0] * 12 == [job["pending"] for one in made_by for job in await jobs_of(fires.steps, one)]
 
 
 async def test_the_worker_of_a_replaced_job_is_told_to_stop(fires: Fires) -> None:

@@ -95,6 +95,24 @@ MUTANTS = (
         only="postgres",
     ),
     Mutant(
+        "declared-over-a-pause-by-people",
+        (Edit("queue/declared.py", " and was.reason != BY_DECLARATION", " and not was.definition.name"),),
+        ("tests/queue/test_schedule_declared.py::test_a_pause_by_people_stays_over_a_declaration",),
+        "T6: what people paused stays paused",
+    ),
+    Mutant(
+        "slot-lost-while-its-jitter-runs",
+        (Edit("queue/cursor.py", "min(since, now), stands.last_at", "now, stands.last_at"),),
+        ("tests/queue/test_schedule_series.py::test_a_slot_whose_jitter_runs_survives_an_edit",),
+        "T4: a slot gets its job, whatever is edited",
+    ),
+    Mutant(
+        "schedule-that-never-fires",
+        (Edit("queue/cursor.py", "    if next_at is None:\n        raise_if_never(schedule, now=now)\n", ""),),
+        ("tests/queue/test_schedule_never.py::test_what_never_fires_is_not_stored",),
+        "T1: what never fires is refused",
+    ),
+    Mutant(
         "schedule-for-another-queue",
         (Edit("queue/schedulewrites.py", "and schedule.queue not in queues:", "and not schedule.queue:"),),
         (

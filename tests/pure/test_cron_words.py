@@ -32,6 +32,11 @@ from windlass.queue.cron import At, Cron, Every, Trigger, words
         (Cron("15 30 2 * * *"), "every day at 02:30:15 (UTC)"),
         (Cron("0,30 2 * * *"), "at 02:00 and 02:30 every day (UTC)"),
         (Cron("*/7 * * * *"), "every seventh minute of every hour (UTC)"),
+        (Cron("0 */7 * * *"), "at minute 0 past every seventh hour, counted anew each day (UTC)"),
+        (
+            Cron("0 */7 */5 * *"),
+            "at minute 0 past every seventh hour on every fifth day of month, counted anew each day and month (UTC)",
+        ),
         (Cron("0 0 * * MON#2"), "at 00:00 on the second Monday of the month (UTC)"),
         (Cron("H 2 * * *"), "H 2 * * *, where H is a value of the schedule's own (UTC)"),
         (Every(60), "every minute"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass.queue.cron import At, Cron, Every, Series, Trigger, series
-from windlass.queue.schedule import CATCH_UPS, MAX_WAITING, OVERLAPS, Decision, Policy
+from windlass.queue.schedule import CATCH_UPS, MAX_WAITING, OVERLAPS, CatchUp, Decision, Policy
 from windlass.queue.slots import COUNTED, Choice, Decided, Known, Previous, decide
 
 BASE = datetime(2026, 1, 1, tzinfo=UTC)
@@ -180,6 +180,22 @@ def test_a_slot_decided_before_is_passed_over() -> None:
     assert BASE + timedelta(minutes=10) == decided.last_at
     assert ([], BASE + timedelta(minutes=1)) == (nothing.choices, nothing.last_at)
     assert ["6 missed 6", "9 fired 1", "10 fired 1"] == shown(shortened)
+
+
+@pytest.mark.parametrize("catch_up", CATCH_UPS)
+def test_a_slot_past_its_start_deadline_makes_no_job(catch_up: CatchUp) -> None:
+    """Its job would expire at once: it is missed, whatever the policy, and the row says why."""
+    hourly = Cron("0 * * * *")
+    policy = Policy(catch_up=catch_up, start_within_s=600, overlap="allow")
+
+    late_for_all = late(90, policy, trigger=hourly)
+    in_time = late(65, policy, trigger=hourly)
+    inside_the_grace = late(0.75, Policy(catch_up=catch_up, start_within_s=30), trigger=hourly)
+
+    assert ["120 missed 2"] == shown(late_for_all)
+    assert "start_within is 600 s" in (late_for_all.choices[0].reason or "")
+    assert {"skip": ["120 missed 2"]}.get(catch_up, ["60 missed 1", "120 fired 1"]) == shown(in_time)
+    assert ["60 missed 1"] == shown(inside_the_grace)
 
 
 def test_nothing_is_decided_beyond_what_is_known() -> None:

@@ -47,6 +47,7 @@ every case on a clock of its own (`python -m tests.queue.policies`), on SQLite a
   one job for all that was missed. So a one-time schedule that is late always runs;
 - `catch_up: all` runs the newest `catch_up_max` (1000) of those not older than `catch_up_window`, in their order.
 
+A slot that is past its start deadline (`start_within`) does not run under any of them: its job would expire at once.
 Missed slots that do not run are recorded together, in one row of the schedule's history.
 
 **Overlapping.** The run before is not over while its job lives: it waits, runs, or is to be retried; or while jobs wait
@@ -58,7 +59,10 @@ behind it. Then
 - `overlap: queue_all` makes one that waits, up to 1000 of them; they run one by one in the order of their slots;
 - `overlap: cancel_previous` makes one that is ready at once, and cancels the run before and what waits behind it.
 
-A job made for a slot is the run before the next slot, also when both are decided in one look after an outage.
+A job made for a slot is the run before the next slot, also when both are decided in one look after an outage. The last
+one that was let go counts: of several that run side by side under `allow` only the last holds up a slot, or is
+cancelled, after an edit to another policy. Jobs run by hand and jobs of a backfill do not count. Jobs that wait when a
+schedule is edited are let go all the same, one by one.
 
 ## Every case
 

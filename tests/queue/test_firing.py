@@ -114,6 +114,16 @@ async def test_a_start_deadline_counts_from_when_the_slot_is_due(steps: Steps) -
     assert at(1.5) == job["start_by"]
 
 
+async def test_a_slot_past_its_start_deadline_makes_no_job(steps: Steps) -> None:
+    """After an outage it is missed, with the reason: its job would expire at once."""
+    schedule = await made(steps, trigger=Cron("0 * * * *"), policy=Policy(start_within_s=60))
+
+    await fire_all(steps, 5400)
+
+    assert ["missed"] == [word for _, word in await decisions(steps, schedule)]
+    assert [] == await jobs_of(steps, schedule)
+
+
 async def test_a_batch_has_a_limit_and_says_that_more_is_due(steps: Steps) -> None:
     """What is left comes with the next batch; nobody is left out."""
     stored = [planned(steps, f"s{number}", trigger=Cron("* * * * *")) for number in range(50)]

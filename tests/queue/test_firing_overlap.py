@@ -9,7 +9,8 @@ from tests.queue.fired import again, decisions, every_minute, fire, fire_all, fo
 from tests.queue.steps import ANN, Steps
 from windlass.ids import Ids
 from windlass.job import Place, State
-from windlass.queue import control, firing, following
+from windlass.queue import control, deadletters, firing, following
+from windlass.queue.check import check
 from windlass.queue.deadlines import expire
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import Policy
@@ -245,3 +246,58 @@ async def test_a_waiting_job_past_its_start_deadline_expires(steps: Steps) -> No
     ready = await steps.claim_one(worker)
     assert "12:04" == f"{(await jobs_of(steps, schedule))[0]['slot_at']:%H:%M}"
     assert ready.id == (await jobs_of(steps, schedule))[0]["id"]
+
+
+async def test_jobs_that_wait_are_let_go_also_under_allow(steps: Steps) -> None:
+    """After an edit away from queue_all new slots fire; those that wait go in order, each after the last."""
+    schedule = await every_minute(steps, policy=Policy(overlap="queue_all"))
+    worker = await steps.worker(lease_s=3600)
+    for _ in range(3):
+        await fire(steps, 60)
+    waiting = [job["id"] for job in await jobs_of(steps, schedule)][1:]
+    await write(steps, "UPDATE schedule SET overlap = 1 WHERE id = :id", id=schedule.id)
+
+    gone = []
+    for _ in range(3):
+        await fire(steps, 60)
+        for lease in await steps.claim(worker, 10):
+            await steps.complete(lease)
+        await fire(steps, 60)
+        gone += await follow(steps)
+
+    assert waiting == gone
+    assert 0 == (await again(steps, schedule)).waiting_count
+
+
+async def test_a_waiting_job_that_was_cancelled_and_is_retried_waits_no_more(steps: Steps) -> None:
+    """Retried by hand it runs now, beside the run before; those behind it wait for that one, and not for it."""
+    schedule = await every_minute(steps, policy=Policy(overlap="queue_all"))
+    for _ in range(3):
+        await fire(steps, 60)
+    first, second, third = [job["id"] for job in await jobs_of(steps, schedule)]
+    await steps.cancel(second)
+
+    [retried] = await deadletters.retry(steps.db, [second], tenant="default", actor=ANN)
+
+    assert isinstance(retried, deadletters.Retried)
+    assert 1 == (await again(steps, schedule)).waiting_count
+    assert [] == await check(steps.db)
+    worker = await steps.worker()
+    [lease] = [lease for lease in await steps.claim(worker, 10) if lease.id == first]
+    await steps.complete(lease)
+    assert [third] == await follow(steps)
+
+
+async def test_only_the_shards_asked_for_are_followed(steps: Steps) -> None:
+    """A look is spent on its own part."""
+    worker = await steps.worker(lease_s=3600)
+    made_by = [await every_minute(steps, f"s{number}", policy=Policy(overlap="queue_one")) for number in range(8)]
+    await fire_all(steps, 60)
+    await fire_all(steps, 60)
+    for lease in await steps.claim(worker, 10):
+        await steps.complete(lease)
+    odd = [schedule for schedule in made_by if schedule.definition.id.int % 2]
+
+    gone = await follow(steps, shards=range(1, 16, 2), limit=len(odd) or 1)
+
+    assert len(odd) == len(gone)

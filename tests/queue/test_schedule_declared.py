@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from windlass.errors import InvalidSchedule, NameTaken
 from windlass.job import State
 from windlass.queue import scheduledits, schedules
 from windlass.queue.cron import Cron
-from windlass.queue.declared import Declared, Reconciled, declare
+from windlass.queue.declared import BY_DECLARATION, Declared, Reconciled, declare
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedules import Schedule
 
@@ -68,18 +69,46 @@ async def test_declaring_the_same_again_is_one_query(steps: Steps) -> None:
     assert before == await listed(steps)
 
 
-async def test_a_pause_stays_over_a_declaration(steps: Steps) -> None:
-    """Pausing and resuming is people's: the code says when it runs, not whether."""
+async def test_a_pause_by_people_stays_over_a_declaration(steps: Steps) -> None:
+    """Whatever the code declares, also that of one which it had paused itself."""
     await declared(steps, planned(steps, "a"), planned(steps, "b", paused=True))
-    [a, b] = await listed(steps)
-    stopped = await scheduledits.pause(steps.db, a.id, tenant="default", actor=ANN)
-    await scheduledits.resume(steps.db, b.id, tenant="default", actor=ANN)
+    stopped = [
+        await scheduledits.pause(steps.db, found.id, tenant="default", actor=ANN) for found in await listed(steps)
+    ]
 
-    await declared(steps, planned(steps, "a", trigger=MINUTELY), planned(steps, "b", paused=True))
+    await declared(steps, planned(steps, "a", trigger=MINUTELY), planned(steps, "b"))
 
     [a, b] = await listed(steps)
-    assert (stopped.pause, None, MINUTELY) == (a.pause, a.next_at, a.definition.trigger)
-    assert (None, False) == (b.pause, b.definition.paused)
+    assert [one.pause for one in stopped] == [a.pause, b.pause]
+    assert (None, MINUTELY, None) == (a.next_at, a.definition.trigger, b.next_at)
+
+
+async def test_a_pause_by_the_declaration_follows_it(steps: Steps) -> None:
+    """Declared as not enabled it is paused, also again after somebody has resumed it; then declared enabled it goes."""
+    on, off = planned(steps, "a"), planned(steps, "a", paused=True)
+
+    told = [(await declared(steps, asked)).declared for asked in (on, off, off)]
+    [paused] = await listed(steps)
+    await scheduledits.resume(steps.db, paused.id, tenant="default", actor=ANN)
+    again = (await declared(steps, off)).declared
+    resumed = (await declared(steps, on)).declared
+    [going] = await listed(steps)
+
+    assert [(["a"], [], 0), ([], ["a"], 0), ([], [], 1)] == [(one.added, one.changed, one.unchanged) for one in told]
+    assert (["a"], ["a"]) == (again.changed, resumed.changed)
+    assert paused.pause is not None
+    assert (BY_DECLARATION, None) == (paused.pause.reason, paused.next_at)
+    assert (None, NOON + timedelta(minutes=59)) == (going.pause, going.next_at)
+
+
+async def test_one_that_is_declared_paused_from_the_start_is_resumed_by_its_declaration(steps: Steps) -> None:
+    """The pause it was made with is the declaration's."""
+    await declared(steps, planned(steps, "a", paused=True))
+
+    await declared(steps, planned(steps, "a"))
+
+    [found] = await listed(steps)
+    assert (None, False) == (found.pause, found.definition.paused)
 
 
 @pytest.mark.parametrize(

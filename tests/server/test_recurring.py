@@ -83,7 +83,7 @@ async def test_its_attempts_are_those_of_its_jobs(client: httpx2.AsyncClient) ->
 
 @pytest.mark.parametrize("how", ["DELETE", "POST"])
 async def test_cancelling_it_ends_the_schedule_and_what_waits(client: httpx2.AsyncClient, how: str) -> None:
-    """S8: DELETE stops the schedule and cancels its jobs that have not begun; it is not found any more."""
+    """S8: DELETE stops the schedule and cancels its jobs that have not begun; from then on it is a cancelled job."""
     made = await recur(client)
     waiting = (await client.post(f"/schedules/{made['id']}/run")).json()["id"]
     url = f"/jobs/{made['id']}" + ("/cancel" if how == "POST" else "")
@@ -95,10 +95,16 @@ async def test_cancelling_it_ends_the_schedule_and_what_waits(client: httpx2.Asy
         cancelled.json(),
     )
     assert "cancelled" == (await client.get(f"/jobs/{waiting}")).json()["state"]
-    assert 404 == (await client.get(f"/jobs/{made['id']}")).status_code
+    left = (await client.get(f"/jobs/{made['id']}")).json()
+    assert ("cancelled", "report", made["id"]) == tuple(left[k] for k in ("state", "task", "schedule_id"))
+    again = await client.request(how, url)
+    assert (200, cancelled.json()) == (again.status_code, again.json())
+    kinds = [event["kind"] for event in (await client.get(f"/jobs/{made['id']}/events")).json()["events"]]
+    assert ("submitted", "cancelled") == (kinds[0], kinds[-1])
+    assert [] == await claim(client)
     assert [] == await names(client)
     audited = (await client.get("/audit?action=job.cancel")).json()["entries"]
-    assert [(made["id"], "scheduled")] == [(entry["subject"], entry["was"]["state"]) for entry in audited]
+    assert (made["id"], "scheduled") == (audited[-1]["subject"], audited[-1]["was"]["state"])
 
 
 async def test_waiting_for_it_takes_as_long_as_was_asked(client: httpx2.AsyncClient) -> None:

@@ -281,6 +281,40 @@ async def test_slots_to_come_are_shown_with_what_dst_does_to_them(client: httpx2
         assert 422 == (await client.get(f"/schedules/nightly/preview?{bad}")).status_code
 
 
+@one_database
+async def test_what_is_said_of_a_refusal_is_short_and_true(client: httpx2.AsyncClient) -> None:
+    """E1: no pattern of ours in it, and the years that are taken; the first instant of all is one, and due at once."""
+    asked = {"name": "x", "task": "t"}
+
+    spans = [await client.post("/schedules", json={**asked, "every": text}) for text in ("-1s", "1 fortnight")]
+    late = await client.post("/schedules", json={**asked, "cron": "0 0 * * *", "start": "9999-06-01T00:00:00Z"})
+    first = await client.post("/schedules", json={**asked, "at": "1970-01-01T00:00:00Z"})
+
+    assert [422, 422, 422] == [answer.status_code for answer in (*spans, late)]
+    assert all("90s" in answer.text and "[0-9]" not in answer.text for answer in spans)
+    assert "1970 to 9998" in late.json()["detail"]
+    assert (201, "1970-01-01T00:00:00Z") == (first.status_code, first.json()["next_run_at"])
+
+
+async def test_delivery_is_shown_and_can_be_changed(client: httpx2.AsyncClient) -> None:
+    """At most once is one attempt and none after a loss; back again they are the default ones, or those given."""
+    made = await make(client, delivery="at_most_once")
+
+    again = (await client.patch("/schedules/nightly", json={"delivery": "at_least_once"})).json()
+    once = (await client.patch("/schedules/nightly", json={"delivery": "at_most_once"})).json()
+    given = (await client.patch("/schedules/nightly", json={"delivery": "at_least_once", "max_attempts": 7})).json()
+    same = (await client.patch("/schedules/nightly", json={"delivery": "at_least_once"})).json()
+
+    found = [[one[k] for k in ("delivery", "max_attempts", "max_lost")] for one in (made, again, once, given, same)]
+    assert [
+        ["at_most_once", 1, 1],
+        ["at_least_once", 3, 5],
+        ["at_most_once", 1, 1],
+        ["at_least_once", 7, 5],
+        ["at_least_once", 7, 5],
+    ] == found
+
+
 async def test_a_payload_that_no_worker_takes_is_refused(client: httpx2.AsyncClient) -> None:
     """S12: found when the schedule is made or changed, not at two in the night."""
     signature = {"parameters": {"day": {"types": ["integer"], "required": True}}}

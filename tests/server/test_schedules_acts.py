@@ -97,6 +97,22 @@ async def test_a_paused_schedule_tells_why_and_resumes(client: httpx2.AsyncClien
     assert ("active", None, made["next_run_at"]) == tuple(resumed[k] for k in ("status", "pause", "next_run_at"))
 
 
+async def test_a_pause_that_has_ended_before_it_begins_is_refused(
+    client: httpx2.AsyncClient, calls: Calls, clock: TestClock
+) -> None:
+    """X5: 422 names `until`, for schedules, queues, tenants and jobs alike, and nothing is paused."""
+    made = await make(client)
+    job = (await client.post("/schedules/nightly/run")).json()["id"]
+    paths = ["/schedules/nightly", f"/jobs/{made['id']}", f"/jobs/{job}", "/queues/default", "/tenants/a"]
+    before = [(await client.get(path)).json()["paused"] for path in paths]
+
+    until = (clock.now() - timedelta(seconds=1)).isoformat()
+    answers = [await client.post(f"{path}/pause", json={"until": until}) for path in paths]
+
+    assert [(422, "until")] * 5 == [(a.status_code, a.json()["errors"][0]["field"]) for a in answers]
+    assert [False] * 5 == before == [(await client.get(path)).json()["paused"] for path in paths]
+
+
 async def test_one_that_is_not_enabled_is_stored_and_paused(client: httpx2.AsyncClient) -> None:
     """T1: it can be run by hand, and is enabled by a patch or a resume."""
     made = await make(client, enabled=False)
@@ -300,7 +316,37 @@ async def test_rel_t5_acts_on_schedules_are_audited(client: httpx2.AsyncClient) 
     ]
     assert {made["id"]} == {entry["subject"] for entry in entries}
     assert ("later", "audit", "moved") == tuple(entries[index]["reason"] for index in (1, 2, 5))
-    assert (1, 2) == (entries[1]["was"]["version"], entries[1]["became"]["version"])
+    assert {"name": "nightly", "version": 1, "cron": "30 2 * * *"} == entries[1]["was"]
+    assert {"name": "nightly", "version": 2, "cron": "0 3 * * *"} == entries[1]["became"]
+
+
+async def test_rel_t5_the_audit_says_what_a_replacement_changed(client: httpx2.AsyncClient) -> None:
+    """X10: by PUT and by name what differs, arguments only by name; a schedule that was made as a job is there too."""
+    await make(client, payload={"pin": "4711"}, priority=1)
+    asked = {**NIGHTLY, "payload": {"pin": "4712"}}
+
+    await client.put("/schedules/nightly", json={**asked, "priority": 2})
+    await client.post("/schedules", json={**asked, "priority": 3, "replace_existing": True})
+    job = await client.post("/jobs", json={"task": "report", "schedule": "0 * * * *"})
+    answer = await client.get("/audit")
+    by_job, by_name, by_put, _ = answer.json()["entries"]
+
+    assert ({"priority": 1}, {"priority": 2, "payload": "changed"}) == (
+        changes(by_put["was"]),
+        changes(by_put["became"]),
+    )
+    assert ({"priority": 2}, {"priority": 3}) == (changes(by_name["was"]), changes(by_name["became"]))
+    assert ("schedule.create", job.json()["id"], "report") == (
+        by_job["action"],
+        by_job["subject"],
+        by_job["became"]["task"],
+    )
+    assert "471" not in answer.text
+
+
+def changes(entry: Json) -> Json:
+    """Return what an entry tells beside the name and the version."""
+    return {name: value for name, value in entry.items() if name not in ("name", "version")}
 
 
 async def test_rel_t6_a_foreign_schedule_is_like_none(calls: Calls) -> None:

@@ -198,8 +198,8 @@ class Schedules(Section, frozen=True, kw_only=True):
     """Change it to decide what becomes of slots missed during an outage."""
     overlap: Literal["skip", "allow", "queue_one", "queue_all", "cancel_previous"] = "skip"
     """Change it to decide what happens when the previous job of a schedule is still live."""
-    shards: Annotated[int, Meta(ge=1, le=16)] = 4
-    """Raise it with millions of schedules and many servers: into how many duties firing is parted."""
+    shards: Annotated[int, Meta(ge=1, le=16)] = 16
+    """Rarely changed: into how many duties firing is parted; those of one server look together."""
 
 
 class Duties(Section, frozen=True, kw_only=True):

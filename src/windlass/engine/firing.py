@@ -145,7 +145,9 @@ class Firing:
             items, full = fired.decided, fired.full
             await self._tell(db, fired)
         if found.behind:
-            items += await self._follow(db, terms)
+            gone = await self._follow(db, terms)
+            items += gone
+            full = full or (gone > 0 and self._after is not None)
         # What came in the meantime is seen by the next look, a moment after this one.
         self._next_s = began_s + (0.0 if full else min(max(rest_s, GATHER_S), self._settings.tick_seconds))
         return Ran(items, max(self._next_s - self._monotonic(), 0.0))

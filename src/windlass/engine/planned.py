@@ -120,6 +120,11 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
         fields["headers"] = _headers(_chosen(asked.headers, None, None))
     if asked.retry_policy is not UNSET:
         fields["retry"] = policy_of(_chosen(asked.retry_policy, None, None), settings.retry)
+    if asked.delivery is not UNSET:
+        fields["delivery"] = asked.delivery
+        if asked.delivery != _delivery(was) == "at_most_once":
+            fields.setdefault("max_attempts", jobs.max_attempts)
+            fields["max_lost"] = _chosen(asked.max_lost, jobs.max_lost, jobs.max_lost)
     schedule = msgspec.structs.replace(was, **fields)
     _check(schedule)
     return schedule
@@ -147,7 +152,7 @@ def check_fires(schedule: NewSchedule, *, now: datetime) -> None:
     if trigger is None:
         return
     # One time that has passed is due at once.
-    since = EARLIEST if isinstance(trigger, At) else now
+    since = EARLIEST - timedelta(seconds=1) if isinstance(trigger, At) else now
     if series_of(schedule, base_at=now).after(since) is not None:
         return
     if schedule.end_at is not None and schedule.end_at <= now:
@@ -233,6 +238,7 @@ def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
         last_run_at=schedule.last_at,
         timeout_seconds=it.timeout_s,
         max_retries=it.max_attempts - 1,
+        delivery=_delivery(it),
         retry_policy=None if it.retry is None else Raw(msgspec.json.encode(it.retry)),
         concurrency_key=it.concurrency_key or None,
         headers=None if it.headers is None else hide(it.headers),
@@ -269,6 +275,11 @@ def _check(schedule: NewSchedule) -> None:
     except ValueError:
         return
     raise InvalidInput("name", f"{schedule.name!r} looks like an id, by which another could be meant. Choose a name.")
+
+
+def _delivery(schedule: NewSchedule) -> Literal["at_least_once", "at_most_once"]:
+    """Return how its jobs are delivered: who is never run again, whatever happens, at most once."""
+    return "at_most_once" if schedule.job(schedule.id).limits == (1, 1) else "at_least_once"
 
 
 def _chosen(given: Value | UnsetType | None, was: Value, usual: Value) -> Value:
@@ -350,7 +361,10 @@ def _within_s(span: Span | None, settings: Settings) -> int | None:
 
 
 def _every_s(span: Span) -> int:
-    seconds = parse_duration(span, "every")
+    try:
+        seconds = parse_duration(span, "every")
+    except InvalidInput as problem:
+        raise InvalidSchedule("every", problem.problem) from None
     if seconds != int(seconds) or seconds < 1:
         raise InvalidSchedule("every", f"{seconds:g} s is no interval: it goes by whole seconds, from 1 s on.")
     return int(seconds)

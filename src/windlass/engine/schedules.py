@@ -14,7 +14,7 @@ from uuid import UUID
 from windlass.db import Database
 from windlass.engine.wake import Wake
 from windlass.ids import Ids
-from windlass.queue import backfills, declared, scheduledits, schedules
+from windlass.queue import backfills, declared, recurring, scheduledits, schedules
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
 from windlass.queue.declared import Declared
@@ -105,6 +105,17 @@ class Schedules:
         async with self._turn():
             deleted = await scheduledits.delete(
                 self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, queues=queues
+            )
+        self._ended(deleted.cancelled)
+        return deleted
+
+    async def cancel(
+        self, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
+    ) -> Deleted:
+        """Remove a schedule that is known as a job: under its id a cancelled job is left."""
+        async with self._turn():
+            deleted = await recurring.cancel(
+                self._db, self._lanes, schedule_id, tenant=tenant, actor=actor, queues=queues
             )
         self._ended(deleted.cancelled)
         return deleted

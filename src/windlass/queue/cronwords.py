@@ -18,6 +18,8 @@ _MONTHS = (
     *("", "January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 )
+_WHOLES = (("week", 7), ("year", 12), ("month", 0), ("day", 24), ("hour", 60), ("minute", 60))
+"""By field, from the last: what its steps are counted in, and how many of them it has; 0: now so, now so."""
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -50,7 +52,15 @@ def _cron(expression: str) -> str:
     if told is not None:
         return told
     explained = explain(expression)
-    return explained[0].lower() + explained[1:]
+    told = explained[0].lower() + explained[1:]
+    anew = [
+        whole
+        for part, (whole, count) in zip(reversed(expression.split()), _WHOLES, strict=False)
+        if part.startswith("*/") and part != "*/1" and not _divides(part, count) and f"of every {whole}" not in told
+    ]
+    if not anew:
+        return told
+    return f"{told}, counted anew each {' and '.join(anew[::-1])}"
 
 
 def _daily(expression: str) -> str | None:
@@ -100,4 +110,4 @@ def _stepped(expression: str) -> str | None:
 
 def _divides(part: str, whole: int) -> bool:
     """Say whether this is a step that comes round evenly."""
-    return part.startswith("*/") and part[2:].isdigit() and whole % int(part[2:]) == 0
+    return part.startswith("*/") and part[2:].isdigit() and whole > 0 and whole % int(part[2:]) == 0

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import msgspec
 
+from windlass.errors import InvalidSchedule
 from windlass.queue.cron import At, Cron, Series, series
 from windlass.queue.newjob import EARLIEST
 from windlass.queue.schedule import NO_ID, Decision, NewSchedule
@@ -47,23 +48,44 @@ def base_of(schedule: NewSchedule, now: datetime) -> datetime:
 
 
 def begun(schedule: NewSchedule, *, base_at: datetime, now: datetime) -> Cursor:
-    """Return where a new schedule stands: before its first slot after now; one time that is past is due at once."""
-    if schedule.paused:
-        return Cursor(None, None)
+    """Return where a new schedule stands: before its first slot after now; one time that is past is due at once.
+
+    InvalidSchedule if it has no such slot.
+    """
+    next_at = _first_at(schedule, base_at, now)
+    if next_at is None:
+        raise_if_never(schedule, now=now)
+    return Cursor(None if schedule.paused else next_at, None)
+
+
+def raise_if_never(schedule: NewSchedule, *, now: datetime) -> None:
+    """Raise InvalidSchedule for a definition that leaves no slot; one that is run by hand only needs none."""
+    trigger = schedule.trigger
+    if trigger is None:
+        return
+    if schedule.end_at is not None and schedule.end_at <= now:
+        raise InvalidSchedule(
+            "end", f"{schedule.end_at.isoformat()} has passed: it would never fire. Give a later one."
+        )
+    field = "cron" if isinstance(trigger, Cron) else "at" if isinstance(trigger, At) else "every"
+    raise InvalidSchedule(field, "it never fires: start, end and the days left out leave no slot. Change one of them.")
+
+
+def _first_at(schedule: NewSchedule, base_at: datetime, now: datetime) -> datetime | None:
     trigger = schedule.trigger
     if isinstance(trigger, Cron) and "H" not in trigger.expression.upper() and not schedule.jitter_s:
         # Nothing in it depends on the schedule's own id: a million that share an expression are one question.
-        return _begun_alike(trigger, (schedule.start_at, schedule.end_at, schedule.exclude), now.replace(microsecond=0))
-    return Cursor(_next_at(schedule, base_at, now, None), None)
+        return _first_alike(trigger, (schedule.start_at, schedule.end_at, schedule.exclude), now.replace(microsecond=0))
+    return _next_at(schedule, base_at, now, None)
 
 
 @lru_cache(4096)
-def _begun_alike(
+def _first_alike(
     trigger: Cron, bounds: tuple[datetime | None, datetime | None, tuple[str, ...]], now: datetime
-) -> Cursor:
+) -> datetime | None:
     start_at, end_at, exclude = bounds
     slots = series(trigger, schedule_id=NO_ID, base_at=now, start_at=start_at, end_at=end_at, exclude=exclude)
-    return Cursor(slots.after(now), None)
+    return slots.after(now)
 
 
 def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datetime) -> Cursor:
@@ -81,6 +103,8 @@ def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datet
         return Cursor(was.next_at, was.last_at)
     else:
         stands = _overtaken(was, now, Decision.MISSED, "The schedule was changed before it fired.")
+    if not same_times(was.definition, becomes):
+        _raise_if_never_again(was, becomes, base_at=base_at, now=now)
     if becomes.paused:
         return msgspec.structs.replace(stands, next_at=None)
     if was.definition.paused and same_times(was.definition, becomes):
@@ -94,6 +118,19 @@ def edited(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datet
             # Other slots: of these none may be due already that was not before.
             since = max(since, now - timedelta(seconds=min(old.offset_s, new.offset_s)))
     return msgspec.structs.replace(stands, next_at=_next_at(becomes, base_at, min(since, now), stands.last_at))
+
+
+def _raise_if_never_again(was: Schedule, becomes: NewSchedule, *, base_at: datetime, now: datetime) -> None:
+    """Raise InvalidSchedule for other times that leave no slot; what was decided is not decided again."""
+    if _next_at(becomes, base_at, now, None) is None:
+        raise_if_never(becomes, now=now)
+    at = becomes.trigger.at if isinstance(becomes.trigger, At) and becomes.trigger != was.definition.trigger else None
+    if at is not None and was.last_at is not None and at <= was.last_at:
+        raise InvalidSchedule(
+            "at",
+            f"{at.isoformat()} is not later than {was.last_at.isoformat()}, its last slot: it would never fire. "
+            "Give a later one, run it now, or make another schedule.",
+        )
 
 
 def paused(was: Schedule, *, now: datetime) -> Cursor:

@@ -16,6 +16,7 @@ from windlass.db.partitions import make_days
 from windlass.errors import Conflict, NotFound, UniqueTaken
 from windlass.ids import Ids
 from windlass.job import FINAL_STATES, State
+from windlass.queue import following
 from windlass.queue.control import Actor, note_events
 from windlass.queue.history import Job, get
 from windlass.queue.lanes import Lanes
@@ -42,6 +43,9 @@ async def retry(
         check_json("payload", payload)
     answers: dict[UUID, Retried | Conflict | NotFound] = {}
     async with db.transaction() as transaction:
+        # One that was cancelled while it waited for the run before it is to run now: nothing may let it go once more.
+        slots = await transaction.fetch(SQL.ended_slots, ids=sorted(set(ids)))
+        await following.forget(transaction, [(row["schedule_id"], row["slot_at"], row["id"]) for row in slots])
         found = await transaction.fetch(SQL.lock_dead, ids=sorted(set(ids)), tenant=tenant)
         found += await transaction.fetch(SQL.lock_done, ids=sorted(set(ids)), tenant=tenant)
         # A dead letter may be older than the history that its old end moves to, and days are dropped table by table.

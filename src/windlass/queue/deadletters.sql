@@ -1,3 +1,11 @@
+-- name: ended_slots
+-- Of these jobs, those that have ended and were made for slots.
+-- postgres
+SELECT d.schedule_id, d.slot_at, d.id FROM done d WHERE d.id = ANY(CAST(:ids AS uuid[])) AND d.schedule_id IS NOT NULL AND d.slot_at IS NOT NULL
+-- sqlite
+SELECT d.schedule_id, d.slot_at, d.id FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value
+ WHERE d.schedule_id IS NOT NULL AND d.slot_at IS NOT NULL
+
 -- name: lock_dead
 -- Lock the jobs of a tenant that lie in dead and may run again.
 -- locks: dead rows by ascending id.  plan: `lane + 0` keeps it from beginning with all dead jobs of the tenant's lanes.

@@ -1,7 +1,8 @@
 """Declared schedules: those of an application are made what its code says, however many of its workers say it at once.
 
 What is new is added, what differs is changed under its id, what is declared no more is removed with its jobs that have
-not begun. A pause is people's word and stays. If nothing differs nothing is written. Workers that start together wait
+not begun. What it declares as not enabled is paused, and resumed when it declares otherwise; a pause by people is
+their word and stays. If nothing differs nothing is written. Workers that start together wait
 for each other on the names and rows they write; whoever comes second looks again and finds it done.
 """
 
@@ -19,11 +20,14 @@ from windlass.queue.control import Actor
 from windlass.queue.newjob import check_name
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulerows import as_stored, definition_from
-from windlass.queue.schedules import check_all
+from windlass.queue.schedules import check_all, named
+from windlass.queue.schedulewrites import Prepared
 
 SQL = load(__file__)
 
 TRIES = 20
+BY_DECLARATION = "Its application declares it so."
+"""Why a schedule is paused whose declaration says so: what tells it from a pause by people."""
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,12 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 class _Rival(Exception):
     """Somebody changed what we had looked at."""
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    definition: NewSchedule
+    reason: str | None
+    """Why it is paused."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -90,13 +100,15 @@ async def declare(
     for _ in range(TRIES):
         plan = _plan(await _of_owner(db, owner, tenant), wanted)
         if dry_run:
+            await _prepare(db, plan.added, wanted)
             schedulewrites.keep_to_queues(plan.touched.values(), queues)
             await _check_names(db, plan.added, tenant, owner)
         if dry_run or not (plan.added or plan.changed or plan.removed):
             return Reconciled(plan.shown, [])
+        prepared = await _prepare(db, plan.added, wanted)
         try:
             async with db.transaction(tracked=True) as transaction:
-                cancelled = await _apply(transaction, plan, owner, tenant=tenant, actor=actor, queues=queues)
+                cancelled = await _apply(transaction, plan, prepared, tenant=tenant, actor=actor, queues=queues)
         except _Rival:
             continue
         if plan.removed:
@@ -105,15 +117,17 @@ async def declare(
     raise Contention(f"The schedules of {owner} are declared anew faster than they can be read. Try again.")
 
 
-def _plan(stored: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> _Plan:
-    by_name = {schedule.name: schedule for schedule in stored}
+def _plan(stored: Sequence[_Stored], wanted: Sequence[NewSchedule]) -> _Plan:
+    by_name = {was.definition.name: was.definition for was in stored}
+    by_people = {was.definition.name for was in stored if was.definition.paused and was.reason != BY_DECLARATION}
     added, changed = [], {}
     for schedule in wanted:
         was = by_name.pop(schedule.name, None)
         if was is None:
             added.append(schedule)
             continue
-        becomes = as_stored(msgspec.structs.replace(schedule, id=was.id, paused=was.paused))
+        paused = schedule.paused or schedule.name in by_people
+        becomes = as_stored(msgspec.structs.replace(schedule, id=was.id, paused=paused))
         if becomes != was:
             changed[was.id] = (was, becomes)
     removed = {schedule.id: schedule for schedule in by_name.values()}
@@ -123,7 +137,7 @@ def _plan(stored: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> _Plan
 async def _apply(
     transaction: Statements,
     plan: _Plan,
-    owner: str,
+    prepared: Prepared,
     *,
     tenant: str,
     actor: Actor,
@@ -133,22 +147,37 @@ async def _apply(
     found = await schedulewrites.lock(transaction, plan.touched, tenant=tenant, queues=queues)
     if plan.touched != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
         raise _Rival
+    for schedule_id, (was, becomes) in plan.changed.items():
+        pause = found.by_id[schedule_id].pause
+        if was.paused and not becomes.paused and pause is not None and pause.reason != BY_DECLARATION:
+            raise _Rival  # somebody paused it meanwhile
     changes = [
         schedulewrites.changed(found.by_id[schedule_id], becomes, now=now)
         for schedule_id, (_, becomes) in plan.changed.items()
     ]
-    await schedulewrites.change(transaction, changes, now=now, actor=actor)
+    declaring = Actor(actor.name, BY_DECLARATION)
+    await schedulewrites.change(transaction, changes, now=now, actor=declaring)
     cancelled = []
     if plan.removed:
         cancelled = await scheduledits.remove(transaction, sorted(plan.removed), tenant=tenant, actor=actor)
-    if plan.added and len(await schedulewrites.insert(transaction, plan.added, now=now)) < len(plan.added):
+    made = await schedulewrites.insert(transaction, prepared, prepared.rows, actor=declaring) if plan.added else {}
+    if len(made) < len(plan.added):
         # In the next statement: the name of a rival that was waited for is seen now.
-        await _check_names(transaction, plan.added, tenant, owner)
+        await _check_names(transaction, plan.added, tenant, plan.added[0].owner)
         raise _Rival
     return cancelled
 
 
-async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str) -> None:
+async def _prepare(db: Statements, added: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> Prepared:
+    """Compute where new ones will stand; InvalidSchedule names the index of one that would never fire."""
+    prepared = await schedulewrites.prepare(db, added)
+    for index, schedule in enumerate(wanted if prepared.problems else ()):
+        if schedule.id in prepared.problems:
+            raise named(prepared.problems[schedule.id], index)
+    return prepared
+
+
+async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str | None) -> None:
     """Return if no name is another's; NameTaken otherwise."""
     names = sorted((schedule.name,) for schedule in added)
     for row in await db.fetch(SQL.owners_of_names, tenant=tenant, names=names) if names else ():
@@ -160,5 +189,6 @@ async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str
             )
 
 
-async def _of_owner(db: Statements, owner: str, tenant: str) -> list[NewSchedule]:
-    return [definition_from(row) for row in await db.fetch(SQL.of_owner, tenant=tenant, owner=owner)]
+async def _of_owner(db: Statements, owner: str, tenant: str) -> list[_Stored]:
+    rows = await db.fetch(SQL.of_owner, tenant=tenant, owner=owner)
+    return [_Stored(definition_from(row), row["pause_reason"]) for row in rows]

@@ -4,13 +4,14 @@
 -- index: schedule_due, schedule_behind.
 -- postgres
 SELECT min(n.next_at) AS next_at, :now AS now_at,
-       CASE WHEN EXISTS (SELECT 1 FROM schedule_next b WHERE b.waiting_count > 0) THEN 1 ELSE 0 END AS behind
+       CASE WHEN EXISTS (SELECT 1 FROM schedule_next b WHERE b.waiting_count > 0 AND b.shard = ANY(CAST(:shards AS smallint[]))) THEN 1 ELSE 0 END AS behind
   FROM unnest(CAST(:shards AS smallint[])) AS p (shard)
  CROSS JOIN LATERAL (SELECT x.next_at FROM schedule_next x WHERE x.shard = p.shard AND x.next_at IS NOT NULL AND x.id <> ALL(CAST(:without AS uuid[]))
                       ORDER BY x.next_at LIMIT 1) n
 -- sqlite
 SELECT min(n.next_at) AS next_at, :now AS now_at,
-       CASE WHEN EXISTS (SELECT 1 FROM schedule_next AS b WHERE b.waiting_count > 0) THEN 1 ELSE 0 END AS behind
+       CASE WHEN EXISTS (SELECT 1 FROM schedule_next AS b WHERE b.waiting_count > 0
+                          AND b.shard IN (SELECT value FROM json_each(:shards))) THEN 1 ELSE 0 END AS behind
   FROM (SELECT (SELECT x.next_at FROM schedule_next AS x WHERE x.shard = p.value AND x.next_at IS NOT NULL
                  AND x.id NOT IN (SELECT value FROM json_each(:without))
                  ORDER BY x.next_at LIMIT 1) AS next_at FROM json_each(:shards) AS p) AS n

@@ -8,17 +8,18 @@ the schedule's row decides among rivals; a job that was cancelled while it waite
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from windlass.db import Row, Statements, load
-from windlass.queue.schedule import SHARDS, shard_of
+from windlass.queue.schedule import SHARDS
 
 SQL = load(__file__)
 
-FOLLOW_BATCH = 200
+FOLLOW_BATCH = 1000
 WAITS_READ = 20
 """How many waiting jobs of a schedule are looked at: more than one only where some have ended."""
 FIRST_ID = UUID(int=0)
@@ -41,25 +42,32 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 async def follow(
-    db: Statements, *, shards: Collection[int] = range(SHARDS), after: UUID | None = None, limit: int = FOLLOW_BATCH
+    db: Statements, *, shards: Collection[int] = range(SHARDS), after: UUID | None = None, limit: int | None = None
 ) -> Followed:
     """Let the next job go in schedules whose run before it is over, looking at `limit` of those that have some.
 
     Jobs that ended while they waited are forgotten, also where the run before still goes on.
     """
-    rows = await db.fetch(SQL.behind, after=after or FIRST_ID, limit=limit, read=WAITS_READ)
+    limit = limit or FOLLOW_BATCH
+    rows = await db.fetch(SQL.behind, shards=sorted(shards), after=after or FIRST_ID, limit=limit, read=WAITS_READ)
     following = rows[-1]["id"] if len(rows) >= limit else None
-    found = [
-        (row["id"], row["live_job_id"])
-        for row in rows
-        if (row["live"] is None or row["ended"]) and shard_of(row["id"]) in shards
-    ]
+    found = [(row["id"], row["live_job_id"]) for row in rows if row["live"] is None or row["ended"]]
     if not found:
         return Followed([], following)
     async with db.transaction(tracked=True) as transaction:
         locked = {row["id"]: row for row in await transaction.fetch(SQL.lock_behind, followed=found)}
         let_go = await _go_on(transaction, locked) if locked else []
     return Followed([Ready(row["id"], row["lane"], row["rank"], row["place"]) for row in let_go], following)
+
+
+async def forget(transaction: Statements, ended: Sequence[tuple[UUID, datetime, UUID]]) -> None:
+    """Forget jobs (schedule, slot, job) that ended while they waited: they are to live again, and not to wait."""
+    schedule_ids = sorted({schedule_id for schedule_id, _, _ in ended})
+    if not schedule_ids or not await transaction.fetch(SQL.lock_waited, schedule_ids=schedule_ids):
+        return
+    dropped = Counter(row["schedule_id"] for row in await transaction.fetch(SQL.drop_ended, waits=list(ended)))
+    if dropped:
+        await transaction.fetch(SQL.fewer, counts=sorted(dropped.items()))
 
 
 async def _go_on(transaction: Statements, locked: Mapping[UUID, Row]) -> list[Row]:

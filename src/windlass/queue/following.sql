@@ -1,12 +1,12 @@
 -- name: behind
--- Schedules whose jobs wait, the next :limit of them after an id: whether the run before lives, and whether one of the first
+-- Schedules of these shards whose jobs wait, the next :limit of them after an id: whether the run before lives, and whether one of the first
 -- jobs that wait does not.
 -- hot: a duty must not wait for lists.
 -- index: schedule_behind.
 -- postgres
 SELECT n.id, n.live_job_id, j.live, w.ended
   FROM (SELECT x.id, x.live_job_id FROM schedule_next x
-         WHERE x.waiting_count > 0 AND x.id > CAST(:after AS uuid) ORDER BY x.id LIMIT :limit) n
+         WHERE x.waiting_count > 0 AND x.id > CAST(:after AS uuid) AND x.shard = ANY(CAST(:shards AS smallint[])) ORDER BY x.id LIMIT :limit) n
   LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = n.live_job_id LIMIT 1) j ON true
  CROSS JOIN LATERAL (
      SELECT count(*) - count(k.live) AS ended
@@ -17,7 +17,7 @@ SELECT n.id, n.live_job_id, (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) 
        (SELECT count(*) FROM (SELECT x.job_id FROM schedule_wait AS x WHERE x.schedule_id = n.id ORDER BY x.slot_at LIMIT :read) AS y
          WHERE NOT EXISTS (SELECT 1 FROM job AS k WHERE k.id = y.job_id)) AS ended
   FROM (SELECT x.id, x.live_job_id FROM schedule_next AS x
-         WHERE x.waiting_count > 0 AND x.id > :after ORDER BY x.id LIMIT :limit) AS n
+         WHERE x.waiting_count > 0 AND x.id > :after AND x.shard IN (SELECT value FROM json_each(:shards)) ORDER BY x.id LIMIT :limit) AS n
 
 -- name: lock_behind
 -- Lock schedules whose next job may be let go, each only if nobody has let one go since they were read.
@@ -76,3 +76,33 @@ DELETE FROM schedule_wait w USING rows(:waits, schedule_id uuid, slot_at timesta
  WHERE w.schedule_id = ANY(ARRAY[i.schedule_id]) AND w.slot_at = ANY(ARRAY[i.slot_at])
 -- sqlite
 DELETE FROM schedule_wait WHERE (schedule_id, slot_at) IN (SELECT i.schedule_id, i.slot_at FROM rows(:waits) AS i)
+
+-- name: lock_waited
+-- Lock schedules that have jobs which wait.
+-- locks: schedule_next rows in the order given (sorted).
+-- postgres
+SELECT n.id FROM unnest(CAST(:schedule_ids AS uuid[])) AS i (id) JOIN schedule_next n ON n.id = ANY(ARRAY[i.id])
+ WHERE n.waiting_count + 0 > 0 ORDER BY i.id FOR UPDATE OF n
+-- sqlite
+SELECT n.id FROM json_each(:schedule_ids) AS i CROSS JOIN schedule_next AS n ON n.id = i.value WHERE n.waiting_count > 0
+
+-- name: drop_ended
+-- Forget jobs that ended while they waited; the rows of their schedules are locked.
+-- returns: whose they were.
+-- postgres
+DELETE FROM schedule_wait w USING rows(:waits, schedule_id uuid, slot_at timestamptz, job_id uuid) AS i
+ WHERE w.schedule_id = ANY(ARRAY[i.schedule_id]) AND w.slot_at = ANY(ARRAY[i.slot_at]) AND w.job_id = i.job_id
+   AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[i.job_id]))
+RETURNING w.schedule_id
+-- sqlite
+DELETE FROM schedule_wait WHERE (schedule_id, slot_at, job_id) IN (SELECT i.schedule_id, i.slot_at, i.job_id FROM rows(:waits) AS i)
+   AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = schedule_wait.job_id)
+RETURNING schedule_id
+
+-- name: fewer
+-- Count fewer jobs that wait; the rows are locked.
+-- postgres
+UPDATE schedule_next n SET waiting_count = n.waiting_count - i.dropped
+  FROM rows(:counts, id uuid, dropped int) AS i WHERE n.id = ANY(ARRAY[i.id])
+-- sqlite
+UPDATE schedule_next SET waiting_count = waiting_count - i.dropped FROM rows(:counts) AS i WHERE schedule_next.id = i.id

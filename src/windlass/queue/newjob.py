@@ -226,7 +226,7 @@ def check_instant(field: str, instant: datetime | None) -> None:
     except OverflowError:
         inside = False
     if not inside:
-        raise InvalidInput(field, f"{instant.isoformat()} does not lie between 1970 and 9999.")
+        raise InvalidInput(field, f"{instant.isoformat()} is not in the years 1970 to 9998. Give another time.")
 
 
 def _check_encodable(field: str, text: str) -> bytes:

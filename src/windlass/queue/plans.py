@@ -56,7 +56,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def let_go(self) -> UUID | None:
-        """The last job that waits for nobody, which is the run before the next slot."""
+        """The last job that waits for nobody, which is the run before the next slot.
+
+        While jobs wait that were made under another policy it stays the one that they wait for: they go one by one.
+        """
+        if self.row["waiting_count"] and self.decided.waiting_count:
+            live_job_id: UUID | None = self.row["live_job_id"]
+            return live_job_id
         made = zip(self.job_ids, self.decided.choices, strict=True)
         free = [job_id for job_id, choice in made if job_id and choice.decision is not Decision.WAITING]
         return free[-1] if free else self.row["live_job_id"]
@@ -120,6 +126,7 @@ def decided(row: Row, known: Known = NOTHING_KNOWN) -> Decided:
             row["catch_up_window_s"],
             row["misfire_grace_s"],
             row["overlap"],
+            row["start_within_s"],
         ),
         slots,
         first_at=first_at,
@@ -179,7 +186,12 @@ def _shared_series(
 
 @lru_cache(1024)
 def _policy(
-    catch_up: int, catch_up_max: int, catch_up_window_s: int | None, misfire_grace_s: int, overlap: int
+    catch_up: int,
+    catch_up_max: int,
+    catch_up_window_s: int | None,
+    misfire_grace_s: int,
+    overlap: int,
+    start_within_s: int | None,
 ) -> Policy:
     return Policy(
         catch_up=CATCH_UPS[catch_up],
@@ -187,4 +199,5 @@ def _policy(
         catch_up_window_s=catch_up_window_s,
         misfire_grace_s=misfire_grace_s,
         overlap=OVERLAPS[overlap],
+        start_within_s=start_within_s,
     )

@@ -15,16 +15,22 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Query, Statements, load
+from windlass.errors import Contention, NotFound
 from windlass.ids import first_id_at
 from windlass.job import State
-from windlass.queue import history, schedules
+from windlass.queue import control, history, scheduledits, schedules, schedulewrites
+from windlass.queue.control import Actor
 from windlass.queue.history import MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Page
+from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import check_instant
 from windlass.queue.retry import policy_to_json
+from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedulerows import Schedule, schedule_from
+from windlass.queue.submit import store
 
 SQL = load(__file__)
 
+TRIES = 10
 EXAMINED = 20_000
 """How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
@@ -72,6 +78,38 @@ async def count(db: Statements, where: Filter) -> Count:
     clauses, values = _conditions(where)
     [row] = await db.fetch(_compose(SQL.matching, clauses), examined=EXAMINED, **values)
     return Count(jobs.jobs + row["schedules"], jobs.exact and row["examined"] < EXAMINED)
+
+
+async def cancel(
+    db: Statements,
+    lanes: Lanes,
+    schedule_id: UUID,
+    *,
+    tenant: str,
+    actor: Actor,
+    queues: frozenset[str] | None = None,
+) -> Deleted:
+    """Remove a schedule, as `scheduledits.delete`, and leave a cancelled job under its id in its place.
+
+    So that who knows only jobs finds it cancelled, as long as ended jobs are kept.
+    """
+    for _ in range(TRIES):
+        schedule = await schedules.get(db, schedule_id, tenant=tenant)
+        job = schedule.definition.job(schedule_id)
+        places = await lanes.resolve(db, [job.lane])
+        async with db.transaction(tracked=True) as transaction:
+            found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, queues=queues)
+            if schedule_id not in found.by_id:
+                raise NotFound(f"There is no schedule {schedule_id}.")
+            if found.by_id[schedule_id].version != schedule.version:
+                continue
+            # It is ended before anybody can see it.
+            await store(transaction, places, [job])
+            await transaction.fetch(control.SQL.cancel_queued, ids=[job.id], tenant=tenant, reason=actor.reason)
+            await control.note_events(transaction, [job.id], "cancel_requested", actor)
+            cancelled = await scheduledits.remove(transaction, [schedule_id], tenant=tenant, actor=actor)
+        return Deleted(cancelled + await scheduledits.cancel_rest(db, [schedule_id], tenant=tenant, actor=actor))
+    raise Contention(f"Schedule {schedule_id} is edited faster than it can be cancelled. Try again.")
 
 
 def as_job(schedule: Schedule) -> Job:

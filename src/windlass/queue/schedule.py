@@ -32,6 +32,8 @@ MAX_CATCH_UP = 1000
 MISFIRE_GRACE_S = 60
 MAX_SPAN_S = MAX_DELAY_MS // 1000
 NO_ID = UUID(int=0)
+UNREACHABLE = (".", "..")
+"""Names that a path cannot have: whoever sends it takes them for folders."""
 
 
 class Decision(enum.IntEnum):
@@ -157,6 +159,8 @@ def check_schedule(schedule: NewSchedule) -> None:
     Of a million that share few triggers and shapes, each of these is looked at once.
     """
     check_name("name", schedule.name)
+    if schedule.name in UNREACHABLE:
+        raise InvalidInput("name", f"{schedule.name!r} cannot stand in the path of a request. Choose another name.")
     shape = shape_of(schedule)
     try:
         _check_shape_once(shape)

@@ -23,7 +23,7 @@ from windlass.queue.schedule import NewSchedule, check_schedule
 from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
 from windlass.queue.schedulerows import schedule_from
-from windlass.queue.schedulewrites import Change
+from windlass.queue.schedulewrites import Change, Prepared
 
 SQL = load_queries(__file__)
 
@@ -72,10 +72,11 @@ async def create(
     returned. Of either, Forbidden if the other one is for a queue that is not among `queues`, if these are given.
     """
     check_all(schedules)
+    prepared = await schedulewrites.prepare(db, schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, replace=replace, skip=skip, queues=queues)
+                return await _create(transaction, schedules, prepared, replace=replace, skip=skip, queues=queues)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -84,17 +85,33 @@ async def create(
 async def load(db: Statements, schedules: Iterable[NewSchedule]) -> int:
     """Store many schedules, some thousands in a transaction; return how many.
 
-    Those whose names are taken are left out, so that a load that was interrupted is finished by running it again.
+    Those whose names are taken are left out, so that a load that was interrupted is finished by running it again. Of
+    two with one name in a chunk, unless they are the same, the second is refused.
     """
     stored = loaded = 0
     rest = iter(schedules)
     while chunk := list(islice(rest, CHUNK)):
         _check_each(chunk, loaded)
+        _check_names(chunk, loaded)
+        prepared = await schedulewrites.prepare(db, chunk)
+        for index, schedule in enumerate(chunk if prepared.problems else (), loaded):
+            if schedule.id in prepared.problems:
+                raise named(prepared.problems[schedule.id], index)
         loaded += len(chunk)
         async with db.transaction(tracked=True) as transaction:
-            now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in chunk})
-            stored += len(await schedulewrites.insert(transaction, chunk, now=now))
+            await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in chunk})
+            stored += len(await schedulewrites.insert(transaction, prepared, prepared.rows))
     return stored
+
+
+def _check_names(chunk: Sequence[NewSchedule], first: int) -> None:
+    """Return if those of one name are the same; which of them was meant nobody can say otherwise."""
+    seen: dict[tuple[str, str], NewSchedule] = {}
+    for index, schedule in enumerate(chunk, first):
+        same = seen.setdefault(_name(schedule), schedule)
+        if same is not schedule and msgspec.structs.replace(schedule, id=same.id) != same:
+            problem = InvalidInput("name", f"{schedule.name!r} stands twice, with other settings. Rename one of them.")
+            raise named(problem, index)
 
 
 async def get(db: Statements, ref: UUID | str, *, tenant: str) -> Schedule:
@@ -142,6 +159,7 @@ async def find(
 async def _create(
     transaction: Statements,
     schedules: Sequence[NewSchedule],
+    prepared: Prepared,
     *,
     replace: bool,
     skip: bool,
@@ -149,8 +167,11 @@ async def _create(
 ) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
     known = await _known(transaction, schedules, queues) if replace else {}
-    fresh = [schedule for schedule in schedules if _name(schedule) not in known]
-    made = await schedulewrites.insert(transaction, fresh, now=now) if fresh else {}
+    for index, schedule in enumerate(schedules):
+        if schedule.id in prepared.problems and _name(schedule) not in known:
+            raise named(prepared.problems[schedule.id], index)
+    fresh = [schedule.id for schedule in schedules if _name(schedule) not in known]
+    made = await schedulewrites.insert(transaction, prepared, fresh) if fresh else {}
     if skip:
         if queues is not None:
             await _known(transaction, [schedule for schedule in schedules if schedule.id not in made], queues)
@@ -160,8 +181,10 @@ async def _create(
             if replace:
                 raise _Rival
             raise name_taken(schedule.name, index=index)
-    wanted = [(schedule, known[_name(schedule)]) for schedule in schedules if _name(schedule) in known]
-    changes = {was.id: _replaced(was, schedule, now) for schedule, was in wanted}
+    changes: dict[UUID, Change] = {}
+    for index, schedule in enumerate(schedules):
+        if (was := known.get(_name(schedule))) is not None:
+            changes[was.id] = _replaced(was, schedule, now, index)
     await schedulewrites.change(transaction, [c for c in changes.values() if c.becomes != c.was.definition], now=now)
     return [
         Stored(schedule.id, schedule.name, made[schedule.id].next_at)
@@ -171,10 +194,13 @@ async def _create(
     ]
 
 
-def _replaced(was: Schedule, becomes: NewSchedule, now: datetime) -> Change:
+def _replaced(was: Schedule, becomes: NewSchedule, now: datetime, index: int) -> Change:
     paused = becomes.paused or was.definition.paused
     owner = becomes.owner or was.definition.owner
-    return schedulewrites.changed(was, msgspec.structs.replace(becomes, paused=paused, owner=owner), now=now)
+    try:
+        return schedulewrites.changed(was, msgspec.structs.replace(becomes, paused=paused, owner=owner), now=now)
+    except InvalidInput as problem:
+        raise named(problem, index) from None
 
 
 def name_taken(name: str, *, index: int | None = None) -> NameTaken:
@@ -220,4 +246,9 @@ def _check_each(schedules: Sequence[NewSchedule], first: int) -> None:
         try:
             check_schedule(schedule)
         except InvalidInput as problem:
-            raise type(problem)(problem.field, problem.problem, index=index, batch="schedules") from None
+            raise named(problem, index) from None
+
+
+def named(problem: InvalidInput, index: int) -> InvalidInput:
+    """Return the same error, naming the schedule at `index` of the request."""
+    return type(problem)(problem.field, problem.problem, index=index, batch="schedules")

@@ -7,6 +7,7 @@ another version. Acts: schedules.py creates, scheduledits.py changes and removes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
@@ -16,7 +17,7 @@ import msgspec
 
 from windlass.db import Statements, load
 from windlass.db.partitions import make_days
-from windlass.errors import Contention, Forbidden
+from windlass.errors import Contention, Forbidden, InvalidSchedule
 from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
@@ -52,6 +53,19 @@ class Change(msgspec.Struct, frozen=True):
     cursor: Cursor
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """New schedules as they are written, by id, and the time for which they were computed."""
+
+    now: datetime
+    rows: dict[UUID, tuple[Any, ...]] = {}
+    shapes: list[tuple[Any, ...]] = []
+    cursors: dict[UUID, Cursor] = {}
+    paused: dict[UUID, NewSchedule] = {}
+    expected: dict[UUID, watches.Expected] = {}
+    problems: dict[UUID, InvalidSchedule] = {}
+    """Those that would never fire, and why."""
+
+
 async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datetime:
     """Keep the tenants from being deleted until the transaction ends, making them if need be; return the time."""
     names = sorted(set(tenants))
@@ -61,26 +75,50 @@ async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datet
     return now
 
 
-async def insert(transaction: Statements, schedules: Sequence[NewSchedule], *, now: datetime) -> dict[UUID, Cursor]:
-    """Store schedules whose names are free; return where each of these stands."""
+async def prepare(db: Statements, schedules: Sequence[NewSchedule]) -> Prepared:
+    """Compute where new schedules stand, before the transaction and in a thread: a million times take a while."""
+    [row] = await db.fetch(SQL.clock)
+    return await asyncio.to_thread(_prepared, schedules, row["clock_at"])
+
+
+def _prepared(schedules: Sequence[NewSchedule], now: datetime) -> Prepared:
+    found = Prepared(now)
     shapes: dict[Hashable, tuple[Any, ...]] = {}
-    rows = []
     for schedule in schedules:
+        base_at = cursor.base_of(schedule, now)
+        try:
+            stands = cursor.begun(schedule, base_at=base_at, now=now)
+        except InvalidSchedule as problem:
+            found.problems[schedule.id] = problem
+            continue
         key = _shape_key(schedule)
         if key not in shapes:
-            shapes[key] = (len(shapes), *shape_columns_of(schedule), cursor.base_of(schedule, now))
-        rows.append((*own_columns_of(schedule), shapes[key][0]))
-    written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=list(shapes.values()), at=now)
-    stored = {row["id"] for row in written}
-    made = [schedule for schedule in schedules if schedule.id in stored]
-    cursors = {s.id: cursor.begun(s, base_at=cursor.base_of(s, now), now=now) for s in made}
+            shapes[key] = (len(shapes), *shape_columns_of(schedule), base_at)
+        found.rows[schedule.id] = (*own_columns_of(schedule), shapes[key][0])
+        found.cursors[schedule.id] = stands
+        if schedule.paused:
+            found.paused[schedule.id] = schedule
+        if schedule.policy.expect_within_s is not None:
+            found.expected[schedule.id] = _expected(schedule, base_at, stands)
+    found.shapes.extend(shapes.values())
+    return found
+
+
+async def insert(
+    transaction: Statements, prepared: Prepared, ids: Iterable[UUID], *, actor: Actor = NOBODY
+) -> dict[UUID, Cursor]:
+    """Store those of the prepared schedules whose names are free; return where each of these stands."""
+    rows = [prepared.rows[found] for found in ids]
+    written = await transaction.fetch(SQL.insert_schedules, schedules=rows, shapes=prepared.shapes, at=prepared.now)
+    made = [row["id"] for row in written]
+    cursors = {found: prepared.cursors[found] for found in made}
     if made:
         await transaction.fetch(
             SQL.insert_next, cursors=[(found, shard_of(found), stands.next_at) for found, stands in cursors.items()]
         )
-    await keep_pauses(transaction, [schedule for schedule in made if schedule.paused], now=now)
-    watched = [schedule for schedule in made if schedule.policy.expect_within_s is not None]
-    await watches.expect(transaction, [_expected(s, cursor.base_of(s, now), cursors[s.id]) for s in watched])
+    paused = [prepared.paused[found] for found in made if found in prepared.paused]
+    await keep_pauses(transaction, paused, now=prepared.now, actor=actor)
+    await watches.expect(transaction, [prepared.expected[found] for found in made if found in prepared.expected])
     return cursors
 
 

@@ -6,6 +6,11 @@ SELECT name, :now AS clock_at FROM tenant WHERE name = ANY(CAST(:tenants AS text
 -- sqlite
 SELECT name, :now AS clock_at FROM tenant WHERE name IN (SELECT value FROM json_each(:tenants)) ORDER BY name
 
+-- name: clock
+-- The time.
+-- both
+SELECT :now AS clock_at
+
 -- name: make_tenants
 -- Make tenants that are not there.
 -- postgres

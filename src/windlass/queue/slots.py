@@ -7,6 +7,7 @@ every slot inside the grace runs, whatever the policy. Of those that are missed
 `skip` runs none;
 `latest` runs the newest, and that only if no slot inside the grace is due in the same look: one job for all;
 `all` runs the newest `catch_up_max` of those that are not older than `catch_up_window`, in their order.
+No slot runs that is past its start deadline (`start_within`): its job would expire at once, so it is missed too.
 The missed slots that do not run are recorded together, in one row. So a one-time schedule that is late runs under
 `latest`, being the newest of one, and does not under `skip`.
 
@@ -148,7 +149,7 @@ def _overlap(policy: Policy, *, busy: bool, waiting_count: int) -> Decision:
 def _planned(policy: Policy, series: Series, *, first_at: datetime, now_at: datetime) -> Iterator[datetime | _Stretch]:
     """Yield the slots to run, and before them the stretch that is passed over, if there is one."""
     newest_at = now_at - timedelta(seconds=series.offset_s)
-    grace_at = newest_at - timedelta(seconds=policy.misfire_grace_s)
+    grace_at = newest_at - timedelta(seconds=_shorter(policy.misfire_grace_s, policy.start_within_s))
     begin_at: datetime | None = first_at
     if first_at < grace_at:
         inside_at = series.after(_before(grace_at))
@@ -175,13 +176,17 @@ def _made_up_from(
     inside_at: datetime | None,
 ) -> datetime | None:
     """Return the first missed slot that runs all the same; None: none of them."""
+    window_s = policy.start_within_s
     if policy.catch_up == "latest" and inside_at is None:
-        return _stretch(series, first_at, grace_at).last_at
+        last_at = _stretch(series, first_at, grace_at).last_at
+        return last_at if window_s is None or last_at >= newest_at - timedelta(seconds=window_s) else None
     if policy.catch_up != "all":
         return None
     since_at: datetime | None = first_at
     if policy.catch_up_window_s is not None:
-        window_at = newest_at - timedelta(seconds=policy.catch_up_window_s)
+        window_s = _shorter(policy.catch_up_window_s, window_s)
+    if window_s is not None:
+        window_at = newest_at - timedelta(seconds=window_s)
         since_at = first_at if first_at >= window_at else series.after(_before(window_at))
     if since_at is None or since_at >= grace_at:
         return None
@@ -239,13 +244,19 @@ def _missed(policy: Policy, series: Series, stretch: _Stretch, known: frozenset[
         return None
     count = stretch.slot_count - sum(stretch.first_at <= slot_at <= stretch.last_at for slot_at in known)
     number = "" if stretch.counted else f"About {count} slots. "
+    late_s = _shorter(policy.misfire_grace_s, policy.start_within_s)
+    within = "" if policy.start_within_s is None else f", start_within is {policy.start_within_s} s"
     return Choice(
         last_at,
         Decision.MISSED,
         max(count, 1),
         stretch.first_at,
-        f"{number}More than {policy.misfire_grace_s} s late; catch_up is {policy.catch_up}.",
+        f"{number}More than {late_s} s late; catch_up is {policy.catch_up}{within}.",
     )
+
+
+def _shorter(span_s: int, other_s: int | None) -> int:
+    return span_s if other_s is None else min(span_s, other_s)
 
 
 def _last_unknown(series: Series, stretch: _Stretch, known: frozenset[datetime]) -> datetime | None:

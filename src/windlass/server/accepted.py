@@ -1,4 +1,4 @@
-"""What is looked at before a schedule is stored and needs more than its own words: signatures, and the time."""
+"""What is looked at before something is stored and needs more than its own words: signatures, and the time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 
 from windlass.engine import planned
 from windlass.errors import InvalidInput
+from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule
 from windlass.server.call import Call
@@ -20,6 +21,14 @@ async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = 
         return
     now = await read_clock(call.engine.db)
     await think(lambda: _check_fire(schedules, now))
+
+
+async def until_later(call: Call, until: datetime | None) -> datetime | None:
+    """Return the end of a pause; InvalidInput if it has passed, so that nothing would be paused."""
+    check_instant("until", until)
+    if until is not None and until <= await read_clock(call.engine.db):
+        raise InvalidInput("until", f"{until.isoformat()} has passed. Give a later time, or none.")
+    return until
 
 
 def _check_fire(schedules: Sequence[NewSchedule], now: datetime) -> None:

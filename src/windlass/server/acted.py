@@ -17,6 +17,8 @@ from windlass.errors import NotFound, WindlassError
 from windlass.queue import history
 from windlass.queue.audit import Entry, record
 from windlass.queue.queues import get_queue
+from windlass.queue.schedule import differences
+from windlass.queue.schedules import Schedule
 from windlass.server.auth import Principal
 from windlass.server.call import Call
 from windlass.server.queues import shown_queue
@@ -49,6 +51,7 @@ KEPT: dict[str, tuple[str, ...]] = {
     "duty": ("held_by", "term"),
 }
 """By the noun of an action: what is kept of its subject."""
+ARGUMENTS = ("payload", "headers")
 
 
 async def look(call: Call, route: Route) -> None:
@@ -66,13 +69,26 @@ async def look(call: Call, route: Route) -> None:
             call.subject = str(was.id)
 
 
+def tell_changes(call: Call, was: Schedule, becomes: Schedule) -> None:
+    """Keep which settings of a schedule changed, how they were and are; of arguments and headers only that they did."""
+    before: dict[str, Any] = {"name": was.definition.name, "version": was.version}
+    after: dict[str, Any] = {"name": becomes.definition.name, "version": becomes.version}
+    for field, old, new in differences(was.definition, becomes.definition):
+        if field in ARGUMENTS:
+            after[field] = "changed"
+        else:
+            before[field], after[field] = (None if text is None else msgspec.json.decode(text) for text in (old, new))
+    call.was, call.became = before, after
+
+
 async def keep(call: Call, route: Route, answer: Any = None) -> None:
     """Write the entry of an act that was done, if its route has one."""
-    if route.audit is None or not call.acted:
+    action = call.action or route.audit
+    if action is None or not call.acted:
         return
-    noun = route.audit.partition(".")[0]
+    noun = action.partition(".")[0]
     entry = Entry(
-        action=route.audit,
+        action=action,
         subject=call.subject or call.path or call.tenant,
         tenant=call.tenant if call.audit_tenant is None else call.audit_tenant,
         actor=actor_of(call.principal),
@@ -85,7 +101,7 @@ async def keep(call: Call, route: Route, answer: Any = None) -> None:
     try:
         await record(call.engine.db, call.engine.ids, entry)
     except WindlassError as error:
-        logger.error("An act could not be recorded: %s %s by %s: %s", route.audit, entry.subject, entry.actor, error)
+        logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
 
 
 def actor_of(principal: Principal) -> str:

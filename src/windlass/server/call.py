@@ -84,6 +84,7 @@ class Call:
 
     __slots__ = (
         "acted",
+        "action",
         "address",
         "audit_tenant",
         "became",
@@ -132,6 +133,8 @@ class Call:
         self.address = ""
         self.acted = True
         """False: nothing was done, so the audit keeps nothing."""
+        self.action: str | None = None
+        """Under which action the audit keeps it, if not that of the route."""
         self.audit_tenant: str | None = None
         """Whose audit keeps it, if not that of `tenant`; empty for an act above tenants."""
         self.subject: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windlass.queue import queues as step
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
+from windlass.server.accepted import until_later
 from windlass.server.call import Call
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
@@ -39,9 +40,9 @@ async def put(call: Call) -> wire.Queue:
 async def pause(call: Call) -> wire.Queue:
     """Hand out nothing from a queue; what runs goes on."""
     asked: PauseRequest = call.body
-    await call.engine.acts.pause_queue(
-        LaneName(call.tenant, call.allow_queue(call.path)), actor=call.actor(asked.reason), until=asked.until
-    )
+    lane = LaneName(call.tenant, call.allow_queue(call.path))
+    until = await until_later(call, asked.until)
+    await call.engine.acts.pause_queue(lane, actor=call.actor(asked.reason), until=until)
     return await get(call)
 
 

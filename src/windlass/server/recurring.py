@@ -22,6 +22,7 @@ from windlass.queue.schedulewrites import keep_to_queues
 from windlass.queue.views import Attempt, Event, Job
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
+from windlass.server.shown import shown_schedule
 from windlass.wire import jobs as wire
 
 
@@ -35,8 +36,10 @@ async def submit(call: Call, asked: wire.JobRequest) -> Reply:
         if known is None:
             raise
         return Reply(200, _submitted(call, known, duplicate=True))
-    made = await recurring.get(call.engine.db, stored.id, tenant=definition.tenant)
-    return Reply(201, _submitted(call, made))
+    made = await schedules.get(call.engine.db, stored.id, tenant=definition.tenant)
+    call.action, call.subject, call.audit_tenant = "schedule.create", str(stored.id), definition.tenant
+    call.became = shown_schedule(call, made)
+    return Reply(201, _submitted(call, recurring.as_job(made)))
 
 
 async def _planned(call: Call, asked: wire.JobRequest) -> NewSchedule:
@@ -92,9 +95,9 @@ async def get(call: Call, *, wait_s: float = 0.0) -> Job:
 
 
 async def cancel(call: Call, actor: Actor) -> State:
-    """Remove the schedule in the path; its jobs that have not begun are cancelled."""
+    """Remove the schedule in the path and cancel its jobs that have not begun; a cancelled job is left under its id."""
     call.was = await _found(call)
-    await call.engine.schedules.delete(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
+    await call.engine.schedules.cancel(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
     return State.CANCELLED
 
 

@@ -7,6 +7,7 @@ asked for in the words of a job is in recurring.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
@@ -22,7 +23,8 @@ from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
 from windlass.queue.schedulewrites import keep_to_queues
-from windlass.server.accepted import accept
+from windlass.server.accepted import accept, until_later
+from windlass.server.acted import tell_changes
 from windlass.server.auth import require
 from windlass.server.call import Call, Reply
 from windlass.server.enabling import keep_pause, may_pause, may_pause_all, resume_enabled
@@ -36,6 +38,8 @@ from windlass.wire.jobs import Submitted
 SHOWN_SLOTS = 5
 """Of a change that is only looked at."""
 TRIES = 5
+AUDITED_NAMES = 50
+"""Of a list that was stored, so many are told in the audit."""
 
 
 async def create(call: Call) -> Reply:
@@ -45,15 +49,19 @@ async def create(call: Call) -> Reply:
     await accept(call, [definition])
     if asked.dry_run:
         return Reply(200, await _would_be(call, asked, definition))
+    was = None
     if asked.replace_existing:
         await may_pause_all(call, [asked], [definition])
+        was = await _of_name(call, definition)
     made = await call.engine.schedules.create(
         [definition], replace=asked.replace_existing, queues=call.principal.queues
     )
     [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
-    shown = shown_schedule(call, await step.get(call.engine.db, stored.id, tenant=definition.tenant))
-    return Reply(200 if stored.replaced else 201, shown)
+    now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
+    if was is not None and stored.replaced:
+        tell_changes(call, was, now)
+    return Reply(200 if stored.replaced else 201, shown_schedule(call, now))
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
@@ -77,7 +85,8 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
     )
     tenants = [definition.tenant for definition in definitions]
     stored = await resume_enabled(call, asked.schedules, made, tenants=tenants) if replace else made
-    call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored)}
+    names = [one.name for one in stored[:AUDITED_NAMES]]
+    call.became = {"count": len(stored), "replaced": sum(one.replaced for one in stored), "names": names}
     return wire.StoredSchedules(
         schedules=[
             wire.StoredSchedule(id=one.id, name=one.name, next_run_at=one.next_at, replaced=one.replaced)
@@ -183,6 +192,7 @@ async def _edit(
             if asked.version is not None or not tries_left:
                 raise
         else:
+            tell_changes(call, was, edited)
             return shown_schedule(call, edited)
     raise AssertionError("unreachable")
 
@@ -229,7 +239,7 @@ async def pause(call: Call) -> wire.Schedule:
         schedule.id,
         tenant=call.tenant,
         actor=call.actor(asked.reason),
-        until=asked.until,
+        until=await until_later(call, asked.until),
         queues=call.principal.queues,
     )
     return shown_schedule(call, paused)
@@ -301,11 +311,17 @@ def _plan(
         raise problem if index is None else problem.at(index) from None
 
 
+async def _of_name(call: Call, definition: NewSchedule) -> step.Schedule | None:
+    """Return the schedule that has the name of this one, if there is one."""
+    with contextlib.suppress(NotFound):
+        return await step.get(call.engine.db, definition.name, tenant=definition.tenant)
+    return None
+
+
 async def _would_be(call: Call, asked: wire.ScheduleRequest, becomes: NewSchedule) -> wire.ScheduleChange:
     """Return what storing a schedule would change; NameTaken if it would be refused."""
-    try:
-        was = await step.get(call.engine.db, becomes.name, tenant=becomes.tenant)
-    except NotFound:
+    was = await _of_name(call, becomes)
+    if was is None:
         return await _difference(call, becomes)
     if not asked.replace_existing:
         raise step.name_taken(becomes.name)

@@ -33,18 +33,18 @@ Instant = Annotated[
         extra_json_schema={"pattern": "^(19[7-9][0-9]|[2-8][0-9]{3}|9[0-8][0-9]{2}|99[0-8][0-9])-"},
     ),
 ]
-_PARTS = "".join(
+SPAN_PARTS = "".join(
     f"([0-9]{{1,{digits}}}(\\.[0-9]{{1,3}})?{unit})?"
     for unit, digits in (("w", 3), ("d", 4), ("h", 5), ("m", 6), ("s", 7), ("ms", 9))
 )
 Span = (
     Annotated[float, Meta(ge=0, le=1_000_000_000)]
-    | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^{_PARTS}$", examples=["90s", "1h30m"])]
+    | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^{SPAN_PARTS}$", examples=["90s", "1h30m"])]
 )
 """Seconds, or a text such as `5m` or `1h30m`."""
 PositiveSpan = (
     Annotated[float, Meta(gt=0, le=1_000_000_000)]
-    | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^(?=.*[1-9]){_PARTS}$", examples=["90s", "1h30m"])]
+    | Annotated[str, Meta(min_length=2, max_length=60, pattern=f"^(?=.*[1-9]){SPAN_PARTS}$", examples=["90s", "1h30m"])]
 )
 """The same, but not nothing."""
 Fence = Annotated[int, Meta(ge=1, le=MAX_INT)]

@@ -118,6 +118,8 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     tags: Names | UnsetType = UNSET
     concurrency_key: Key | UnsetType | None = UNSET
     headers: dict[str, str] | UnsetType | None = UNSET
+    delivery: Literal["at_least_once", "at_most_once"] | UnsetType = UNSET
+    """Back to at_least_once, attempts and losses are the default ones unless they are given too."""
     catch_up: CatchUp | UnsetType | None = UNSET
     catch_up_max: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
     catch_up_window: PositiveSpan | UnsetType | None = UNSET
@@ -166,6 +168,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int
     max_retries: int
     max_lost: int
+    delivery: Literal["at_least_once", "at_most_once"]
     retry_policy: Raw | None
     labels: list[str]
     tags: list[str]

@@ -80,6 +80,17 @@ async def followed(stage: Stage) -> Scene:
     return Scene(scene.queue, scene.worker, scene.session, [waiting])
 
 
+async def gave_up_waiting(stage: Stage) -> Scene:
+    """Return a scene whose job was cancelled while it waited for a run."""
+    scene, schedule = await scheduled(stage, overlap="queue_all")
+    stage.clock.advance(2)
+    await fire(stage, stage.db)
+    _, waiting = await jobs(stage, schedule.id)
+    await rows(stage, "UPDATE schedule_next SET next_at = NULL WHERE id = :id", id=schedule.id)
+    await control.cancel(stage.db, [waiting], tenant="default", actor=NOBODY)
+    return Scene(scene.queue, scene.worker, scene.session, [waiting])
+
+
 async def look_and_fire(stage: Stage, db: Database, _: Scene) -> object:
     """Look what is due, and fire it; then look at the zones of all schedules."""
     await firing.look(db, shards=range(16))

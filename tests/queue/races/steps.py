@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from tests.queue import said
 from tests.queue.races import planning
 from tests.queue.races.beside import backfill, backfilled, expected, look_out
-from tests.queue.races.scheduled import followed, let_go, look_and_fire, replaced
+from tests.queue.races.scheduled import followed, gave_up_waiting, let_go, look_and_fire, replaced
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.survey import survey_lists, survey_whole, survey_workers
 from windlass.db import Database
@@ -418,6 +418,9 @@ STEPS = {
     ),
     "retry_cancelled": Step(
         cancelled, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
+    ),
+    "retry_waiting": Step(
+        gave_up_waiting, lambda _, db, scene: deadletters.retry(db, scene.ids, tenant="default", actor=ME), State.QUEUED
     ),
     "look": Step(cancelled, look, State.CANCELLED),
     "undo": Step(leased, lambda _, db, scene: claims.undo(db, scene.leases), State.QUEUED),
