@@ -30,7 +30,7 @@ MUTANTS = (
     Mutant(
         "backfill-counts-a-slot-twice",
         (Edit("queue/stretches.py", "left_count = slot_count - len(inside)", "left_count = slot_count"),),
-        (f"{STRETCHES}a_stretch_stands_for_what_is_left_of_it",),
+        (f"{STRETCHES}a_stretch_that_a_rival_has_changed_is_left_to_the_next_step",),
         "T14: a slot is counted once",
     ),
     Mutant(
