@@ -318,7 +318,7 @@ def backfills(server: Server, name: str, output: Output) -> None:
 @output_option("table", "json")
 @asks_server
 def stop(server: Server, backfill_id: uuid.UUID, reason: str | None, output: Output) -> None:
-    """Stop a backfill: it makes no more jobs; those it made go on.
+    """Stop a backfill: it makes no more jobs; those that have not begun are cancelled, those that run go on.
 
     Example: windlass schedules stop 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
