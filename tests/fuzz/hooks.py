@@ -92,6 +92,9 @@ def filter_failure(
     # Whether start, end, days left out and jitter leave a slot no schema can say.
     if isinstance(failure, RejectedPositiveData) and '"code":"invalid_schedule"' in response.text:
         return False
+    # What the time is now no schema can say either.
+    if isinstance(failure, RejectedPositiveData) and '"detail":"until: ' in response.text and "passed" in response.text:
+        return False
     # Deleting a job cancels it, deleting a worker ends its session: both are shown until retention takes them.
     kept = ("DELETE /api/v1/jobs/", "DELETE /api/v1/workers/")
     return not (isinstance(failure, UseAfterFree) and failure.free.startswith(kept))

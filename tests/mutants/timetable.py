@@ -20,13 +20,19 @@ MUTANTS = (
     ),
     Mutant(
         "declares-away-foreign-queues",
-        (Edit("server/schedules.py", "    await _keep_declared_to_queues(call, asked.owner)\n", ""),),
+        (
+            Edit(
+                "server/schedules.py",
+                "dry_run=asked.dry_run,\n        queues=call.principal.queues,\n",
+                "dry_run=asked.dry_run,\n",
+            ),
+        ),
         (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
         "N2: a declaration removes nothing of a queue that its key is not for",
     ),
     Mutant(
         "moved-to-another-queue",
-        (Edit("server/schedules.py", "    call.allow_queue(definition.queue)\n", ""),),
+        (Edit("server/schedules.py", "        call.allow_queue(definition.queue)\n", ""),),
         (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
         "N2: an edit does not reach a queue that its key is not for",
     ),
