@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.proofs import dst
-from windlass.queue import cronwalk
+from windlass.queue.cron import walk as cronwalk
 
 HARD = {
     "Europe/Berlin": (2026, 2026),

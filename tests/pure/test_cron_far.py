@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from windlass.queue import cronwalk
 from windlass.queue.cron import Cron, preview, series
-from windlass.queue.cronwalk import CronWalk
+from windlass.queue.cron import walk as cronwalk
+from windlass.queue.cron.walk import CronWalk
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT")

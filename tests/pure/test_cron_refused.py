@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.errors import InvalidSchedule, code_of
-from windlass.queue import cronwalk
 from windlass.queue.cron import At, Cron, Every, check_exclusions, check_trigger, check_zone, series
+from windlass.queue.cron import walk as cronwalk
 
 MOST_BYTES = 5_000_000
 """What the reading of one expression may take; the guard of K15 allows ten times as much."""

@@ -13,8 +13,9 @@ from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import ANN, Steps
 from tests.queue.test_backfills import step
 from windlass.db.partitions import make_partitions
-from windlass.queue import backfills, cronwalk, firing, plans, schedules
+from windlass.queue import backfills, firing, plans, schedules
 from windlass.queue.cron import Cron, Every
+from windlass.queue.cron import walk as cronwalk
 from windlass.queue.schedule import CatchUp, Decision, Policy
 from windlass.queue.schedules import Schedule
 from windlass.queue.slots import Known

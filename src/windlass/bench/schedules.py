@@ -55,7 +55,7 @@ SELECT percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch
        percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY extract(epoch FROM created_at - slot_at)),
        count(*), count(DISTINCT (schedule_id, slot_at)) FROM windlass.done WHERE slot_at >= $1
 """
-# Number n of the minute's schedules is due at second n of every minute: its slots by arithmetic, not by cron.py.
+# Number n of the minute's schedules is due at second n of every minute: its slots by arithmetic, not by ours.
 _EXPECTED = """
 SELECT s.id, CAST($1 AS timestamptz) + make_interval(secs => mod(n.n % 60 - CAST($2 AS int) + 60, 60) + 60 * m)
   FROM windlass.schedule s CROSS JOIN LATERAL (SELECT CAST(substr(s.name, 8) AS int) AS n) AS n

@@ -2,7 +2,7 @@
 
 A line asks for a time and a command; `windlass schedules import crontab` (importing.py) makes schedules of them.
 Nothing is guessed: a line that cron would refuse, or that means something only on the machine where cron runs, is
-refused here with its number and the reason. Whether a time can ever come is decided in queue/cron.py.
+refused here with its number and the reason. Whether a time can ever come is decided in queue/cron/.
 """
 
 from __future__ import annotations

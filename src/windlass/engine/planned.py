@@ -1,7 +1,7 @@
 """A schedule as somebody asks for it, turned into the one that the queue stores, and back into what is shown. Pure.
 
 What is left out comes from the settings. Whatever is wrong is found here, before anything is stored, and named by its
-field. What the slots are is computed in queue/cron.py; who stores it: schedules.py; who asks: server/schedules.py.
+field. What the slots are is computed in queue/cron/; who stores it: schedules.py; who asks: server/schedules.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A schedule as its maker asks for it, and the rules it must keep. Pure.
 
-What its times are is computed in cron.py, what becomes of each slot in firing.py, how it is stored in schedules.py.
+What its times are is computed in cron/, what becomes of each slot in firing.py, how it is stored in schedules.py.
 """
 
 from __future__ import annotations

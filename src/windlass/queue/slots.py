@@ -17,7 +17,7 @@ Slots to run, by `overlap`, while the run before is not over (its job lives, or 
 A job made for a slot counts as the run before the next slot, also within one look.
 
 Slots are decided in their order and in portions. What is decided does not depend on how large the portions are, and
-takes bounded time however many slots lie behind. Who writes it down: firing.py. When slots are: cron.py.
+takes bounded time however many slots lie behind. Who writes it down: firing.py. When slots are: cron/.
 """
 
 from __future__ import annotations

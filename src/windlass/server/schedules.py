@@ -102,7 +102,7 @@ async def declare(call: Call) -> wire.Declared:
         _plan(call, schedule, index=index, owner=asked.owner, named=False)
         for index, schedule in enumerate(asked.schedules)
     ]
-    await accept(call, definitions)
+    await accept(call, definitions, fires=False)
     declared = await call.engine.schedules.declare(
         asked.owner,
         definitions,

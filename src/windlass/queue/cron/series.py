@@ -1,7 +1,7 @@
 """Series: the slots of one schedule, one after another, for ever or until its end. Pure.
 
 A slot is a whole second of UTC. The same schedule has the same slots on every server and after every restart:
-nothing is drawn by chance, nothing depends on when one asks. What a cron expression means is found in cronwalk.py.
+nothing is drawn by chance, nothing depends on when one asks. What a cron expression means is found in walk.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from windlass.queue.cronfields import expand, stable
-from windlass.queue.cronwalk import HORIZON, CronWalk, cached_after, walk
-from windlass.queue.exclusions import DaysOff, days_off
-from windlass.queue.trigger import At, Cron, Every, Trigger
+from windlass.queue.cron.exclusions import DaysOff, days_off
+from windlass.queue.cron.fields import expand, stable
+from windlass.queue.cron.trigger import At, Cron, Every, Trigger
+from windlass.queue.cron.walk import HORIZON, CronWalk, cached_after, walk
 
 SECOND = timedelta(seconds=1)
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)

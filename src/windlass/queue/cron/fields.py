@@ -2,7 +2,7 @@
 
 Five fields (minute, hour, day, month, weekday), or six with seconds first. An expression is bounded before it is read,
 each element of it is checked against its field, and what comes out is plain: upper case, numbers for names, and for `H`
-a value that depends only on the schedule's id and the field. Only such text is given to cronsim (cronwalk.py).
+a value that depends only on the schedule's id and the field. Only such text is given to cronsim (walk.py).
 """
 
 from __future__ import annotations

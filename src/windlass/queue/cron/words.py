@@ -10,8 +10,8 @@ from uuid import UUID
 
 from cronsim.explain import explain
 
-from windlass.queue.cronfields import expand
-from windlass.queue.trigger import SAMPLE, At, Cron, Every, Trigger
+from windlass.queue.cron.fields import expand
+from windlass.queue.cron.trigger import SAMPLE, At, Cron, Every, Trigger
 
 _WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (

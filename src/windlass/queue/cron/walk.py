@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from windlass.queue.exclusions import DaysOff, days_off
+from windlass.queue.cron.exclusions import DaysOff, days_off
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 
 from windlass.errors import InvalidSchedule
-from windlass.queue.cronfields import quoted
+from windlass.queue.cron.fields import quoted
 
 MAX_EXCLUSIONS = 400
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")

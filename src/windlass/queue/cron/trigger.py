@@ -1,7 +1,7 @@
 """Triggers: when a schedule is to run, as its maker says it. Pure.
 
 A cron expression on the wall clock of a zone, an interval of elapsed time, or one instant; no trigger: by hand only.
-What expressions mean is told in cronfields.py, which instants come of them in series.py; cron.py is the door.
+What expressions mean is told in fields.py, which instants come of them in series.py; the package itself is the door.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, available_timezones
 import msgspec
 
 from windlass.errors import InvalidSchedule
-from windlass.queue.cronfields import expand, quoted
-from windlass.queue.cronwalk import ever
+from windlass.queue.cron.fields import expand, quoted
+from windlass.queue.cron.walk import ever
 
 MAX_EVERY_S = 366 * 86_400
 SAMPLE = UUID(int=0)
