@@ -95,8 +95,8 @@ async def test_a_schedule_that_is_backfilled_all_the_time_is_left_out(
 ) -> None:
     """Its slots are looked at with the next look; those of others are fired now."""
     beset, other = await every_minute(steps, "beset"), await every_minute(steps, "other")
-    steps.clock.advance(60)
-    await backfilled(steps, beset, 60)
+    steps.clock.advance(61)
+    await backfilled(steps, beset, 61)
 
     async def blind(*_: Any, **__: Any) -> dict[UUID, Known]:
         return {beset.id: Known()}
@@ -144,8 +144,8 @@ async def test_a_passing_error_stops_no_schedule(steps: Steps, monkeypatch: pyte
 async def test_a_broken_schedule_whose_slot_was_backfilled_stops_nobody(steps: Steps) -> None:
     """Its slot is decided already, and its times are unknown: others fire."""
     broken, other = await every_minute(steps, "broken"), await every_minute(steps, "other")
-    steps.clock.advance(60)
-    await backfilled(steps, broken, 60)
+    steps.clock.advance(61)
+    assert 1 == await backfilled(steps, broken, 61)
     await write(steps, "UPDATE schedule SET zone = 'Mars/Olympus' WHERE id = :id", id=broken.id)
 
     await fire(steps)
