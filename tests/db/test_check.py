@@ -258,8 +258,10 @@ CASES: list[tuple[str, str, str, str]] = [
         "pauses",
         "default/work",
         "lane * has pause bits 0",
-        "INSERT INTO pause SELECT 'tenant', 'default', '', reason, actor, paused_at, resume_at "
-        "FROM pause WHERE kind = 'job'",
+        (
+            "INSERT INTO pause SELECT 'tenant', 'default', '', reason, actor, paused_at, resume_at "
+            "FROM pause WHERE kind = 'job'"
+        ),
     ),
     ("pauses", "held", "ready and paused", "UPDATE queue SET place = 0 WHERE id = {held}"),
     ("pauses", "held", "held and not paused", "UPDATE queue SET flags = 0 WHERE id = {held}"),
