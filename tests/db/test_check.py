@@ -13,15 +13,12 @@ from windlass.db import Database
 from windlass.db.partitions import make_partitions
 from windlass.db.sqlfile import qualify
 from windlass.ids import Ids
-from windlass.queue import backfills, firing, runs, scheduledits, schedules
 from windlass.queue.check import SHOWN, Violation, check
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.control import Actor, pause_job
-from windlass.queue.cron import Every
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Complete, Fail, report
-from windlass.queue.schedule import NewSchedule, Policy
 from windlass.queue.submit import submit
 from windlass.queue.workers import Beat, Held, NewSession, heartbeat, register
 
@@ -84,28 +81,7 @@ async def world(db: Database, clock: TestClock) -> World:
         chance=lambda: 0.0,
     )
     await pause_job(db, jobs["held"].id, tenant="default", actor=ANN)
-    planned = await _plan(db, lanes, ids, clock)
-    return World(db, {name: job.id for name, job in jobs.items()} | {"session": session} | planned)
-
-
-async def _plan(db: Database, lanes: Lanes, ids: Ids, clock: TestClock) -> dict[str, UUID]:
-    """Store a schedule with a run, one that waits behind it and a backfill, and a schedule that is paused."""
-    policy = Policy(overlap="queue_all", expect_within_s=60)
-    plan, still = (
-        NewSchedule(id=ids.new(), name=name, task="t", trigger=Every(1), policy=policy) for name in ("plan", "still")
-    )
-    await schedules.create(db, [plan, still])
-    await scheduledits.pause(db, still.id, tenant="default", actor=ANN)
-    clock.advance(2)
-    await firing.fire(db, lanes, ids)
-    waiting, slot = (await runs.find_runs(db, plan.id, tenant="default")).runs
-    assert slot.job_id is not None
-    assert waiting.job_id is not None
-    stored = await schedules.get(db, plan.id, tenant="default")
-    backfill = await backfills.start(db, ids, stored, since=START - timedelta(hours=1), until=START, actor=ANN)
-    return {"plan": plan.id, "still": still.id, "slot": slot.job_id, "waiting": waiting.job_id} | {
-        "backfill": backfill.id
-    }
+    return World(db, {name: job.id for name, job in jobs.items()} | {"session": session})
 
 
 async def test_a_healthy_database_keeps_every_invariant(world: World) -> None:
@@ -271,55 +247,6 @@ CASES: list[tuple[str, str, str, str]] = [
     ("references", "later", "in timer, of no lane", "UPDATE timer SET lane = 999 WHERE id = {later}"),
     ("references", "done", "in done, of no lane", "UPDATE done SET lane = 999"),
     ("references", "gone", "in dead, of no lane", "UPDATE dead SET lane = 999"),
-    ("schedules", "plan", "a schedule that stands nowhere", "DELETE FROM schedule_next WHERE id = {plan}"),
-    ("schedules", "plan", "of version *, and stands as version 70", "UPDATE schedule_next SET version = 70"),
-    ("schedules", "plan", "stands, of no schedule", "DELETE FROM schedule WHERE id = {plan}"),
-    ("schedules", "waiting", "waits for a run of no schedule", "DELETE FROM schedule WHERE id = {plan}"),
-    ("schedules", "plan", "runs are expected of no schedule", "DELETE FROM schedule WHERE id = {plan}"),
-    ("schedules", "backfill", "a backfill of no schedule", "DELETE FROM schedule WHERE id = {plan}"),
-    (
-        "schedules",
-        "still",
-        "a pause of no schedule that is paused",
-        "UPDATE schedule SET paused = 0 WHERE id = {still}",
-    ),
-    ("schedules", "plan", "a paused schedule, and nobody said so", "UPDATE schedule SET paused = 1"),
-    (
-        "schedules",
-        "still",
-        "paused and due",
-        "UPDATE schedule_next SET next_at = (SELECT max(finished_at) FROM done) WHERE id = {still}",
-    ),
-    (
-        "schedules",
-        "plan",
-        "due again at a slot that was decided",
-        "UPDATE schedule_next SET next_at = last_at WHERE id = {plan}",
-    ),
-    (
-        "schedules",
-        "plan",
-        "2 jobs wait, by the count",
-        "UPDATE schedule_next SET waiting_count = 2 WHERE id = {plan}",
-    ),
-    (
-        "schedules",
-        "waiting",
-        "waits for the run before it, and is not blocked",
-        "UPDATE queue SET place = 0, pending = 0 WHERE id = {waiting}",
-    ),
-    (
-        "slots",
-        "plan",
-        "two live jobs of the slot *",
-        "UPDATE job SET slot_at = (SELECT min(j.slot_at) FROM job j) WHERE id = {waiting}",
-    ),
-    (
-        "slots",
-        "slot",
-        "of the slot *, which is not written down as its own",
-        "DELETE FROM schedule_runs WHERE job_id = {slot}",
-    ),
 ]
 
 
