@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from windlass.bench import schedulefill
 from windlass.bench.http import Goal
-from windlass.bench.schedulefill import Batch, Kind, made
+from windlass.bench.schedulefill import ALIKE, Batch, Kind, made
 from windlass.bench.schedules import Reading
 from windlass.bench.scheduleshow import goal, table
 from windlass.cli.bench import POSTGRES_VARIABLE, bench
@@ -59,7 +59,7 @@ def test_the_background_has_as_many_expressions_as_it_says() -> None:
     """Schedules that share a few expressions would be loaded and kept by what was computed for the first of them."""
     batch = Batch(kind="background", count=1)
 
-    found = [made(batch, number, Ids()).trigger for number in range(0, 241_920, 7)]
+    found = [made(batch, number, Ids()).trigger for number in range(0, 241_920 * ALIKE, 7 * ALIKE)]
 
     assert len(found) == len(set(found))
     assert "120,960" in str(schedulefill.__doc__)
