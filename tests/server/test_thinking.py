@@ -20,7 +20,6 @@ ROUTES = [
     ("slots_after", "PATCH", "/schedules/nightly", {"cron": "0 3 * * *", "dry_run": True}),
     ("check_fires", "POST", "/schedules", {**NIGHTLY, **HARD, "name": "x"}),
     ("check_fires", "POST", "/schedules/batch", {"schedules": [{**NIGHTLY, **HARD, "name": "x"}]}),
-    ("check_fires", "POST", "/schedules/declared", {"owner": "app", "schedules": [{**NIGHTLY, **HARD, "name": "x"}]}),
 ]
 
 

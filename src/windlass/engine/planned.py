@@ -20,9 +20,11 @@ from windlass.durations import parse_duration
 from windlass.engine.asked import attempts_of, policy_of
 from windlass.engine.translate import json_text
 from windlass.errors import InvalidInput, InvalidSchedule
-from windlass.queue.cron import At, Cron, Every, Series, Trigger, preview, series, words
-from windlass.queue.newjob import EARLIEST, check_instant
+from windlass.queue.cron import At, Cron, Every, Trigger, preview, words
+from windlass.queue.cursor import base_of, begun
+from windlass.queue.newjob import check_instant
 from windlass.queue.schedule import MAX_CATCH_UP, MISFIRE_GRACE_S, NewSchedule, Policy, check_schedule
+from windlass.queue.schedulerows import series_of
 from windlass.wire import schedules as wire
 from windlass.wire.base import Span
 from windlass.wire.people import Pause
@@ -148,36 +150,7 @@ def trigger_of(asked: wire.TriggerRequest) -> Trigger | None:
 
 def check_fires(schedule: NewSchedule, *, now: datetime) -> None:
     """Return if some slot is left; InvalidSchedule if start, end and the days left out leave none."""
-    trigger = schedule.trigger
-    if trigger is None:
-        return
-    # One time that has passed is due at once.
-    since = EARLIEST - timedelta(seconds=1) if isinstance(trigger, At) else now
-    if series_of(schedule, base_at=now).after(since) is not None:
-        return
-    if schedule.end_at is not None and schedule.end_at <= now:
-        raise InvalidSchedule(
-            "end", f"{schedule.end_at.isoformat()} has passed: it would never fire. Give a later one."
-        )
-    field = {Cron: "cron", Every: "every", At: "at"}[type(trigger)]
-    raise InvalidSchedule(
-        field,
-        "it never fires: start, end and the days left out leave no slot. Change one of them.",
-    )
-
-
-def series_of(schedule: NewSchedule, *, base_at: datetime) -> Series:
-    """Return the slots of a schedule that has a trigger."""
-    assert schedule.trigger is not None
-    return series(
-        schedule.trigger,
-        schedule_id=schedule.id,
-        base_at=base_at,
-        start_at=schedule.start_at,
-        end_at=schedule.end_at,
-        exclude=schedule.exclude,
-        jitter_s=schedule.jitter_s,
-    )
+    begun(schedule, base_at=base_of(schedule, now), now=now)
 
 
 def slots_after(
@@ -192,9 +165,9 @@ def slots_after(
 
     Where slots are hard to find there are fewer: none is looked for once `enough` says so.
     """
-    if schedule.trigger is None:
+    slots = series_of(schedule, base_at)
+    if slots is None:
         return []
-    slots = series_of(schedule, base_at=base_at)
     late = timedelta(seconds=slots.offset_s)
     return [
         wire.ShownSlot(slot_at=slot.slot_at, due_at=slot.slot_at + late, local=slot.local, mark=slot.mark)
