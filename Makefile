@@ -10,7 +10,10 @@ RUNTIME := .venv/.runtime
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up demo check test bench mutants soak-store fuzz proofs
+# Tests start hundreds of processes: without compiled files each of them would compile the whole program.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help install up demo check test test-all bench mutants soak-store fuzz proofs
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -43,8 +46,11 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 0 --noconftest tests/rules
 
-test: check ## check, then every test on SQLite and PostgreSQL
-	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules $(ARGS)
+test: check ## check, then the tests on SQLite and PostgreSQL
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules -m 'not exhaustive' $(ARGS)
+
+test-all: check ## the same with the long forms of tests, in an order drawn anew each time
+	WINDLASS_HYPOTHESIS_PROFILE=all $(BIN)/pytest -p randomly -n $(JOBS) --dist worksteal --ignore=tests/rules $(ARGS)
 
 bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http|whole|schedules: more of it
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -18,14 +18,17 @@ import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from tests.clock import TestClock
+from tests.cluster import MEMORY, memory_is_free
 from tests.databases import (
     Emptied,
+    KeptDatabases,
     Server,
     create,
     create_emptied,
@@ -38,8 +41,16 @@ from windlass.db import Database, open_database
 
 pytest_plugins = ["tests.postgres_run"]
 
+if memory_is_free():
+    # SQLite files of tests need no disk either.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
 # A database on a busy machine may take long over any one example, so none has a deadline.
-hypothesis.settings.register_profile("dev", max_examples=50, stateful_step_count=30, deadline=None)
+# `make test` draws the same examples each time, so that it fails by a change and not by chance; the others explore.
+hypothesis.settings.register_profile(
+    "dev", max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, database=None
+)
+hypothesis.settings.register_profile("all", max_examples=50, stateful_step_count=30, deadline=None)
 hypothesis.settings.register_profile("long", max_examples=500, stateful_step_count=50, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS_PROFILE", "dev"))
 
@@ -103,25 +114,63 @@ def database_url(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.fixture(scope="session")
+async def kept_databases(worker_database: Emptied) -> AsyncIterator[KeptDatabases]:
+    """Databases on the PostgreSQL of this test worker that stay open from test to test."""
+    kept = KeptDatabases(worker_database)
+    yield kept
+    await kept.close()
+
+
 @pytest.fixture
-async def db(database_url: str, clock: TestClock) -> AsyncIterator[Database]:
+def kept_for_url(database_url: str, request: pytest.FixtureRequest) -> KeptDatabases | None:
+    """The same; None where the test runs on SQLite, whose file is new for each test."""
+    if database_url.startswith("sqlite"):
+        return None
+    kept: KeptDatabases = request.getfixturevalue("kept_databases")
+    return kept
+
+
+@asynccontextmanager
+async def _sqlite_opened(url: str, clock: TestClock) -> AsyncIterator[Database]:
+    database = await open_database(url, clock=clock)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def db(database_url: str, kept_for_url: KeptDatabases | None, clock: TestClock) -> AsyncIterator[Database]:
     """An open, migrated, empty database on the tests' clock; the test runs once on each kind."""
-    database = await open_database(database_url, clock=clock)
-    yield database
-    await database.close()
+    if kept_for_url is not None:
+        [kept] = await kept_for_url.opened(1, clock)
+        yield kept
+        return
+    async with _sqlite_opened(database_url, clock) as database:
+        yield database
 
 
 @pytest.fixture
 async def sqlite_db(sqlite_url: str, clock: TestClock) -> AsyncIterator[Database]:
     """The same as `db`, on SQLite only."""
-    database = await open_database(sqlite_url, clock=clock)
-    yield database
-    await database.close()
+    async with _sqlite_opened(sqlite_url, clock) as database:
+        yield database
 
 
 @pytest.fixture
-async def postgres_db(postgres_url: str, clock: TestClock) -> AsyncIterator[Database]:
+async def postgres_db(postgres_url: str, kept_databases: KeptDatabases, clock: TestClock) -> Database:
     """The same as `db`, on PostgreSQL only."""
-    database = await open_database(postgres_url, clock=clock)
-    yield database
-    await database.close()
+    [kept] = await kept_databases.opened(1, clock)
+    return kept
+
+
+@pytest.fixture(autouse=True)
+async def nothing_goes_on() -> AsyncIterator[None]:
+    """End what a test left running on the loop, which all tests of a process share."""
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

