@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.config.redact import SECRET_NAMES
-from windlass.config.workkinds import CATALOGUE, WorkKind
+from windlass.config.workkinds import WorkKind
 
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 SecondsOrNone = Annotated[float, Meta(ge=0, le=31_536_000)]
@@ -74,6 +74,8 @@ class Database(Section, frozen=True, kw_only=True):
 class Worker(Section, frozen=True, kw_only=True):
     """How a worker process behaves."""
 
+    app: Text | None = None
+    """Set it in images: the MODULE:APP that `windlass worker` and `windlass up` run where their command names none."""
     id: Name | None = None
     """Set it to a stable name, such as the host's; without it a worker is called worker-<uuid>."""
     profile: Literal["usual", "sequential"] = "usual"
@@ -330,4 +332,4 @@ class Settings(Section, frozen=True, kw_only=True):
     api: Api = Api()
     client: Client = Client()
     log: Log = Log()
-    work_kinds: dict[Name, WorkKind] = msgspec.field(default_factory=lambda: dict(CATALOGUE))
+    work_kinds: dict[Name, WorkKind] = {}
