@@ -34,7 +34,7 @@ from windlass.db import Database
 from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.job import State
 
-app = App("http://127.0.0.1:9")  # nobody listens there, and nothing is asked
+app = App(url="http://127.0.0.1:9")  # nobody listens there, and nothing is asked
 
 
 @app.task(queue="post", max_attempts=7)

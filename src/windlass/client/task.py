@@ -18,6 +18,8 @@ from windlass.client import published, values
 from windlass.client.arguments import Arguments
 from windlass.client.context import AboutJob, Context
 from windlass.client.options import JobOptions, Options
+from windlass.client.problems import refuse
+from windlass.errors import InvalidInput
 
 if TYPE_CHECKING:
     from typing import Self
@@ -89,7 +91,10 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self._arguments = arguments or Arguments(fn, name)
         if arguments is None:
-            self._arguments.check()
+            try:
+                self._arguments.check()
+            except InvalidInput as error:
+                refuse(error)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -114,6 +119,10 @@ class Task(Generic[P, R]):
         """Return the call without making it; TypeError for arguments that Python would refuse."""
         payload = self._arguments.payload(args, kwargs)
         return Call(self.app, self.name, payload=payload, options=self.job_options, decode=self.decode)
+
+    def without_arguments(self) -> Call[R]:
+        """Return a call whose arguments are not known yet: only its options count."""
+        return Call(self.app, self.name, payload=_NULL, options=self.job_options, decode=self.decode)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a job and return its handle; TypeError for arguments that Python would refuse."""

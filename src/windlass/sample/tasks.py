@@ -11,7 +11,7 @@ from collections import Counter
 
 from windlass import App, Context, every
 
-app = App(name="sample")
+app = App("sample")
 
 
 @app.task
