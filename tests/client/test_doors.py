@@ -351,6 +351,30 @@ def test_an_application_tells_the_database_that_it_names(url: str) -> None:
     assert (url, None, None) == (before, named.database, App().database)
 
 
+@pytest.mark.parametrize("way", ["close", "aclose"])
+def test_after_close_another_database_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """What the settings say is read again, as at the first call; what the application names itself stays."""
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "second")]
+    app, named = App(), App(database=urls[0])
+    for url in urls:
+        monkeypatch.setenv("WINDLASS_DATABASE_URL", url)
+        app.enqueue("t")
+        assert (url, urls[0]) == (app.where, named.where)
+        for each in (app, named):
+            each.close() if way == "close" else asyncio.run(each.aclose())
+    monkeypatch.setenv("WINDLASS_URL", "http://jobs.example:8000")
+
+    assert "http://jobs.example:8000" == app.where
+    assert (True, True) == tuple((tmp_path / name).exists() for name in ("first.db", "second.db"))
+
+
+def test_after_close_a_task_still_submits_to_the_server_of_its_worker(url: str) -> None:
+    """What a worker has told the application is not forgotten."""
+    with App(database=url) as app:
+        app.use(Settings(server=ServerSettings(url="http://jobs.example:8000")))
+    assert "http://jobs.example:8000" == app.where
+
+
 def test_nothing_is_opened_before_it_is_used(url: str, file: Path) -> None:
     """An App and its tasks cost nothing in a program that only imports them."""
     app = App(database=url)

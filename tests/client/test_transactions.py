@@ -210,7 +210,7 @@ def test_a_job_is_known_from_the_commit_on(served: Served, way: str) -> None:
     connection.commit()
     connection.close()
 
-    with App(served.url) if way == "http" else App(database=served.settings.database.url) as asking:
+    with App(url=served.url) if way == "http" else App(database=served.settings.database.url) as asking:
         state = asking.job(job_id).status
 
     assert State.QUEUED is state

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Isolation = Literal["thread", "process"]
 
 _NULL = b"null"
@@ -39,7 +40,7 @@ class Anything:
     """Stands for every type: who takes this as a first argument takes anything, so no context is meant."""
 
 
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One call of a task, not made yet: what `.s(...)` returns and `enqueue_many` takes. Never changed."""
 
     __slots__ = ("_app", "decode", "name", "options", "payload")
@@ -56,12 +57,12 @@ class Call(Generic[R]):
     def __repr__(self) -> str:
         return f"<Call of {self.name}: {self.payload[:80]!r}>"
 
-    def enqueue(self) -> Job[R]:
+    def enqueue(self) -> Job[R_co]:
         """Submit it and return its handle."""
         [job] = self._app.enqueue_many([self])
         return job
 
-    async def aenqueue(self) -> Job[R]:
+    async def aenqueue(self) -> Job[R_co]:
         """Submit it and return its handle."""
         [job] = await self._app.aenqueue_many([self])
         return job

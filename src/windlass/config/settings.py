@@ -180,7 +180,7 @@ class Retry(Section, frozen=True, kw_only=True):
     kind: Literal["exponential", "linear", "fixed"] = "exponential"
     """Set it to fixed for a steady pace."""
     base_seconds: SecondsOrNone = 1.0
-    """Raise it when what jobs depend on recovers slowly."""
+    """Raise it when what jobs depend on recovers slowly: after attempt n the wait is base × factorⁿ, so 2, 4, 8 … s."""
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     """Rarely changed: by how much each wait is longer than the last, of kind exponential."""
     cap_seconds: SecondsOrNone = 3600.0
