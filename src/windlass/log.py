@@ -40,7 +40,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "backfill.failed": (ERROR, "A backfill cannot go on, and is stopped: the error."),
         "schedules.declared": (INFO, "An application's schedules were made as it declares them: which ones changed."),
         "schedules.unheard": (WARNING, "No server took the schedules that an application declares; it is tried again."),
-        "schedules.refused": (ERROR, "The schedules that an application declares were not accepted: why."),
+        "schedules.refused": (
+            ERROR,
+            "Schedules that an application declares were not accepted: which one, or all, and why.",
+        ),
         "schedules.foreign": (WARNING, "An application declares no schedules, and others of its name are left: which."),
         "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -101,9 +102,39 @@ def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> Non
     with up(tmp_path) as (process, _):
         text = process.text
 
-    for part in ("http://127.0.0.1:", "sqlite:///windlass.db", "windlass.sample:app", "2 to 8 processes"):
+    for part in ("http://127.0.0.1:", "sqlite:///windlass-sample.db", "windlass.sample:app", "2 to 8 processes"):
         assert part in text
     assert "\x1b" not in text
+
+
+def test_the_sample_has_a_database_of_its_own(tmp_path: Path) -> None:
+    """What was tried with it is never found among the jobs of the user's application, whose file is another."""
+    (tmp_path / "tasks.py").write_text(APP)
+    with up(tmp_path) as (process, hands):
+        ended(hands, hands.submit("greet"), process)
+        text = process.text
+    touched = (tmp_path / "windlass.db").exists()
+    with up(tmp_path, "tasks:app") as (process, _):
+        own = process.text
+
+    assert "sqlite:///windlass-sample.db (the sample's own)" in text
+    assert "Tasks served: add, count_words, fetch, greet, heartbeat, summarise, thumbnail, unsteady." in text
+    assert not touched
+    assert re.search(r"database +sqlite:///windlass\.db\s", own)
+    assert [(0,)] == stored(tmp_path, "SELECT count(*) FROM jobs")
+
+
+@pytest.mark.parametrize("by", ["flag", "environment", "file"])
+def test_the_sample_goes_to_the_database_that_the_user_names(tmp_path: Path, by: str) -> None:
+    """By whichever way it is named."""
+    if by == "file":
+        (tmp_path / "windlass.toml").write_text("[database]\nurl = 'sqlite:///mine.db'\n")
+    arguments = ["--database", "sqlite:///mine.db"] if by == "flag" else []
+    settings = {"WINDLASS_DATABASE_URL": "sqlite:///mine.db"} if by == "environment" else {}
+    with running(tmp_path, "up", "--port", "0", *arguments, settings=settings) as process:
+        process.said(r"database +sqlite:///mine\.db\s")
+
+    assert (True, False) == ((tmp_path / "mine.db").exists(), (tmp_path / "windlass-sample.db").exists())
 
 
 def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
@@ -188,7 +219,7 @@ def test_workers_that_die_are_started_again(tmp_path: Path) -> None:
         process.said("The workers ended by themselves")
         process.said(READY, count=2)
 
-        assert "succeeded" == ended(hands, hands.submit("quick"), process)["state"]
+        assert "succeeded" == ended(hands, hands.submit("greet"), process)["state"]
 
 
 def worker_pid(process: Running) -> int:
@@ -207,7 +238,7 @@ def test_nothing_is_left_when_it_is_killed(tmp_path: Path) -> None:
         waited(lambda: not Path(f"/proc/{workers}/cmdline").exists() or not cmdline(workers), "the end of the workers")
 
     with up(tmp_path) as (process, hands):
-        assert "succeeded" == ended(hands, hands.submit("quick"), process)["state"]
+        assert "succeeded" == ended(hands, hands.submit("greet"), process)["state"]
 
 
 def cmdline(pid: int) -> bytes:

@@ -37,7 +37,7 @@ def served(request: pytest.FixtureRequest, way: str) -> Iterator[Served]:
 @pytest.fixture
 async def app(way: str, served: Served) -> AsyncIterator[App]:
     """An application that speaks with the server, or with its database beside it."""
-    made = App(served.url) if way == "http" else App(database=served.settings.database.url)
+    made = App(url=served.url) if way == "http" else App(database=served.settings.database.url)
     yield made
     await made.aclose()
 

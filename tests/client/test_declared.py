@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from windlass import App, Context, InvalidInput, cron, every
-from windlass.client.declared import with_name
+from windlass.client.declared import Declaration, Telling
+from windlass.client.schedulerequests import declare
 from windlass.client.task import SyncTask, Task
+from windlass.wire.schedules import Declared
 
 if TYPE_CHECKING:
 
@@ -27,7 +29,7 @@ DAILY = cron("@daily")
 @pytest.fixture
 def app() -> App:
     """An application whose server is nowhere: whoever asks it fails."""
-    return App("http://127.0.0.1:9", name="shop", patience=0, queue="reports")
+    return App("shop", url="http://127.0.0.1:9", patience=0, queue="reports")
 
 
 def fields_of(app: App, name: str) -> dict[str, Any]:
@@ -157,9 +159,9 @@ def test_what_is_defined_further_down_is_looked_at_later(app: App) -> None:
 
 def test_an_application_that_declares_needs_a_name() -> None:
     """Two without one would remove each other's schedules: it is refused where it stands."""
-    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\(name="shop"\)'):
+    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\("shop"\)'):
         App().scheduled(DAILY)
-    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\(name="shop"\)'):
+    with pytest.raises(InvalidInput, match=r'App: it has no name.*App\("shop"\)'):
         App().declare()
 
 
@@ -177,10 +179,32 @@ def test_a_task_with_other_options_can_be_declared_too(app: App) -> None:
 
 def test_an_error_of_declaring_names_the_schedule() -> None:
     """The server counts, people read names."""
-    error = with_name(InvalidInput("cron", "hour 25.", index=1, batch="schedules"), ["nightly", "weekly"])
+    telling = Telling(declare("shop", []), ["nightly", "weekly"], {})
+
+    error = telling.named(InvalidInput("cron", "hour 25.", index=1, batch="schedules"))
 
     assert "schedules[1].cron: hour 25. It is the declared schedule 'weekly'." == str(error)
-    assert "cron: hour 25." == str(with_name(InvalidInput("cron", "hour 25."), ["nightly"]))
+    assert "cron: hour 25." == str(telling.named(InvalidInput("cron", "hour 25.")))
+
+
+def daily(day: str = "") -> None:
+    """Be the function of a task."""
+
+
+def test_one_that_cannot_be_sent_spares_the_others(app: App) -> None:
+    """An argument that is seen to be wrong when it is sent: the others go, and servers keep what they have of it."""
+    app.declarations._all = [
+        Declaration(task=app.task(name=name)(daily), trigger=DAILY, own_name=None, kwargs=kwargs)
+        for name, kwargs in (("good", {"day": "mon"}), ("bad", {"hour": 5}))
+    ]
+    made = Telling.of("shop", app.declared, dry_run=False, skip_refused=True)
+
+    body = msgspec.json.decode(made.request.body or b"")
+    assert (["good"], ["bad"], True) == ([one["name"] for one in body["schedules"]], body["keep"], body["skip_refused"])
+    [refused] = made.told(Declared(added=["good"], changed=[], removed=[], unchanged=0)).refused
+    assert ("bad", True) == (refused.name, "hour" in refused.reason)
+    with pytest.raises(TypeError):
+        Telling.of("shop", app.declared, dry_run=False, skip_refused=False)
 
 
 def test_only_what_was_implied_is_replaced(app: App) -> None:

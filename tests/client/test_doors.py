@@ -152,7 +152,7 @@ def _all(threads: ThreadPoolExecutor, work: Any, count: int) -> list[Any]:
 async def test_a_wait_for_a_result_goes_on_over_a_restart(url: str) -> None:
     """The server goes and comes back while somebody waits; the result arrives."""
     port = free_port()
-    app = App(f"http://127.0.0.1:{port}", patience=PATIENCE_S)
+    app = App(url=f"http://127.0.0.1:{port}", patience=PATIENCE_S)
     async with started(*server_arguments(url, port=port)) as server:
         await server.serving()
         job = await app.aenqueue("t")
@@ -207,7 +207,7 @@ def test_rel_d3_a_submit_whose_answer_was_lost_is_one_job(server: Served, monkey
     """It is said again under the key it was first said with, and is the job made first."""
     lossy = _Lossy(monkeypatch)
 
-    with App(server.url, patience=PATIENCE_S) as app:
+    with App(url=server.url, patience=PATIENCE_S) as app:
         job = app.enqueue("t", {"a": 1})
         keyed = app.job(job.id).info().idempotency_key
 
@@ -221,7 +221,7 @@ def test_what_cannot_be_said_twice_is_not(server: Served, monkeypatch: pytest.Mo
     """Without a key the caller is told that nothing is known; a batch has none."""
     _Lossy(monkeypatch)
 
-    with App(server.url, keyed=False) as app, pytest.raises(Unavailable, match="broke"):
+    with App(url=server.url, keyed=False) as app, pytest.raises(Unavailable, match="broke"):
         app.enqueue("t")
 
     assert 1 == stored_count(server)
@@ -230,7 +230,7 @@ def test_what_cannot_be_said_twice_is_not(server: Served, monkeypatch: pytest.Mo
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_finds_its_own_way(server: Served) -> None:
     """It uses nothing of its parent's connections, and the parent goes on with them."""
-    with App(server.url) as app:
+    with App(url=server.url) as app:
         app.enqueue("before")
 
         assert 0 == forked(app)
@@ -265,7 +265,7 @@ def forked(app: App) -> int:
 @pytest.mark.parametrize("way", ["http", "embedded"])
 def test_one_application_in_several_event_loops(server: Served, way: str) -> None:
     """Each loop has connections of its own; one that has ended does not spoil the next."""
-    app = App(server.url) if way == "http" else App(database=server.settings.database.url)
+    app = App(url=server.url) if way == "http" else App(database=server.settings.database.url)
 
     async def submit() -> int:
         jobs = await asyncio.gather(*(app.aenqueue("t", number) for number in range(5)))
@@ -311,7 +311,7 @@ def test_an_embedded_engine_claims_only_with_the_server_s_role(url: str) -> None
 def test_tasks_submit_to_the_server_of_their_worker(url: str) -> None:
     """A worker tells the application where it works, and that comes first: elsewhere nobody may run the jobs."""
     settings = Settings(server=ServerSettings(url="http://jobs.example:8000"))
-    apps = [App(), App("http://own.example"), App(database=url)]
+    apps = [App(), App(url="http://own.example"), App(database=url)]
     apps[2].enqueue("t")
 
     for app in apps:
@@ -324,9 +324,9 @@ def test_tasks_submit_to_the_server_of_their_worker(url: str) -> None:
     ("own", "given", "sent"),
     [
         (App(key="own"), None, "own"),
-        (App("http://jobs.example:8000", key="own"), None, "own"),
-        (App("http://own.example", key="own"), None, None),
-        (App("http://own.example", key="own"), "given", "given"),
+        (App(url="http://jobs.example:8000", key="own"), None, "own"),
+        (App(url="http://own.example", key="own"), None, None),
+        (App(url="http://own.example", key="own"), "given", "given"),
     ],
 )
 def test_the_key_for_one_server_is_not_sent_to_another(own: App, given: str | None, sent: str | None) -> None:
@@ -349,6 +349,30 @@ def test_an_application_tells_the_database_that_it_names(url: str) -> None:
     named.use(Settings())
 
     assert (url, None, None) == (before, named.database, App().database)
+
+
+@pytest.mark.parametrize("way", ["close", "aclose"])
+def test_after_close_another_database_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """What the settings say is read again, as at the first call; what the application names itself stays."""
+    urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "second")]
+    app, named = App(), App(database=urls[0])
+    for url in urls:
+        monkeypatch.setenv("WINDLASS_DATABASE_URL", url)
+        app.enqueue("t")
+        assert (url, urls[0]) == (app.where, named.where)
+        for each in (app, named):
+            each.close() if way == "close" else asyncio.run(each.aclose())
+    monkeypatch.setenv("WINDLASS_URL", "http://jobs.example:8000")
+
+    assert "http://jobs.example:8000" == app.where
+    assert (True, True) == tuple((tmp_path / name).exists() for name in ("first.db", "second.db"))
+
+
+def test_after_close_a_task_still_submits_to_the_server_of_its_worker(url: str) -> None:
+    """What a worker has told the application is not forgotten."""
+    with App(database=url) as app:
+        app.use(Settings(server=ServerSettings(url="http://jobs.example:8000")))
+    assert "http://jobs.example:8000" == app.where
 
 
 def test_nothing_is_opened_before_it_is_used(url: str, file: Path) -> None:

@@ -69,7 +69,7 @@ async def silent(*, answers: bool) -> AsyncIterator[Silent]:
 @pytest.mark.parametrize("voice", ["sync", "async"], indirect=True)
 async def test_rel_d3_a_submit_is_said_again_within_its_patience(voice: Any) -> None:
     """An answer that does not come leaves time for a second try, under the key of the first."""
-    async with silent(answers=True) as server, App(server.url, patience="5s") as app:
+    async with silent(answers=True) as server, App(url=server.url, patience="5s") as app:
         job = await voice(app, "enqueue", "pay", {"x": 1})
 
     assert JOB == job.id
@@ -79,7 +79,7 @@ async def test_rel_d3_a_submit_is_said_again_within_its_patience(voice: Any) -> 
 
 async def test_rel_d3_the_last_error_names_the_key_under_which_to_repeat() -> None:
     """Whoever submits again under it has one job, whether the first was stored or not."""
-    async with silent(answers=False) as server, App(server.url, patience="1s") as app:
+    async with silent(answers=False) as server, App(url=server.url, patience="1s") as app:
         with pytest.raises(Unavailable) as raised:
             await app.aenqueue("pay", {"x": 1})
 
@@ -90,7 +90,7 @@ async def test_rel_d3_the_last_error_names_the_key_under_which_to_repeat() -> No
 
 async def test_a_wait_for_a_silent_server_ends_with_its_timeout() -> None:
     """A result is not waited for long beyond its own timeout, though nobody says a word."""
-    async with silent(answers=False) as server, App(server.url) as app:
+    async with silent(answers=False) as server, App(url=server.url) as app:
         with pytest.raises(TimeoutError, match="no server answers"):
             await asyncio.wait_for(app.job(JOB).aresult("1s"), doors.CONNECT_S + 5.0)
 
@@ -110,7 +110,7 @@ async def test_waits_for_results_do_not_keep_a_submit_from_its_server(
 
     monkeypatch.setattr(HttpDoor, "asend", counted)
     server = await asyncio.to_thread(Served, sqlite_url)
-    async with App(server.url, patience="2s") as app:
+    async with App(url=server.url, patience="2s") as app:
         job = await app.aenqueue("t")
         waits = [asyncio.create_task(job.aresult(PATIENCE_S)) for _ in range(6)]
         await until(lambda: begun == len(waits))

@@ -204,7 +204,7 @@ def test_a_row_that_no_server_takes_keeps_no_other_waiting(connect: Any, served:
         put(connect, row_id, **row)
     write(connect, "a", "b")
 
-    with App(served.url) as app:
+    with App(url=served.url) as app:
         Relay(connect, app).run_once()
 
     kept = dict(left(connect))

@@ -265,7 +265,7 @@ async def test_declared_schedules_are_what_the_servers_have(app: App, voice: Voi
     tried = await voice(app, "declare", dry_run=True)
     nothing = [schedule.name async for schedule in app.schedules.afind(owner="shop")]
     first, again = await voice(app, "declare"), await voice(app, "declare")
-    other = App(app.where, name="shop") if app.where.startswith("http") else App(database=app.database, name="shop")
+    other = App("shop", url=app.where) if app.where.startswith("http") else App(database=app.database, name="shop")
     other.scheduled(every("2h"), name="hourly")(report_of(other))
     third = await voice(other, "declare")
     await other.aclose()

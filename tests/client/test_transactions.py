@@ -34,7 +34,7 @@ from windlass.db import Database
 from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.job import State
 
-app = App("http://127.0.0.1:9")  # nobody listens there, and nothing is asked
+app = App(url="http://127.0.0.1:9")  # nobody listens there, and nothing is asked
 
 
 @app.task(queue="post", max_attempts=7)
@@ -210,7 +210,7 @@ def test_a_job_is_known_from_the_commit_on(served: Served, way: str) -> None:
     connection.commit()
     connection.close()
 
-    with App(served.url) if way == "http" else App(database=served.settings.database.url) as asking:
+    with App(url=served.url) if way == "http" else App(database=served.settings.database.url) as asking:
         state = asking.job(job_id).status
 
     assert State.QUEUED is state

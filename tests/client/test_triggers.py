@@ -16,6 +16,8 @@ from windlass import App, Call, InvalidInput, InvalidSchedule, at, cron, every
 from windlass.client import schedulerequests as requests
 from windlass.client.scheduleoptions import changed_fields, new_fields, window_fields
 from windlass.client.triggers import At, Cron, Every, Trigger
+from windlass.queue import cron as queue_cron
+from windlass.queue.cron import check_trigger
 from windlass.wire import schedules as wire
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -64,6 +66,16 @@ def test_a_trigger_is_a_plain_value(trigger: Trigger, expected: Trigger) -> None
         (lambda: at("2027-01-01"), "at"),  # type: ignore[arg-type]
         (lambda: cron(5), "cron"),  # type: ignore[arg-type]
         (lambda: cron("@daily", zone=UTC), "timezone"),  # type: ignore[arg-type]
+        (lambda: cron("0 25 * * *"), "cron"),
+        (lambda: cron("0 0 31 2 *"), "cron"),
+        (lambda: cron("@daily", zone="Europe/Berln"), "timezone"),
+        (lambda: every("400d"), "every"),
+        (lambda: App("shop").scheduled(every(60), priority=500)(report), "priority"),
+        (lambda: App("shop").scheduled(every(60), overlap="never")(report), "overlap"),  # type: ignore[arg-type]
+        (lambda: App("shop").scheduled(every(60), exclude=["31-12"])(report), "exclude"),
+        (lambda: App("shop").scheduled(every(60), retry={"factor": 0.5})(report), "retry"),
+        (lambda: App("shop").task(max_attempts=0)(lambda: None), "max_attempts"),
+        (lambda: report.options(priority=500), "priority"),
     ],
 )
 def test_what_can_be_seen_here_is_refused_here(make: Any, field: str) -> None:
@@ -238,11 +250,21 @@ def test_the_error_of_a_trigger_is_one_of_schedules() -> None:
         every("1500ms")
 
 
-def test_the_client_knows_no_cron() -> None:
-    """Expressions are read by servers; a program that declares schedules does not load what reads them."""
+def test_a_trigger_is_refused_in_the_words_of_the_server() -> None:
+    """The same functions read it here and there, and name the place of the fault."""
+    with pytest.raises(InvalidSchedule) as raised:
+        cron("0 25 * * *")
+    with pytest.raises(InvalidSchedule) as at_the_server:
+        check_trigger(queue_cron.Cron("0 25 * * *"))
+
+    assert str(at_the_server.value) == str(raised.value)
+
+
+def test_a_program_without_cron_does_not_load_what_reads_it() -> None:
+    """Importing, defining tasks and intervals cost nothing of it; connections are opened when they are used."""
     code = (
-        "import sys; from windlass import App, cron; App(name='a').scheduled(cron('@daily'))(lambda: None); "
-        "assert not {'cronsim', 'windlass.queue.cron', 'httpx2'} & set(sys.modules)"
+        "import sys; from windlass import App, cron, every; App('a').scheduled(every(60))(lambda: None); "
+        "assert not {'cronsim', 'httpx2'} & set(sys.modules)"
     )
 
     assert 0 == subprocess.run([sys.executable, "-c", code], check=False).returncode

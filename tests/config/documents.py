@@ -15,7 +15,7 @@ from windlass.config.check import DERIVED
 from windlass.config.keys import KEYS, Key, expected
 from windlass.config.load import DEFAULT_FILE
 from windlass.config.settings import Settings
-from windlass.config.workkinds import CATALOGUE, FIELD_DEFAULTS, FIELD_TYPES, FIELDS, WorkKind
+from windlass.config.workkinds import FIELD_DEFAULTS, FIELD_TYPES, FIELDS, WorkKind
 from windlass.log import EVENTS
 
 KINDS_FILE = REPOSITORY / "src" / "windlass" / "config" / "workkinds.py"
@@ -85,18 +85,12 @@ def shipped() -> str:
 
 
 def shipped_kinds() -> list[str]:
-    """Return the shipped work kinds as `default.toml` has them."""
-    parts = [f"\n# {WorkKind.__doc__}\n"]
-    parts += [f"# {field}: {sentences(KINDS_FILE)[f'WorkKind.{name}']}\n" for field, name in FIELDS.items()]
-    for kind, fields in CATALOGUE.items():
-        parts.append(f"\n[work_kinds.{kind}]\n")
-        parts += [f"{written_field(field, getattr(fields, name))}\n" for field, name in FIELDS.items()]
+    """Return what `default.toml` says of work kinds: none is shipped."""
+    parts = [f"\n# {WorkKind.__doc__}\n# [work_kinds.NAME]\n"]
+    for field, name in FIELDS.items():
+        what = sentences(KINDS_FILE)[f"WorkKind.{name}"]
+        parts.append(f"\n# {what}\n# {field} = {written(FIELD_DEFAULTS[field])}\n")
     return parts
-
-
-def written_field(field: str, value: object) -> str:
-    """Return a field of a work kind as TOML writes it."""
-    return f"{field} = {written(value)}"
 
 
 def tables() -> str:
@@ -113,21 +107,13 @@ def tables() -> str:
 
 
 def kind_tables() -> list[str]:
-    """Return the tables of work kinds: their fields, and those that are shipped."""
+    """Return the table of work kinds: their fields."""
     parts = [f"### work_kinds\n\n{WorkKind.__doc__}\n\n"]
     parts.append("| key | default | takes | what it is |\n|---|---|---|---|\n")
     for field, name in FIELDS.items():
         key = Key(f"work_kinds.NAME.{field}", FIELD_TYPES[field], FIELD_DEFAULTS[field])
         what = sentences(KINDS_FILE)[f"WorkKind.{name}"]
         parts.append(f"| `{key.name}` | `{written(key.default)}` | {expected(key)} | {what} |\n")
-    parts.append("\nShipped:\n\n| kind | is |\n|---|---|\n")
-    for kind, fields in CATALOGUE.items():
-        given = [
-            written_field(field, getattr(fields, name))
-            for field, name in FIELDS.items()
-            if getattr(fields, name) != FIELD_DEFAULTS[field]
-        ]
-        parts.append(f"| `{kind}` | `{', '.join(given)}` |\n")
     return [*parts, "\n"]
 
 

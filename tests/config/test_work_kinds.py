@@ -1,4 +1,4 @@
-"""Work kinds: the shipped ones, those of a file, and what is refused."""
+"""Work kinds: none is shipped; those of a file, and what is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from windlass.config import load
-from windlass.config.workkinds import CATALOGUE, WorkKind
+from windlass.config.workkinds import WorkKind
 from windlass.errors import InvalidInput
 
 
@@ -16,23 +16,18 @@ def write(directory: Path, text: str) -> None:
     (directory / "windlass.toml").write_text(text)
 
 
-def test_without_a_file_the_shipped_kinds_are_there(tmp_path: Path) -> None:
-    """Every worker can run them, with nothing configured."""
-    found = load({}, {}, tmp_path)
-
-    assert dict(CATALOGUE) == found.settings.work_kinds
-    assert "default" == found.sources["work_kinds.flaky.fail_first"]
+def test_without_a_file_there_are_none(tmp_path: Path) -> None:
+    """What is shipped names none: a worker of nobody's configuration pretends no work."""
+    assert {} == load({}, {}, tmp_path).settings.work_kinds
 
 
-def test_a_file_adds_a_kind_and_changes_a_field_of_another(tmp_path: Path) -> None:
-    """What the file does not name stays as it is shipped; a new kind has the defaults of its fields."""
+def test_a_file_describes_kinds(tmp_path: Path) -> None:
+    """What the file does not say of a kind is the default of the field."""
     write(tmp_path, "[work_kinds.flaky]\nfail_first = 1\n[work_kinds.nightly]\nduration = '1m30s'\n")
 
     found = load({}, {}, tmp_path)
 
-    assert WorkKind(duration_s=CATALOGUE["flaky"].duration_s, fail_first=1) == found.settings.work_kinds["flaky"]
-    assert WorkKind(duration_s=90.0) == found.settings.work_kinds["nightly"]
-    assert CATALOGUE["email"] == found.settings.work_kinds["email"]
+    assert {"flaky": WorkKind(fail_first=1), "nightly": WorkKind(duration_s=90.0)} == found.settings.work_kinds
     assert "windlass.toml" == found.sources["work_kinds.flaky.fail_first"]
     assert "default" == found.sources["work_kinds.flaky.duration"]
 

@@ -101,6 +101,12 @@ MUTANTS = (
         "T6: what people paused stays paused",
     ),
     Mutant(
+        "declared-without-what-is-kept",
+        (Edit("queue/declared.py", " if was.definition.name not in keep]", "]"),),
+        ("tests/server/test_schedules_acts.py::test_what_an_application_keeps_is_not_removed",),
+        "T6: a declaration that is refused removes nothing",
+    ),
+    Mutant(
         "slot-lost-while-its-jitter-runs",
         (Edit("queue/cursor.py", "min(since, now), stands.last_at", "now, stands.last_at"),),
         ("tests/queue/test_schedule_series.py::test_a_slot_whose_jitter_runs_survives_an_edit",),

@@ -456,3 +456,37 @@ async def test_a_tenant_may_be_named_by_who_is_above_them(calls: Calls) -> None:
     assert [(422, "tenant")] * 2 == [(a.status_code, a.json()["errors"][0]["field"]) for a in (refused, crossed)]
     assert ["nightly"] == await names(calls("admin.b"))
     assert "schedule.create" == (await calls("admin.b").get("/audit")).json()["entries"][0]["action"]
+
+
+async def test_a_declaration_that_is_refused_spares_the_others(client: httpx2.AsyncClient) -> None:
+    """With `skip_refused` each bad one is answered with its reason, and what was stored under its name stays."""
+    good, old, new = ({**NIGHTLY, "name": name} for name in ("good", "old", "new"))
+    await client.post("/schedules", json={**NIGHTLY, "name": "by-hand"})
+    before = (await declare(client, old)).json()
+    bad = {**old, "cron": "0 25 * * *"}
+    never = {**new, "start": "2030-01-01T00:00:00Z", "end": "2030-01-01T00:01:00Z"}
+
+    answer = await declare(client, good, bad, never, {**good, "name": "by-hand"}, keep=["kept"], skip_refused=True)
+    strict = await declare(client, good, bad)
+
+    assert (200, 422) == (answer.status_code, strict.status_code)
+    assert (["good"], [], [], ["old"]) == (
+        *(answer.json()[part] for part in ("added", "changed", "removed")),
+        before["added"],
+    )
+    refused = {one["name"]: one["reason"] for one in answer.json()["refused"]}
+    assert ["by-hand", "new", "old"] == sorted(refused)
+    assert refused["old"].startswith('cron: "0 25 * * *"')
+    assert "nobody declares: it was made by hand" in refused["by-hand"]
+    assert "30 2 * * *" == (await client.get("/schedules/old")).json()["cron"]
+
+
+async def test_what_an_application_keeps_is_not_removed(client: httpx2.AsyncClient) -> None:
+    """`keep` names schedules that the application could not say this time; they stay as they are."""
+    one, two = ({**NIGHTLY, "name": name} for name in ("one", "two"))
+    await declare(client, one, two)
+
+    answer = (await declare(client, keep=["two"])).json()
+
+    assert (["one"], 200) == (answer["removed"], (await client.get("/schedules/two")).status_code)
+    assert 422 == (await declare(client, two, keep=["two"])).status_code

@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
+from uuid import UUID
 
-from windlass import App, Backfill, Call, Context, Job, Schedule, at, cron, every
-from windlass.client.shown import ScheduleChange
-from windlass.wire.schedules import Declared, Preview, Run
+import asyncpg
+
+from windlass import (
+    App,
+    Backfill,
+    Call,
+    Context,
+    Declared,
+    Forbidden,
+    Job,
+    JobFinished,
+    KeyReused,
+    PayloadTooLarge,
+    Preview,
+    Run,
+    Schedule,
+    ScheduleChange,
+    SetupError,
+    StaleFence,
+    State,
+    Unauthorized,
+    UniqueTaken,
+    at,
+    cron,
+    enqueue_in,
+    every,
+    finish_in,
+)
 
 app = App(name="typed")
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
@@ -83,6 +110,7 @@ def blocking() -> None:
     assert_type(add.options(queue="fast", delay="1h", priority=5).enqueue(1), Job[int])
     assert_type(add.s(1), Call[int])
     assert_type(app.enqueue_many([add.s(1), add.s(x=2)]), list[Job[int]])
+    assert_type(app.enqueue_many([add.s(1), tell.s("a"), nothing.s()]), list[Job[object]])
     assert_type(tell("hello", loud=True), str)
     assert_type(tell.enqueue("hello").result(), str)
     assert_type(send.enqueue("ann@example.org").result(), bool)
@@ -125,6 +153,28 @@ def schedules() -> None:
     assert_type(schedule.reschedule(every(60), overlap="allow", end=None), Schedule[int])
     assert_type(schedule.reschedule(catch_up="skip", dry_run=True), ScheduleChange)
     assert_type(app.declare(dry_run=True), Declared)
+
+
+def in_a_transaction(connection: sqlite3.Connection, session: Any, context: Context) -> None:
+    """Enqueue in a transaction of the program's own."""
+    assert_type(enqueue_in(connection, add.s(1)), UUID)
+    assert_type(enqueue_in(connection, "elsewhere", {"a": 1}, queue="mail"), UUID)
+    enqueue_in(session, add.s(1))
+    assert_type(finish_in(connection, context, 5), None)
+
+
+async def in_an_async_transaction(connection: asyncpg.Connection[asyncpg.Record], context: Context) -> None:
+    """Enqueue in a transaction of the program's own, in an event loop."""
+    assert_type(await enqueue_in(connection, add.s(1)), UUID)
+    assert_type(await finish_in(connection, context, 5), None)
+
+
+def names(job: Job[int]) -> State:
+    """Name what a program catches and annotates."""
+    try:
+        return job.status
+    except (StaleFence, Unauthorized, Forbidden, PayloadTooLarge, KeyReused, JobFinished, UniqueTaken, SetupError):
+        return State.DEAD
 
 
 async def schedules_in_a_loop() -> None:

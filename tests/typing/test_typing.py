@@ -14,8 +14,10 @@ RIGHT = Path(__file__).parent / "right.py"
 WRONG = """
 from __future__ import annotations
 
+import sqlite3
+
 from tests.typing.right import add, app, crunch, nothing, once, report, send, sweep, tell
-from windlass import App, Context, at, cron, every
+from windlass import App, Context, at, cron, enqueue_in, every
 
 add.enqueue("1")  # arg-type
 add.enqueue()  # call-arg
@@ -51,6 +53,9 @@ app.scheduled(every(60), overlapp="skip")  # call-arg
 app.scheduled(every(60), catch_up="some")  # arg-type
 seconds: str = app.schedule(report, every(60)).run_now().result()  # assignment
 app.schedules[5]  # index
+id_text: str = enqueue_in(sqlite3.connect(":memory:"), add)  # assignment
+enqueue_in(sqlite3.connect(":memory:"), 5)  # call-overload
+App(key=5)  # arg-type
 app.schedules["x"].reschedule(delivery="at_most_once")  # call-overload
 app.schedules["x"].runs(decision="lost")  # arg-type
 

@@ -16,7 +16,7 @@ from windlass.client.shown import ScheduleInfo
 from windlass.db import Database
 from windlass.engine.outside import Outside
 from windlass.errors import Forbidden, InvalidSchedule, NameTaken, NotFound, Unavailable, WindlassError
-from windlass.wire.schedules import Declared
+from windlass.wire.schedules import Declared, RefusedSchedule
 from windlass.worker.declaring import Declaring
 
 NOTHING = Declared(added=[], changed=[], removed=[], unchanged=1)
@@ -34,14 +34,14 @@ class Told(App):
     """An application whose server is the test: what it is told, what it answers, and what it has."""
 
     def __init__(self, name: str | None = "shop") -> None:
-        super().__init__("http://127.0.0.1:9", name=name)
+        super().__init__(name, url="http://127.0.0.1:9")
         self.told: list[list[str]] = []
         self.answers: list[Declared | Exception] = []
         self.asked: list[str | None] = []
         self.left: list[Info] | Exception = []
         self.schedules.ainfos = self._infos  # type: ignore[assignment, method-assign]
 
-    async def adeclare(self, *, dry_run: bool = False) -> Declared:
+    async def adeclare(self, *, dry_run: bool = False, skip_refused: bool = False) -> Declared:
         """Note it, and answer the next answer."""
         self.told.append(list(self.declared))
         answer = self.answers.pop(0) if self.answers else NOTHING
@@ -156,6 +156,20 @@ async def test_what_is_refused_is_said_and_not_repeated(app: Told, lines: Callab
     assert ["schedules.refused"] == [name for name, _ in lines()]
 
 
+async def test_each_one_that_is_refused_is_a_line(app: Told, lines: Callable[[], Any]) -> None:
+    """With its name and the reason; the others were made."""
+    refused = [RefusedSchedule(name=name, reason=f"why {name}") for name in ("a", "b")]
+    app.answers = [Declared(added=["report"], changed=[], removed=[], unchanged=0, refused=refused)]
+
+    await begun(app)
+
+    assert [
+        ("schedules.refused", {"app": "shop", "schedule": "a", "reason": "why a"}),
+        ("schedules.refused", {"app": "shop", "schedule": "b", "reason": "why b"}),
+    ] == lines()[:2]
+    assert "schedules.declared" == lines()[2][0]
+
+
 async def test_an_application_without_a_name_says_nothing() -> None:
     """It cannot have declared anything: nobody is asked."""
     app = Told(name=None)
@@ -226,7 +240,7 @@ async def test_a_worker_works_though_nobody_hears_its_schedules(db: Database, ap
     """A declaration that is never answered holds up the first claim a moment, and nothing else."""
     never = asyncio.Event()
 
-    async def hang(*, dry_run: bool = False) -> Declared:
+    async def hang(*, dry_run: bool = False, skip_refused: bool = False) -> Declared:
         app.told.append([])
         await never.wait()
         return NOTHING

@@ -31,7 +31,8 @@ def add(x: int = 0, y: int = 0) -> int:
     return x + y
 """
 LESS = MODULE.replace('@app.scheduled(every("1d"), name="daily", overlap="allow")\n', "")
-WRONG = MODULE.replace("0 3 1 1 *", "0 25 * * *")
+WRONG = MODULE.replace('name="yearly"', 'name="batch"')
+"""Only a server refuses this name: it is a word of its paths."""
 
 
 async def work(stack: AsyncExitStack, settings: Settings, folder: Path, *, name: str) -> None:
@@ -98,7 +99,7 @@ async def test_the_key_of_a_worker_is_enough_to_declare(sqlite_url: str, tmp_pat
 
 
 async def test_a_worker_with_a_wrong_declaration_works(sqlite_url: str, tmp_path: Path) -> None:
-    """The server refuses all of them; jobs run all the same."""
+    """The server refuses that one and makes the other; jobs run all the same."""
     (tmp_path / "shop.py").write_text(WRONG)
     async with started(*server_arguments(sqlite_url)) as server, AsyncExitStack() as stack:
         url = await server.serving()
@@ -107,4 +108,4 @@ async def test_a_worker_with_a_wrong_declaration_works(sqlite_url: str, tmp_path
         result = (await ended(url, await submit(url, "add", {"x": 2})))["result"]
 
         assert 2 == result
-        assert [] == await schedules(url)
+        assert ["daily"] == [schedule["name"] for schedule in await schedules(url)]

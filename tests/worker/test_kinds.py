@@ -1,4 +1,4 @@
-"""Work kinds: what every worker runs without code of a user."""
+"""Work kinds: what a worker runs without code of a user."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.worker.running import Plain, Work, quick, until, working
 from windlass.client.context import Context
 from windlass.config.workkinds import WorkKind
 from windlass.db import Database
+from windlass.errors import SetupError
 from windlass.job import Outcome, State
 from windlass.queue.retry import PRESETS
 from windlass.worker.kinds import KindTask, with_kinds
@@ -64,15 +65,19 @@ async def test_a_kind_can_be_cancelled_while_it_lasts(db: Database) -> None:
         assert State.CANCELLED is (await work.ended(job)).state
 
 
-def test_a_users_task_of_the_same_name_wins() -> None:
-    """The configuration adds tasks, it replaces none."""
+def test_a_name_is_a_task_or_a_kind() -> None:
+    """The configuration adds tasks and replaces none; a name that is both is refused, and so is nothing at all."""
 
     def echo(payload: Any, context: Context) -> Any:
         return payload
 
     own = Plain(echo, name="quick")
 
-    tasks = with_kinds({"quick": own}, {"quick": WorkKind(), "slow": WorkKind()})
+    tasks = with_kinds({"quick": own}, {"slow": WorkKind()})
 
     assert own is tasks["quick"]
     assert isinstance(tasks["slow"], KindTask)
+    with pytest.raises(SetupError, match="'quick' is a task of the application and a work kind of the configuration"):
+        with_kinds({"quick": own}, {"quick": WorkKind(), "slow": WorkKind()})
+    with pytest.raises(SetupError, match="The application has no tasks, and the configuration no work kinds"):
+        with_kinds({}, {})

@@ -165,7 +165,7 @@ def main(where: str, task: str, processes: str, threads: str, verb: str, url: st
         elif verb == "pickup" and cast.is_in_process:
             runner.run(pick_up(cast, more[0], int(more[1])))
         elif verb == "pickup":
-            client = App(cast.where)
+            client = App(url=cast.where)
             stage.pickups(more[0], int(more[1]), lambda: client.enqueue(cast.task, stage.PAYLOAD))
 
 

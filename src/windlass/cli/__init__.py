@@ -30,6 +30,7 @@ COMMANDS = (
     "top",
     "migrate",
     "check",
+    "check-app",
     "config",
     "keys",
     "bench",
@@ -49,7 +50,8 @@ class _Group(click.Group):
         """Return a command, imported now; None if there is none of this name."""
         if name not in COMMANDS:
             return None
-        found = getattr(importlib.import_module(f"windlass.cli.{name}"), name)
+        plain = name.replace("-", "_")
+        found = getattr(importlib.import_module(f"windlass.cli.{plain}"), plain)
         assert isinstance(found, click.Command)
         return found
 

@@ -18,8 +18,9 @@ from windlass.config.address import sqlite_file
 from windlass.config.redact import url as without_password
 from windlass.server.run import keys_required
 
+SAMPLE_DATABASE = "sqlite:///windlass-sample.db"
+"""Its own, so that whoever tries it finds none of its jobs and schedules in the database of their application."""
 SAMPLE_JOB = 'submit add \'{"x": 1, "y": 2}\' --wait'
-KIND_JOB = "submit email --wait"
 
 
 def banner(loaded: Loaded, url: str, *, app: str) -> None:
@@ -30,8 +31,9 @@ def banner(loaded: Loaded, url: str, *, app: str) -> None:
     out.print(
         Text.assemble("Windlass is up at ", (url, "bold green"), " (what it can do: ", (f"{url}/docs", "bold"), ")")
     )
+    database = loaded.settings.database.url
     fields = {
-        "  database": without_password(loaded.settings.database.url),
+        "  database": without_password(database) + (" (the sample's own)" if database == SAMPLE_DATABASE else ""),
         "  application": app,
         "  workers": f"{workers.default_count} to {workers.max_count} processes, {threads} each",
     }
@@ -46,7 +48,7 @@ def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
     # Elsewhere the commands find the server by the settings of this folder.
     where = f" --url {url}" if needs_url(loaded, url) else ""
     is_sample = app.startswith("windlass.sample")
-    tries = (SAMPLE_JOB, "jobs list", "schedules list", "top") if is_sample else (KIND_JOB, "jobs list", "top")
+    tries = (*([SAMPLE_JOB] if is_sample else []), "jobs list", "schedules list", "top")
     out.print()
     out.print("Try in another terminal, in this folder:")
     for words in tries:

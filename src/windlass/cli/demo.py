@@ -1,7 +1,7 @@
 """`windlass demo`: everything once, for real, in under a minute: a server, workers, some hundred jobs, and their ends.
 
 It has a folder of its own and leaves nothing behind. It checks what it shows: every job must end as its task, or the
-catalogue of work kinds, says; if one does not, the exit code is 1.
+work kind, says; if one does not, the exit code is 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.live import Live
 
 from windlass.cli.calls import Server
-from windlass.cli.demojobs import JOBS, Planned, kept_environment
+from windlass.cli.demojobs import JOBS, Planned, kept_environment, kinds_file
 from windlass.cli.demoshow import progress_of, summary, wrong_ends
 from windlass.cli.jobreport import job_fields, story
 from windlass.cli.pool import with_parent
@@ -55,6 +55,7 @@ threads = 8
 
 [retry]
 base_seconds = 0.2
+
 """
 
 
@@ -87,7 +88,7 @@ def demo() -> None:
 @contextmanager
 def _brought_up(folder: Path) -> Iterator[str]:
     """Run `windlass up` for a block; yield its URL when its workers are ready."""
-    (folder / "windlass.toml").write_text(SETTINGS.format(folder=folder))
+    (folder / "windlass.toml").write_text(SETTINGS.format(folder=folder) + kinds_file())
     said = folder / "up.log"
     with said.open("wb") as file:
         process = subprocess.Popen(

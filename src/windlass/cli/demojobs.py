@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,21 @@ import msgspec
 
 from windlass.config.keys import OLD_VARIABLES
 from windlass.config.settings import Settings
-from windlass.config.workkinds import CATALOGUE, WorkKind
+from windlass.config.workkinds import FIELDS, WorkKind
 from windlass.job import State
 
+KINDS = {
+    "quick": WorkKind(duration_s=0.01),
+    "email": WorkKind(duration_s=0.1),
+    "resize": WorkKind(duration_s=0.25),
+    "report": WorkKind(duration_s=0.5),
+    "slow": WorkKind(duration_s=2.0),
+    "flaky": WorkKind(duration_s=0.05, fail_first=2),
+    "unstable": WorkKind(duration_s=0.05, outcome="fail"),
+    "broken": WorkKind(duration_s=0.05, outcome="fail", retryable=False),
+    "cancelled": WorkKind(duration_s=0.05, outcome="cancel"),
+}
+"""The work kinds of the demonstration."""
 _STATES = {"success": State.SUCCEEDED, "fail": State.DEAD, "cancel": State.CANCELLED}
 
 
@@ -30,8 +43,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def of_kind(name: str, count: int) -> Planned:
-    """Return jobs of a work kind, which end as the catalogue says."""
-    kind: WorkKind = CATALOGUE[name]
+    """Return jobs of a work kind, which end as it says."""
+    kind = KINDS[name]
     most = Settings().jobs.max_attempts if kind.retryable else 1
     end = State.DEAD if kind.fail_first >= most else _STATES[kind.outcome]
     attempts = most if end == State.DEAD else kind.fail_first + 1
@@ -57,6 +70,15 @@ JOBS = (
     Planned(task="summarise", count=4),
     Planned(task="count_words", count=3, payload=lambda number: {"text": "to be or not to be " * (number + 1)}),
 )
+
+
+def kinds_file() -> str:
+    """Return the work kinds of the demonstration as windlass.toml has them."""
+    tables = []
+    for name, kind in KINDS.items():
+        fields = [f"{written} = {json.dumps(getattr(kind, field))}" for written, field in FIELDS.items()]
+        tables.append("\n".join([f"[work_kinds.{name}]", *fields, ""]))
+    return "\n".join(tables)
 
 
 def kept_environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 
 from windlass import log
-from windlass.cli.banner import banner
+from windlass.cli.banner import SAMPLE_DATABASE, banner
 from windlass.cli.config import config_option, load_settings
 from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
@@ -67,7 +67,9 @@ class _Stopping(Stopping):
 def up_options(command: Command) -> Command:
     """Add what can be said of `up` and of `dev`."""
     for option in (
-        click.option("--database", metavar="URL", help="[default: sqlite:///windlass.db]"),
+        click.option(
+            "--database", metavar="URL", help="[default: sqlite:///windlass.db; of the sample, windlass-sample.db]"
+        ),
         click.option("--port", type=click.IntRange(0, 65535), help="0 takes any free one.  [default: 8000]"),
         click.option("--workers", type=click.IntRange(0, 1000), help="Processes always there.  [default: 2]"),
         click.option("--max-workers", type=click.IntRange(1, 1000), help="Up to so many when busy.  [default: 8]"),
@@ -79,13 +81,13 @@ def up_options(command: Command) -> Command:
 
 
 @click.command()
-@click.argument("app", metavar="[MODULE:APP]", default=SAMPLE)
+@click.argument("app", metavar="[MODULE:APP]", required=False)
 @click.option("--reload", "is_reloading", is_flag=True, help="Start the workers anew when the code changes.")
 @up_options
 @click.pass_context
 def up(
     ctx: click.Context,
-    app: str,
+    app: str | None,
     is_reloading: bool,
     config_path: str | None,
     database: str | None,
@@ -97,7 +99,8 @@ def up(
 ) -> None:
     """Run everything on this machine: a server, its workers, one SQLite file. Ctrl-C stops all; nothing is lost.
 
-    Without MODULE:APP the workers run the sample application, so that there is something to try.
+    Without MODULE:APP, and without worker.app in the settings, the workers run the sample application, on a database
+    of its own: windlass-sample.db.
 
     Example: windlass up shop.tasks:app --port 8080
     """
@@ -113,13 +116,19 @@ def up(
     flags = _wide_enough(flags)
     loaded = load_settings(flags)
     check_workers_key(loaded.settings)
-    if app != SAMPLE:
-        looked = look(app)
-        if looked.problem is not None and not is_reloading:
-            raise SetupError(looked.problem)
-        if looked.database is not None and loaded.sources["database.url"] == "default":
-            loaded = load_settings({**flags, "database.url": looked.database})
+    app = app or loaded.settings.worker.app or SAMPLE
+    named = SAMPLE_DATABASE if app == SAMPLE else _database_of(app, is_reloading=is_reloading)
+    if named is not None and loaded.sources["database.url"] == "default":
+        loaded = load_settings({**flags, "database.url": named})
     ctx.exit(run(Upping(loaded=loaded, app=app, is_reloading=is_reloading, config_path=config_path)))
+
+
+def _database_of(app: str, *, is_reloading: bool) -> str | None:
+    """Return the database that an application names; SetupError if it cannot be imported and no save is waited for."""
+    looked = look(app)
+    if looked.problem is not None and not is_reloading:
+        raise SetupError(looked.problem)
+    return looked.database
 
 
 def check_workers_key(settings: Settings) -> None:

@@ -45,7 +45,9 @@ def worker(
     scale: bool,
     log_format: str | None,
 ) -> None:
-    """Run the tasks of an application, until SIGTERM or Ctrl-C; without one, the work kinds of the settings.
+    """Run the tasks of an application, until SIGTERM or Ctrl-C, and the work kinds of your settings.
+
+    Without MODULE:APP it is that of worker.app; without either, only the work kinds.
 
     The first signal lets jobs finish (worker.drain_seconds), the second gives them back now; neither uses an attempt.
 
@@ -70,12 +72,23 @@ def worker(
         log.event("config.weak", detail=warning)
     work = run_fleet(
         settings,
-        app,
+        _target(app, settings),
         is_scaled=scale,
         serves_tasks_queues=loaded.sources["worker.queues"] == "default",
         said=lambda text: click.echo(text, err=True),
     )
     ctx.exit(asyncio.run(work))
+
+
+def _target(app: str | None, settings: Settings) -> str | None:
+    """Return the application to run; None: only work kinds. UsageError if there are none of these either."""
+    app = app or settings.worker.app
+    if app is None and not settings.work_kinds:
+        raise click.UsageError(
+            "There is nothing to run. Name your application: windlass worker MODULE:APP, or worker.app in the "
+            "settings; or describe work kinds in windlass.toml."
+        )
+    return app
 
 
 def _found(loaded: Loaded) -> Settings:

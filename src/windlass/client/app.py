@@ -16,10 +16,11 @@ import msgspec
 from windlass.client import requests, schedulerequests, values
 from windlass.client.allschedules import Schedules
 from windlass.client.context import Context
-from windlass.client.declared import Declaration, Declarations, ScheduledMaker, with_name
+from windlass.client.declared import Declaration, Declarations, ScheduledMaker, Telling
 from windlass.client.find import Finder
 from windlass.client.handle import Job
 from windlass.client.options import JobOptions, Options, Span
+from windlass.client.problems import refuse
 from windlass.client.scheduleoptions import ScheduleOptions, new_fields
 from windlass.client.schedules import Schedule
 from windlass.client.shell import Shell
@@ -64,17 +65,18 @@ class TaskMaker:
 class App:
     """Tasks, and the way to a server.
 
-    `url` and `key` name a server; `database` a SQLite file or PostgreSQL to open here. Without either the settings
-    decide: WINDLASS_URL, else the server that runs on the SQLite file, else the file itself.
+    `name` names the application, and owns the schedules that it declares. `url` and `key` name a server; `database`
+    a SQLite file or PostgreSQL to open here. Without either the settings decide: WINDLASS_URL, else the server that
+    runs on the SQLite file, else the file itself.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        name: str | None = None,
         *,
+        url: str | None = None,
         key: str | None = None,
         database: str | None = None,
-        name: str | None = None,
         queue: str | None = None,
         settings: Settings | None = None,
         patience: Span = 10.0,
@@ -85,6 +87,8 @@ class App:
         `keyed`: a job submitted alone gets an idempotency key if it has none, so that it can be said again when the
         answer was lost, and is one job all the same. Batches get none: a key for each would double their cost.
         """
+        if name is not None and "://" in name:
+            raise InvalidInput("App", f"{name!r} is no name of an application. Name the server by url=….")
         self.name = name
         self.tasks: dict[str, Task[..., Any]] = {}
         self.declarations = Declarations()
@@ -135,13 +139,11 @@ class App:
             raise InvalidInput("task", f"{fn!r} is no function. Put @app.task over a `def` or an `async def`.")
         name = fn.__name__ if name is None else name
         if isolation not in (None, "thread", "process"):
-            raise InvalidInput("isolation", f"{isolation!r} is neither thread nor process.")
+            refuse(InvalidInput("isolation", f"{isolation!r} is neither thread nor process."))
         known = self.tasks.get(name)
-        if known is not None and _place(known.fn) != _place(fn):
-            raise InvalidInput(
-                "name",
-                f"{name!r} names two tasks, {_place(known.fn)} and {_place(fn)}. Give one another: @app.task(name=…).",
-            )
+        if known is not None and (was := _place(known.fn)) != (now := _place(fn)):
+            problem = f"{name!r} names two tasks, {was} and {now}. Give one another: @app.task(name=…)."
+            refuse(InvalidInput("name", problem))
         kind = AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask
         made: Task[..., Any] = kind(self, fn, name=name, job_options=options, isolation=isolation)
         if before is not None and self.declarations.supersede(before, made):
@@ -261,7 +263,7 @@ class App:
         Nothing is sent: servers are told when a worker of the application starts, or by `declare()`.
         """
         if self.name is None:
-            raise _nameless()
+            refuse(_nameless())
         return ScheduledMaker(self, trigger, name=name, args=args, kwargs=kwargs, options=options)
 
     @property
@@ -269,23 +271,25 @@ class App:
         """The schedules that were declared, by name."""
         return self.declarations.by_name()
 
-    def declare(self, *, dry_run: bool = False) -> Declared:
-        """Give the servers exactly the schedules declared here: added, changed, and those declared no more removed."""
-        names, request = self._declaring(dry_run=dry_run)
-        try:
-            found: Declared = self._shell.call(request)
-        except InvalidInput as error:
-            raise with_name(error, names) from error
-        return found
+    def declare(self, *, dry_run: bool = False, skip_refused: bool = False) -> Declared:
+        """Give the servers exactly the schedules declared here: added, changed, and those declared no more removed.
 
-    async def adeclare(self, *, dry_run: bool = False) -> Declared:
-        """Give the servers exactly the schedules declared here: added, changed, and those declared no more removed."""
-        names, request = self._declaring(dry_run=dry_run)
+        If one is refused, none is changed, and its error is raised. With `skip_refused` the others are made, and
+        `refused` of the answer has the reason of each; what servers have under its name stays as it is.
+        """
+        telling = self._telling(dry_run=dry_run, skip_refused=skip_refused)
         try:
-            found: Declared = await self._shell.acall(request)
+            return telling.told(self._shell.call(telling.request))
         except InvalidInput as error:
-            raise with_name(error, names) from error
-        return found
+            raise telling.named(error) from error
+
+    async def adeclare(self, *, dry_run: bool = False, skip_refused: bool = False) -> Declared:
+        """Give the servers exactly the schedules declared here, as `declare` does."""
+        telling = self._telling(dry_run=dry_run, skip_refused=skip_refused)
+        try:
+            return telling.told(await self._shell.acall(telling.request))
+        except InvalidInput as error:
+            raise telling.named(error) from error
 
     @property
     def where(self) -> str:
@@ -351,12 +355,10 @@ class App:
             return answer
         return Schedule(self._shell, answer, decode=task.decode)
 
-    def _declaring(self, *, dry_run: bool) -> tuple[list[str], requests.Request]:
+    def _telling(self, *, dry_run: bool, skip_refused: bool) -> Telling:
         if self.name is None:
             raise _nameless()
-        declared = self.declared
-        fields = [one.fields() for one in declared.values()]
-        return list(declared), schedulerequests.declare(self.name, fields, dry_run=dry_run)
+        return Telling.of(self.name, self.declared, dry_run=dry_run, skip_refused=skip_refused)
 
     def _handles(self, calls: Sequence[Call[R]], answer: wire.Submitted | wire.Batch) -> list[Job[R]]:
         jobs = answer.jobs if isinstance(answer, wire.Batch) else [answer]
@@ -370,7 +372,7 @@ def _nameless() -> InvalidInput:
     return InvalidInput(
         "App",
         "it has no name, and one that declares schedules needs it: by it servers tell them from those of other "
-        'applications. Write App(name="shop"), with a name of your own; it is not that of a schedule.',
+        'applications. Write App("shop"), with a name of your own; it is not that of a schedule.',
     )
 
 

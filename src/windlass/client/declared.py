@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 import msgspec
 
+from windlass.client import schedulerequests
 from windlass.client.context import Context
+from windlass.client.problems import refuse
+from windlass.client.requests import Request
 from windlass.client.scheduleoptions import new_fields
 from windlass.client.task import Anything, AsyncTask, SyncTask, Task
 from windlass.client.triggers import Trigger
 from windlass.errors import InvalidInput
+from windlass.wire.schedules import Declared, RefusedSchedule
 
 if TYPE_CHECKING:
     from windlass.client.app import App
@@ -45,6 +49,14 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
         call = self.task.s(*self.args, **self.kwargs)
         return new_fields(call, self.trigger, name=self.name, said=self.options)
 
+    def check(self) -> None:
+        """Return if a server can take it; TypeError or InvalidInput says why not."""
+        if self.task.is_known:
+            self.fields()
+        else:  # what an annotation names is defined further down: the arguments are looked at when they are sent
+            call = self.task.without_arguments()
+            new_fields(call, self.trigger, name=self.name, said=self.options)
+
 
 class Declarations:
     """The schedules that an application declares."""
@@ -60,9 +72,11 @@ class Declarations:
 
     def add(self, declared: Declaration) -> None:
         """Note one more; InvalidInput if another has its name, or an error of what does not fit its task."""
-        # What an annotation names may be defined further down: then it is seen when it is sent.
-        if declared.task.is_known:
-            declared.fields()
+        try:
+            declared.check()
+        except (InvalidInput, TypeError) as error:
+            refuse(error)
+            return
         self._all = _checked([*(known for known in self._all if not _is_defined_anew(known, declared)), declared])
 
     def imply(self, task: Task[..., Any]) -> None:
@@ -90,18 +104,48 @@ def _checked(declared: Iterable[Declaration]) -> list[Declaration]:
     found: dict[str, Declaration] = {}
     for one in declared:
         if one.name in found:
-            raise InvalidInput(
-                "name", f"{one.name!r} names two declared schedules. Give one another: @app.scheduled(…, name=…)."
-            )
+            problem = f"{one.name!r} names two declared schedules. Give one another: @app.scheduled(…, name=…)."
+            refuse(InvalidInput("name", problem))
         found[one.name] = one
     return list(found.values())
 
 
-def with_name(error: InvalidInput, names: Sequence[str]) -> InvalidInput:
-    """Return the error of declaring with the name of the schedule that is meant."""
-    if error.batch == "schedules" and error.index is not None and error.index < len(names):
-        error.args = (f"{error} It is the declared schedule {names[error.index]!r}.",)
-    return error
+class Telling(msgspec.Struct, frozen=True):
+    """The declarations of an application on their way to the servers."""
+
+    request: Request
+    names: list[str]
+    """Of those that are sent."""
+    unsent: dict[str, str]
+    """Why others are not, by name."""
+
+    @classmethod
+    def of(cls, owner: str, declared: Mapping[str, Declaration], *, dry_run: bool, skip_refused: bool) -> Telling:
+        """Return what to send; TypeError or InvalidInput of one that cannot be, unless those are skipped."""
+        sent: dict[str, dict[str, Any]] = {}
+        unsent: dict[str, str] = {}
+        for name, one in declared.items():
+            try:
+                sent[name] = one.fields()
+            except (TypeError, InvalidInput) as error:
+                if not skip_refused:
+                    raise
+                unsent[name] = str(error)
+        request = schedulerequests.declare(
+            owner, list(sent.values()), keep=list(unsent), skip_refused=skip_refused, dry_run=dry_run
+        )
+        return cls(request, list(sent), unsent)
+
+    def told(self, answer: Declared) -> Declared:
+        """Return what the servers answered, with those that were not sent among the refused."""
+        unsent = [RefusedSchedule(name=name, reason=reason) for name, reason in self.unsent.items()]
+        return msgspec.structs.replace(answer, refused=[*unsent, *answer.refused])
+
+    def named(self, error: InvalidInput) -> InvalidInput:
+        """Return the error of declaring with the name of the schedule that is meant."""
+        if error.batch == "schedules" and error.index is not None and error.index < len(self.names):
+            error.args = (f"{error} It is the declared schedule {self.names[error.index]!r}.",)
+        return error
 
 
 class ScheduledMaker:

@@ -200,7 +200,8 @@ class EmbeddedDoor:
 
     def leave(self) -> None:
         """End the engine in a thread of its own: that takes a while."""
-        threading.Thread(target=self.close, name="windlass-leave").start()
+        if self._engine is not None:
+            threading.Thread(target=self.close, name="windlass-leave").start()
 
     def _opened(self) -> Embedded:
         from windlass.embedded import Embedded

@@ -28,10 +28,12 @@ class Finder:
     def __init__(self, url: str | None, *, key: str | None, database: str | None, settings: Settings | None) -> None:
         if url is not None and database is not None:
             raise InvalidInput("database", "url is given too. Give one of them.")
-        self._url = url
-        self._key = key
-        self._database = database
-        self._settings = settings
+        self._said = (url, key, database, settings)
+        self.forget()
+
+    def forget(self) -> None:
+        """Know only what was said about the server: settings are read again, and it is looked for anew."""
+        self._url, self._key, self._database, self._settings = self._said
         self._read = False
         self._file: Path | None = None
         """Of the SQLite database, wherever the program goes afterwards."""
@@ -47,8 +49,9 @@ class Finder:
         """Go to the server of these settings from now on, whatever was said before."""
         # Its own key was not meant for another server.
         is_elsewhere = self._url not in (None, settings.server.url)
-        self._key = settings.client.key or (None if is_elsewhere else self._key)
-        self._url, self._database, self._settings, self._read = settings.server.url, None, settings, False
+        key = settings.client.key or (None if is_elsewhere else self._key)
+        self._said = (settings.server.url, key, None, settings)
+        self.forget()
 
     def find(self, before: Door | None, *, refused: bool = False) -> Door:
         """Return the door to use now, the one before if it leads the same way; `refused`: nobody was there."""

@@ -22,11 +22,11 @@ from windlass.wire.trail import LogPage, ShownLine
 if TYPE_CHECKING:
     from windlass.client.shell import Shell
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class Job(Generic[R]):
-    """A submitted job; R is its result."""
+class Job(Generic[R_co]):
+    """A submitted job; R_co is its result."""
 
     def __init__(self, shell: Shell, job_id: UUID, *, decode: Callable[[bytes], Any], duplicate: bool = False) -> None:
         self.id = job_id
@@ -63,7 +63,7 @@ class Job(Generic[R]):
         found: JobInfo = await self._shell.acall(requests.get(self.id))
         return found
 
-    def result(self, timeout: Span | None = None) -> R:
+    def result(self, timeout: Span | None = None) -> R_co:
         """Wait for its end and return its result; JobFailed, JobCancelled or JobExpired if it has none.
 
         TimeoutError after `timeout`; without one it waits as long as it takes, over restarts of the server too.
@@ -77,11 +77,11 @@ class Job(Generic[R]):
             if tries.left_s == 0.0:
                 raise results.not_yet(self.id, job, without_server=self._shell.without_server)
         if job.state is State.SUCCEEDED:
-            found: R = results.value(job, self._decode)
+            found: R_co = results.value(job, self._decode)
             return found
         raise results.failure(job, self.attempts() if job.state is State.DEAD else [])
 
-    async def aresult(self, timeout: Span | None = None) -> R:
+    async def aresult(self, timeout: Span | None = None) -> R_co:
         """Wait for its end and return its result; raises as `result` does."""
         tries = self._shell.tries(_seconds(timeout))
         while True:
@@ -92,7 +92,7 @@ class Job(Generic[R]):
             if tries.left_s == 0.0:
                 raise results.not_yet(self.id, job, without_server=self._shell.without_server)
         if job.state is State.SUCCEEDED:
-            found: R = results.value(job, self._decode)
+            found: R_co = results.value(job, self._decode)
             return found
         raise results.failure(job, await self.aattempts() if job.state is State.DEAD else [])
 

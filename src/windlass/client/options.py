@@ -13,12 +13,15 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from windlass.client.problems import refuse
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
-from windlass.wire.jobs import Policy
+from windlass.wire.jobs import JobRequest, Policy
+from windlass.wire.problems import named_problem
 
 Span = str | float | timedelta
 """`"90s"`, `"1h30m"`, seconds, or a timedelta."""
+MAX_RETRIES = 999
 Delivery = Literal["at_least_once", "at_most_once"]
 Retry = str | Mapping[str, Any] | Policy
 """The name of a preset (default, immediate, stepped), or a policy as the API has it."""
@@ -81,7 +84,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for name, value in said.items():
             if name not in JobOptions.__annotations__:
                 raise TypeError(f"There is no option {name!r}; there are {', '.join(JobOptions.__annotations__)}.")
-            changes |= read_option(name, value)
+            try:
+                changes |= checked(name, value)
+            except InvalidInput as error:
+                refuse(error)
         if changes.get("delay") is not None and changes.get("run_at") is not None:
             raise InvalidInput("delay", "run_at is given too. Give one of them.")
         # The one said later counts.
@@ -104,6 +110,29 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _SILENT = (None, UNSET, ())
+_NOT_SENT = ("unique", "start_deadline")
+"""Options that become something else when a job is sent."""
+_REQUESTS = msgspec.json.Decoder(JobRequest)
+
+
+def checked(name: str, value: Any) -> dict[str, Any]:
+    """Return what an option says in the API; InvalidInput in the words of the server if it would refuse that."""
+    read = read_option(name, value)
+    [(field, said)] = read.items()
+    if said not in _SILENT and field not in _NOT_SENT and not isinstance(said, datetime):
+        _check(name, field, said)
+    return read
+
+
+def _check(name: str, field: str, said: Any) -> None:
+    try:
+        # As it is sent: what a server decodes from it, and what it refuses, is the same here.
+        _REQUESTS.decode(msgspec.json.encode({"task": "-", field: said}))
+    except msgspec.ValidationError as error:
+        problem = named_problem(error)
+        raise InvalidInput(f"{name}{problem.field.removeprefix(field)}", problem.problem) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(name, f"it is no JSON: {error}.") from None
 
 
 def read_option(name: str, value: Any) -> dict[str, Any]:
@@ -151,8 +180,8 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _attempts(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidInput(name, f"{value!r} is no number of retries; give 0 or more.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_RETRIES:
+        raise InvalidInput(name, f"{value!r} is no number of retries; give 0 to {MAX_RETRIES}.")
     return value + 1
 
 

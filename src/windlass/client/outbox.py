@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 from uuid import UUID
 
 import msgspec
@@ -66,6 +66,31 @@ class Named(Protocol):
         """The name that workers know it by."""
 
 
+class Async(Protocol):
+    """A connection whose calls are awaited."""
+
+    def execute(self, *_: Any, **__: Any) -> Coroutine[Any, Any, Any]:
+        """Run a statement."""
+
+
+@overload
+def enqueue_in(  # type: ignore[overload-overlap]
+    connection: Async,
+    task: str | Named,
+    payload: Any = None,
+    *,
+    table: str | None = None,
+    **options: Unpack[JobOptions],
+) -> Awaitable[UUID]: ...
+@overload
+def enqueue_in(
+    connection: object,
+    task: str | Named,
+    payload: Any = None,
+    *,
+    table: str | None = None,
+    **options: Unpack[JobOptions],
+) -> UUID: ...
 def enqueue_in(
     connection: Any,
     task: str | Named,
@@ -95,6 +120,10 @@ enqueue = enqueue_on_commit = enqueue_in
 """As users of other libraries know it: the job is enqueued when the transaction commits."""
 
 
+@overload
+def finish_in(connection: Async, context: Context, result: Any = None) -> Awaitable[None]: ...  # type: ignore[overload-overlap]
+@overload
+def finish_in(connection: object, context: Context, result: Any = None) -> None: ...
 def finish_in(connection: Any, context: Context, result: Any = None) -> Any:
     """End the attempt of `context` in the transaction of `connection`, which must be on Windlass's own PostgreSQL.
 

@@ -16,7 +16,8 @@ from windlass.client.options import Delivery, JobOptions, Options, Retry, Span, 
 from windlass.client.triggers import Trigger, aware
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
-from windlass.wire.schedules import CatchUp, Overlap
+from windlass.wire.problems import named_problem
+from windlass.wire.schedules import CatchUp, Overlap, ScheduleRequest
 
 if TYPE_CHECKING:
     from windlass.client.task import Call
@@ -57,6 +58,7 @@ class ScheduleOptions(ScheduleChanges, total=False):
     tenant: str | None
 
 
+_REQUESTS = msgspec.json.Decoder(ScheduleRequest)
 _UNFIT = {
     "delay": "the trigger says when. Use jitter to spread jobs, and .options(delay=None) here.",
     "run_at": "the trigger says when. Use the trigger at(…), and .options(run_at=None) here.",
@@ -74,7 +76,23 @@ def new_fields(call: Call[Any], trigger: Trigger | None, *, name: str, said: Map
     own = {field: value for field, value in _own(said).items() if value is not None}
     of_jobs = call.options.over(**{name: value for name, value in said.items() if name in JobOptions.__annotations__})
     job = {**_job_fields(of_jobs), "task": call.name, "payload": Raw(call.payload)}
-    return {"name": name, **({} if trigger is None else trigger.fields()), **job, **own}
+    fields = {"name": name, **({} if trigger is None else trigger.fields()), **job, **own}
+    check_fields(fields)
+    return fields
+
+
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Return if a server can read the schedule; InvalidInput says in its words why not."""
+    try:
+        _REQUESTS.decode(msgspec.json.encode(fields))
+    except msgspec.ValidationError as error:
+        raise named_problem(error) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput("schedule", f"it is no JSON: {error}.") from None
+    if exclude := fields.get("exclude"):
+        from windlass.queue.cron import check_exclusions
+
+        check_exclusions(exclude)
 
 
 def changed_fields(trigger: Trigger | None, said: Mapping[str, Any]) -> dict[str, Any]:

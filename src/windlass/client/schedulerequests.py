@@ -44,9 +44,16 @@ def try_create(fields: Mapping[str, Any], *, replace_existing: bool) -> Request:
     return Request(method="POST", path="/schedules", body=_json(body), answer=ScheduleChange)
 
 
-def declare(owner: str, schedules: Sequence[Mapping[str, Any]], *, dry_run: bool) -> Request:
-    """Ask that an application has these schedules, and no others of its own."""
-    body = {"owner": owner, "schedules": schedules, "dry_run": dry_run}
+def declare(
+    owner: str,
+    schedules: Sequence[Mapping[str, Any]],
+    *,
+    keep: Sequence[str] = (),
+    skip_refused: bool = False,
+    dry_run: bool = False,
+) -> Request:
+    """Ask that an application has these schedules, those to keep, and no others of its own."""
+    body = {"owner": owner, "schedules": schedules, "keep": keep, "skip_refused": skip_refused, "dry_run": dry_run}
     return Request(method="POST", path="/schedules/declared", body=_json(body), answer=wire.Declared)
 
 

@@ -136,20 +136,28 @@ class Shell:
             return None
 
     def close(self) -> None:
-        """Close the doors; the next call opens one again."""
-        for door in self._all():
+        """Close the doors; the next call looks for one again, perhaps another."""
+        for door, is_alone in self._let_go().items():
             door.close()
+            if is_alone:
+                self._close(door)
 
     async def aclose(self) -> None:
-        """Close the doors as far as this event loop goes; the next call opens one again."""
-        for door in self._all():
+        """Close the doors as far as this event loop goes; the next call looks for one again, perhaps another."""
+        for door, is_alone in self._let_go().items():
             await door.aclose()
+            if is_alone:
+                self._close(door)
 
-    def _all(self) -> list[Door]:
+    def _let_go(self) -> dict[Door, bool]:
+        """Forget where requests go; return the doors, and whether nobody is at each: whoever is closes it at last."""
         if self._process != os.getpid():
-            return []
+            return {}
         with self._lock, self._counting:
-            return list({*self._calls, *filter(None, [self._door])})
+            doors = {*self._calls, *filter(None, [self._door])}
+            self._door, self._refused = None, None
+            self._finder.forget()
+            return {door: not self._calls[door] for door in doors}
 
     def _after(self, door: Door, request: Request, error: WindlassError, *, tries: Tries) -> float:
         # A server that was found by its address file may have gone for good, or be back elsewhere.

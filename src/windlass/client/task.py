@@ -18,6 +18,8 @@ from windlass.client import published, values
 from windlass.client.arguments import Arguments
 from windlass.client.context import AboutJob, Context
 from windlass.client.options import JobOptions, Options
+from windlass.client.problems import refuse
+from windlass.errors import InvalidInput
 
 if TYPE_CHECKING:
     from typing import Self
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Isolation = Literal["thread", "process"]
 
 _NULL = b"null"
@@ -37,7 +40,7 @@ class Anything:
     """Stands for every type: who takes this as a first argument takes anything, so no context is meant."""
 
 
-class Call(Generic[R]):
+class Call(Generic[R_co]):
     """One call of a task, not made yet: what `.s(...)` returns and `enqueue_many` takes. Never changed."""
 
     __slots__ = ("_app", "decode", "name", "options", "payload")
@@ -54,12 +57,12 @@ class Call(Generic[R]):
     def __repr__(self) -> str:
         return f"<Call of {self.name}: {self.payload[:80]!r}>"
 
-    def enqueue(self) -> Job[R]:
+    def enqueue(self) -> Job[R_co]:
         """Submit it and return its handle."""
         [job] = self._app.enqueue_many([self])
         return job
 
-    async def aenqueue(self) -> Job[R]:
+    async def aenqueue(self) -> Job[R_co]:
         """Submit it and return its handle."""
         [job] = await self._app.aenqueue_many([self])
         return job
@@ -89,7 +92,10 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(fn)
         self._arguments = arguments or Arguments(fn, name)
         if arguments is None:
-            self._arguments.check()
+            try:
+                self._arguments.check()
+            except InvalidInput as error:
+                refuse(error)
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -114,6 +120,10 @@ class Task(Generic[P, R]):
         """Return the call without making it; TypeError for arguments that Python would refuse."""
         payload = self._arguments.payload(args, kwargs)
         return Call(self.app, self.name, payload=payload, options=self.job_options, decode=self.decode)
+
+    def without_arguments(self) -> Call[R]:
+        """Return a call whose arguments are not known yet: only its options count."""
+        return Call(self.app, self.name, payload=_NULL, options=self.job_options, decode=self.decode)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Submit a job and return its handle; TypeError for arguments that Python would refuse."""

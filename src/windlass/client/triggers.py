@@ -1,7 +1,7 @@
 """Triggers: when a schedule makes its jobs, as a program writes it. Pure.
 
-Light values: what an expression means is known by servers only, which refuse a wrong one and name the place of the
-fault. schedules.py sends them.
+Light values. What an expression means is known by queue/cron, which servers use: it is asked when the trigger is
+written, so that a wrong one is refused there, with the place of the fault. schedules.py sends them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,11 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from windlass.client.options import Span
+from windlass.client.problems import refuse
 from windlass.durations import parse_duration
 from windlass.errors import InvalidSchedule
+
+MAX_EVERY_S = 366 * 86_400
 
 
 class Cron(msgspec.Struct, frozen=True):
@@ -62,6 +65,14 @@ def cron(expression: str, *, zone: str | ZoneInfo = "UTC") -> Cron:
     name = zone.key if isinstance(zone, ZoneInfo) else zone
     if not isinstance(name, str):
         raise InvalidSchedule("timezone", f"{zone!r} has no name. Give an IANA name, such as 'Europe/Berlin'.")
+    # Only a program that writes an expression pays for what reads it.
+    from windlass.queue.cron import Cron as Read
+    from windlass.queue.cron import check_trigger
+
+    try:
+        check_trigger(Read(expression, name))
+    except InvalidSchedule as error:
+        refuse(error)
     return Cron(expression, name)
 
 
@@ -69,8 +80,10 @@ def every(span: Span) -> Every:
     """Fire again and again after the same elapsed time, from a second on: `"90s"`, `"1h30m"`, or a timedelta."""
     span_s = parse_duration(span, "every")
     if span_s < 1 or span_s != int(span_s):
-        raise InvalidSchedule("every", f"{span} is no number of whole seconds, 1 or more. Round it.")
-    return Every(int(span_s))
+        refuse(InvalidSchedule("every", f"{span} is no number of whole seconds, 1 or more. Round it."))
+    elif span_s > MAX_EVERY_S:
+        refuse(InvalidSchedule("every", f"{span} is no interval; intervals go from 1 s to {MAX_EVERY_S} s (366 days)."))
+    return Every(max(1, int(span_s)))
 
 
 def at(instant: datetime) -> At:

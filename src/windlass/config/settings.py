@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from windlass.config.redact import SECRET_NAMES
-from windlass.config.workkinds import CATALOGUE, WorkKind
+from windlass.config.workkinds import WorkKind
 
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 SecondsOrNone = Annotated[float, Meta(ge=0, le=31_536_000)]
@@ -74,6 +74,8 @@ class Database(Section, frozen=True, kw_only=True):
 class Worker(Section, frozen=True, kw_only=True):
     """How a worker process behaves."""
 
+    app: Text | None = None
+    """Set it in images: the MODULE:APP that `windlass worker` and `windlass up` run where their command names none."""
     id: Name | None = None
     """Set it to a stable name, such as the host's; without it a worker is called worker-<uuid>."""
     profile: Literal["usual", "sequential"] = "usual"
@@ -178,7 +180,7 @@ class Retry(Section, frozen=True, kw_only=True):
     kind: Literal["exponential", "linear", "fixed"] = "exponential"
     """Set it to fixed for a steady pace."""
     base_seconds: SecondsOrNone = 1.0
-    """Raise it when what jobs depend on recovers slowly."""
+    """Raise it when what jobs depend on recovers slowly: after attempt n the wait is base × factorⁿ, so 2, 4, 8 … s."""
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     """Rarely changed: by how much each wait is longer than the last, of kind exponential."""
     cap_seconds: SecondsOrNone = 3600.0
@@ -330,4 +332,4 @@ class Settings(Section, frozen=True, kw_only=True):
     api: Api = Api()
     client: Client = Client()
     log: Log = Log()
-    work_kinds: dict[Name, WorkKind] = msgspec.field(default_factory=lambda: dict(CATALOGUE))
+    work_kinds: dict[Name, WorkKind] = {}

@@ -1,14 +1,12 @@
-"""Work kinds: tasks that every worker runs without any code of a user, made of settings alone (W14). Pure.
+"""Work kinds: tasks that a worker runs without any code of a user, made of settings alone (W14). Pure.
 
 A kind takes so long and ends so; the same kind ends the same way every time.
-The catalogue below is shipped in `default.toml`; `windlass.toml` may add kinds and change single fields of these.
+Workers serve the kinds that the user's own `windlass.toml` names; none is shipped.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -16,7 +14,7 @@ from msgspec import Meta
 
 
 class WorkKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What every worker can run without your code: for demonstrations, tests and measurements."""
+    """Tasks without code, for demonstrations, tests and measurements; a worker serves those that its file names."""
 
     duration_s: Annotated[float, Meta(ge=0, le=31_536_000)] = msgspec.field(default=0.0, name="duration")
     """How long one attempt takes."""
@@ -27,21 +25,6 @@ class WorkKind(msgspec.Struct, frozen=True, kw_only=True):
     fail_first: Annotated[int, Meta(ge=0, le=1000)] = 0
     """So many attempts fail before the first that ends as `outcome` says."""
 
-
-CATALOGUE: Mapping[str, WorkKind] = MappingProxyType(
-    {
-        "quick": WorkKind(duration_s=0.01),
-        "email": WorkKind(duration_s=0.1),
-        "resize": WorkKind(duration_s=0.25),
-        "report": WorkKind(duration_s=0.5),
-        "slow": WorkKind(duration_s=2.0),
-        "flaky": WorkKind(duration_s=0.05, fail_first=2),
-        "unstable": WorkKind(duration_s=0.05, outcome="fail"),
-        "broken": WorkKind(duration_s=0.05, outcome="fail", retryable=False),
-        "cancelled": WorkKind(duration_s=0.05, outcome="cancel"),
-    }
-)
-"""The shipped kinds."""
 
 _TYPES = typing.get_type_hints(WorkKind, include_extras=True)
 FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(WorkKind)}

@@ -154,11 +154,12 @@ class Schedules:
         actor: Actor,
         dry_run: bool = False,
         queues: frozenset[str] | None = None,
+        keep: frozenset[str] = frozenset(),
     ) -> Declared:
-        """Make the schedules of an application those given; return what that changed."""
+        """Make the schedules of an application those given, besides those to keep; return what that changed."""
         async with self._turn():
             done = await declared.declare(
-                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, queues=queues
+                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, queues=queues, keep=keep
             )
         self._ended(done.cancelled)
         return done.declared

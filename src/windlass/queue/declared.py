@@ -87,9 +87,11 @@ async def declare(
     actor: Actor,
     dry_run: bool = False,
     queues: frozenset[str] | None = None,
+    keep: frozenset[str] = frozenset(),
 ) -> Reconciled:
     """Make the schedules of `owner` those given, and say what that changed; with `dry_run` what it would change.
 
+    Those of the names in `keep` stay as they are: the application has them, and could not say now what they are.
     NameTaken if one has the name of a schedule that is another's or nobody's, Forbidden if one that would be changed or
     removed is for a queue that is not among `queues`, if these are given; then nothing is changed.
     """
@@ -98,17 +100,22 @@ async def declare(
     if wanted:
         check_all(wanted)
     for _ in range(TRIES):
-        plan = _plan(await _of_owner(db, owner, tenant), wanted)
+        stored = [was for was in await _of_owner(db, owner, tenant) if was.definition.name not in keep]
+        plan = _plan(stored, wanted)
         if dry_run:
             await _prepare(db, plan.added, wanted)
             schedulewrites.keep_to_queues(plan.touched.values(), queues)
-            await _check_names(db, plan.added, tenant, owner)
+            await _check_names(db, plan.added, wanted, tenant=tenant)
         if dry_run or not (plan.added or plan.changed or plan.removed):
             return Reconciled(plan.shown, [])
         prepared = await _prepare(db, plan.added, wanted)
         try:
             async with db.transaction(tracked=True) as transaction:
                 cancelled = await _apply(transaction, plan, prepared, tenant=tenant, actor=actor, queues=queues)
+                if cancelled is None:
+                    # In the next statement: the name of a rival that was waited for is seen now.
+                    await _check_names(transaction, plan.added, wanted, tenant=tenant)
+                    raise _Rival
         except _Rival:
             continue
         if plan.removed:
@@ -142,7 +149,8 @@ async def _apply(
     tenant: str,
     actor: Actor,
     queues: frozenset[str] | None,
-) -> list[UUID]:
+) -> list[UUID] | None:
+    """Write what the plan says and return the jobs cancelled with what was removed; None if a name was taken."""
     now = await schedulewrites.open_tenants(transaction, [tenant])
     found = await schedulewrites.lock(transaction, plan.touched, tenant=tenant, queues=queues)
     if plan.touched != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
@@ -161,11 +169,7 @@ async def _apply(
     if plan.removed:
         cancelled = await scheduledits.remove(transaction, sorted(plan.removed), tenant=tenant, actor=actor)
     made = await schedulewrites.insert(transaction, prepared, prepared.rows, actor=declaring) if plan.added else {}
-    if len(made) < len(plan.added):
-        # In the next statement: the name of a rival that was waited for is seen now.
-        await _check_names(transaction, plan.added, tenant, plan.added[0].owner)
-        raise _Rival
-    return cancelled
+    return None if len(made) < len(plan.added) else cancelled
 
 
 async def _prepare(db: Statements, added: Sequence[NewSchedule], wanted: Sequence[NewSchedule]) -> Prepared:
@@ -177,15 +181,19 @@ async def _prepare(db: Statements, added: Sequence[NewSchedule], wanted: Sequenc
     return prepared
 
 
-async def _check_names(db: Statements, added: Sequence[NewSchedule], tenant: str, owner: str | None) -> None:
-    """Return if no name is another's; NameTaken otherwise."""
+async def _check_names(
+    db: Statements, added: Sequence[NewSchedule], wanted: Sequence[NewSchedule], *, tenant: str
+) -> None:
+    """Return if no name of those added is another's; NameTaken names the index among all otherwise."""
     names = sorted((schedule.name,) for schedule in added)
+    indexes = {schedule.name: index for index, schedule in enumerate(wanted)}
     for row in await db.fetch(SQL.owners_of_names, tenant=tenant, names=names) if names else ():
-        if row["owner"] != owner:
+        if row["owner"] != (owner := added[0].owner):
             whose = f"{row['owner']} declares" if row["owner"] else "nobody declares: it was made by hand"
             raise NameTaken(
                 f'{owner} cannot declare schedule "{row["name"]}": there is one of this name that {whose}. '
-                "Choose another name, or delete that one."
+                "Choose another name, or delete that one.",
+                index=indexes[row["name"]],
             )
 
 

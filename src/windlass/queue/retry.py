@@ -19,6 +19,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     kind: Literal["exponential", "linear", "fixed", "table"] = "exponential"
     base_s: float = 1.0
+    """After attempt n an exponential wait is base × factor^n, a linear one base × n, a fixed one base."""
     factor: float = 2.0
     cap_s: float = 3600.0
     jitter: float = 0.1

@@ -11,7 +11,7 @@ from collections import Counter
 
 from windlass import App, Context, every
 
-app = App(name="sample")
+app = App("sample")
 
 
 @app.task
@@ -28,7 +28,7 @@ def greet(name: str = "world") -> str:
     return text
 
 
-@app.task(max_attempts=5, retry={"kind": "exponential", "base": "200ms", "factor": 2})
+@app.task(max_attempts=5, retry={"kind": "exponential", "base": "100ms", "factor": 2})
 def unsteady(context: Context, failures: int = 2) -> str:
     """Fail on the first attempts and then succeed: retries come by themselves, after longer and longer waits."""
     if context.attempt <= failures:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import inspect
 
 from windlass.errors import InvalidInput
-from windlass.server.bodies import named_problem, snake_case
+from windlass.server.bodies import snake_case
+from windlass.wire.problems import named_problem
 
 _INT = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,30})?(e-[0-9]{1,3})?")

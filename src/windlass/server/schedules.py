@@ -8,7 +8,7 @@ asked for in the words of a job is in recurring.py.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from windlass.engine import planned
 from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
+from windlass.queue.declared import Declared
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
@@ -98,23 +99,48 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
 async def declare(call: Call) -> wire.Declared:
     """Make the schedules of an application those that it declares."""
     asked: wire.DeclareRequest = call.body
+    wanted = list(asked.schedules)
+    if both := {schedule.name for schedule in wanted}.intersection(asked.keep):
+        raise InvalidInput("keep", f"{min(both)!r} is among the schedules too. Name it in one of them.")
+    refused: dict[str, str] = {}
+    while True:
+        try:
+            declared = await _declare(call, asked, wanted, keep=frozenset([*asked.keep, *refused]))
+            break
+        except (InvalidInput, NameTaken) as problem:
+            # Of a single one the index is not told.
+            index = 0 if len(wanted) == 1 else problem.index
+            if not asked.skip_refused or index is None or not wanted:
+                raise
+            bad = wanted.pop(index)
+            refused[bad.name] = (
+                f"{problem.field}: {problem.problem}" if isinstance(problem, InvalidInput) else str(problem)
+            )
+    shown = wire.Declared(
+        **msgspec.structs.asdict(declared),
+        refused=[wire.RefusedSchedule(name=name, reason=reason) for name, reason in refused.items()],
+    )
+    call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
+    call.subject, call.became = asked.owner, msgspec.to_builtins(shown)
+    return shown
+
+
+async def _declare(
+    call: Call, asked: wire.DeclareRequest, wanted: Sequence[wire.ScheduleRequest], *, keep: frozenset[str]
+) -> Declared:
     definitions = [
-        _plan(call, schedule, index=index, owner=asked.owner, named=False)
-        for index, schedule in enumerate(asked.schedules)
+        _plan(call, schedule, index=index, owner=asked.owner, named=False) for index, schedule in enumerate(wanted)
     ]
     await accept(call, definitions, fires=False)
-    declared = await call.engine.schedules.declare(
+    return await call.engine.schedules.declare(
         asked.owner,
         definitions,
         tenant=call.tenant,
         actor=call.actor(),
         dry_run=asked.dry_run,
         queues=call.principal.queues,
+        keep=keep,
     )
-    shown = wire.Declared(**msgspec.structs.asdict(declared))
-    call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
-    call.subject, call.became = asked.owner, msgspec.to_builtins(shown)
-    return shown
 
 
 async def find(call: Call) -> wire.ScheduleList:

@@ -59,10 +59,14 @@ class PolicyByError(Body, frozen=True, kw_only=True):
 
     kind: Literal["exponential", "linear", "fixed", "table"] = "exponential"
     base: Span = 1.0
+    """After attempt n the wait is base × factor^n (exponential: 2, 4, 8 … s unless changed), base × n or base."""
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     cap: Span = 3600.0
+    """The longest wait."""
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    """The share of the wait that is added by chance, at most."""
     delays: Annotated[tuple[Span, ...], Meta(max_length=1000)] = ()
+    """Of kind table: the waits in order; the last one repeats."""
     prefer_same_worker: bool = False
     max_attempts: Attempts | None = None
     then: Literal["dead", "hold"] = "dead"

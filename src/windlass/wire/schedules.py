@@ -275,7 +275,18 @@ class DeclareRequest(Body, frozen=True, kw_only=True):
 
     owner: Name
     schedules: Annotated[list[ScheduleRequest], Meta(max_length=1000)]
+    keep: Annotated[tuple[Name, ...], Meta(max_length=1000)] = ()
+    """Names of schedules that stay as they are, and are not removed though they are not in the list."""
+    skip_refused: bool = False
+    """Store the others where one cannot be accepted; what is there under its name stays. False: all or none."""
     dry_run: bool = False
+
+
+class RefusedSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A declared schedule that was not accepted, and why."""
+
+    name: str
+    reason: str
 
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,3 +296,5 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     changed: list[str]
     removed: list[str]
     unchanged: int
+    refused: list[RefusedSchedule] = []
+    """Those that were not accepted, where `skip_refused` was asked for."""

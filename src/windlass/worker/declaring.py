@@ -75,7 +75,10 @@ class Declaring:
     async def _tell(self) -> None:
         app = self._app
         if app.declared:
-            _tell_people(app.name, await app.adeclare())
+            told = await app.adeclare(skip_refused=True)
+            for refused in told.refused:
+                log.event("schedules.refused", app=app.name, schedule=refused.name, reason=refused.reason)
+            _tell_people(app.name, told)
         elif app.name is not None:
             await self._clean_up(app.name)
 

@@ -1,4 +1,4 @@
-"""Work kinds: tasks that the configuration describes, served by every worker without a module of the user's (W14).
+"""Work kinds: tasks that the user's own configuration describes, served with or without a module of theirs (W14).
 
 The same input gives the same result: the payload changes nothing, and chance decides nothing. A kind waits as long as
 it says and then succeeds, fails or gives its job up; `fail_first` fails that many attempts before.
@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.client.context import Context
 from windlass.config.workkinds import WorkKind
+from windlass.errors import SetupError
 from windlass.worker.runnable import Isolation, Runnable
 
 
@@ -49,5 +50,12 @@ class KindTask:
 
 
 def with_kinds(tasks: Mapping[str, Runnable], kinds: Mapping[str, WorkKind]) -> dict[str, Runnable]:
-    """Return the tasks of a user and those of the configuration; a user's own of the same name wins."""
-    return {**{name: KindTask(name, kind) for name, kind in kinds.items()}, **tasks}
+    """Return the tasks of an application and those of the configuration; SetupError if a name is both, or none is."""
+    if both := sorted(tasks.keys() & kinds.keys()):
+        raise SetupError(
+            f"{both[0]!r} is a task of the application and a work kind of the configuration. "
+            f"Rename the task, or take [work_kinds.{both[0]}] out of windlass.toml."
+        )
+    if not tasks and not kinds:
+        raise SetupError("The application has no tasks, and the configuration no work kinds. Put @app.task over one.")
+    return {**tasks, **{name: KindTask(name, kind) for name, kind in kinds.items()}}

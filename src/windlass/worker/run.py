@@ -26,6 +26,9 @@ from windlass.worker.httplink import HttpLink
 from windlass.worker.scaler import follow
 from windlass.worker.spot import wait_for_notice
 
+SHOWN_TASKS = 50
+"""Names in the line that tells the tasks; `windlass check-app` lists all."""
+
 
 async def run_fleet(
     settings: Settings,
@@ -45,6 +48,8 @@ async def run_fleet(
         return await start_runner(settings, app_target, serves_tasks_queues=serves_tasks_queues)
 
     def ready(ready: Ready | None) -> None:
+        if ready is not None:
+            said(_tasks(settings, ready.tasks))
         said(_sentence(settings, name, count=count, ready=ready))
 
     link = HttpLink(settings)
@@ -61,6 +66,12 @@ async def run_fleet(
         return code
     finally:
         await link.aclose()
+
+
+def _tasks(settings: Settings, names: list[str]) -> str:
+    told = [f"{name} (work kind)" if name in settings.work_kinds else name for name in sorted(names)]
+    more = f" and {len(told) - SHOWN_TASKS} more" if len(told) > SHOWN_TASKS else ""
+    return f"Tasks served: {', '.join(told[:SHOWN_TASKS])}{more}."
 
 
 def _sentence(settings: Settings, name: str, *, count: int, ready: Ready | None) -> str:
