@@ -17,19 +17,19 @@ def tests(file: str, *names: str) -> tuple[str, ...]:
 MUTANTS = (
     Mutant(
         "ids-ending-of-another-tenant",
-        both("history", "ending_in", "l.tenant = :tenant AND", "CAST(:tenant AS text) IS NOT NULL AND"),
+        (sql("history", "ending_in", "l.tenant = :tenant AND", "CAST(:tenant AS text) IS NOT NULL AND", "both"),),
         tests("explain", "jobs_are_found_by_the_end_of_their_id"),
         FOREIGN,
     ),
     Mutant(
         "explained-by-workers-of-another-tenant",
-        both("explain", "capabilities", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
+        (sql("explain", "capabilities", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL", "both"),),
         tests("explain", "workers_that_claim_no_more_do_not_count"),
         "X9: who serves another tenant does not serve this one",
     ),
     Mutant(
         "explained-by-workers-that-are-silent",
-        both("explain", "capabilities", "AND expires_at > :now", "AND :now > started_at"),
+        (sql("explain", "capabilities", "AND expires_at > :now", "AND :now > started_at", "both"),),
         tests("explain", "workers_that_claim_no_more_do_not_count"),
         "X9: a worker that was not heard for its lease serves nothing",
     ),
