@@ -74,6 +74,26 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
+class WaitCode(StrEnum):
+    """Why a job that waits is not running."""
+
+    PAUSED_JOB = "paused_job"
+    PAUSED_QUEUE = "paused_queue"
+    PAUSED_TENANT = "paused_tenant"
+    PAUSED_SCHEDULE = "paused_schedule"
+    NOT_DUE = "not_due"
+    NOT_PROMOTED = "not_promoted"
+    """Its time has come, and no server has made it ready yet."""
+    BLOCKED = "blocked"
+    NO_SERVER = "no_server"
+    NO_WORKER = "no_worker"
+    NO_WORKER_FOR_QUEUE = "no_worker_for_queue"
+    NO_WORKER_FOR_TASK = "no_worker_for_task"
+    NO_WORKER_FOR_LABELS = "no_worker_for_labels"
+    TURN = "turn"
+    """Workers can run it, and others come first."""
+
+
 SPOT_REASON = "Spot termination"
 """Why a worker gives jobs back whose machine is withdrawn: such releases are counted."""
 FINAL_STATES = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED, State.EXPIRED})

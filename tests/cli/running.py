@@ -80,13 +80,26 @@ def running(folder: Path, *arguments: str, settings: Mapping[str, str] | None = 
             stderr=subprocess.STDOUT,
             env=environment(settings or {}),
             start_new_session=True,
-            preexec_fn=with_parent(signal.SIGTERM),
+            preexec_fn=_begin,
         )
     made = Running(process, said)
     try:
         yield made
     finally:
         made.close()
+
+
+def hear_ctrl_c() -> None:
+    """Begin as a shell starts a process in the foreground; for between fork and exec.
+
+    Tests may run where SIGINT is ignored (`nohup`, `&` in a script): children inherit that, and Python then leaves it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _begin() -> None:
+    hear_ctrl_c()
+    with_parent(signal.SIGTERM)()
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import PATIENCE_S, Hands
+from tests.cli.running import PATIENCE_S, Hands, hear_ctrl_c
 from tests.proofs.processes import environment
 
 
@@ -46,6 +46,7 @@ def _take_terminal() -> None:
     import fcntl
     import termios
 
+    hear_ctrl_c()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

@@ -86,9 +86,12 @@ def test_migrate_makes_the_schema(empty_url: str) -> None:
     """It names each migration it applies and exits with 0; again, it says that there is nothing to do."""
     first, second = windlass("migrate", "--database", empty_url), windlass("migrate", "--database", empty_url)
 
-    assert (0, [f"Applied {name}" for name in NAMES]) == (first.exit_code, first.stdout.splitlines())
+    *applied, last = first.stdout.splitlines()
+    current = r"he schema of \S+ is current \((SQLite|PostgreSQL) [\d.]+\)\."
+    assert (0, [f"Applied {name}" for name in NAMES]) == (first.exit_code, applied)
+    assert re.fullmatch(f"T{current}", last)
     assert 0 == second.exit_code
-    assert re.fullmatch(r"Nothing to apply: the schema is current \((SQLite|PostgreSQL) [\d.]+\)\.\n", second.stdout)
+    assert re.fullmatch(f"Nothing to apply: t{current}\n", second.stdout)
 
 
 def test_a_dry_run_changes_nothing(empty_postgres_url: str) -> None:
@@ -96,7 +99,9 @@ def test_a_dry_run_changes_nothing(empty_postgres_url: str) -> None:
     for _ in range(2):
         answer = windlass("migrate", "--dry-run", "--database", empty_postgres_url)
 
-        assert (0, [f"Would apply {name}" for name in NAMES]) == (answer.exit_code, answer.stdout.splitlines())
+        *lines, last = answer.stdout.splitlines()
+        assert (0, [f"Would apply {name}" for name in NAMES]) == (answer.exit_code, lines)
+        assert last.startswith("Nothing was written to postgresql://")
 
 
 def test_a_dry_run_of_a_current_schema(database_url: str) -> None:
@@ -104,7 +109,7 @@ def test_a_dry_run_of_a_current_schema(database_url: str) -> None:
     answer = windlass("migrate", "--dry-run", "--database", database_url)
 
     assert 0 == answer.exit_code
-    assert answer.stdout.startswith("Nothing to apply: the schema is current")
+    assert answer.stdout.startswith("Nothing to apply: the schema of ")
 
 
 def test_a_dry_run_makes_no_file(tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ def test_a_healthy_database_passes(database_url: str) -> None:
     windlass("migrate", "--database", database_url)
     answer = windlass("check", "--database", database_url)
 
-    assert (0, f"All {len(INVARIANTS)} invariants hold.\n") == (answer.exit_code, answer.stdout)
+    assert (0, f"All {len(INVARIANTS)} invariants of {database_url} hold.\n") == (answer.exit_code, answer.stdout)
 
 
 def test_what_the_check_advises_helps(postgres_url: str) -> None:
@@ -256,7 +261,7 @@ def test_the_installed_command(sqlite_url: str) -> None:
     bad = subprocess.run([*command, "check", "--database", NOWHERE], capture_output=True, text=True, check=False)
 
     assert (0, 5) == (good.returncode, bad.returncode)
-    assert "invariants hold" in good.stdout
+    assert f"invariants of {sqlite_url} hold" in good.stdout
     assert re.fullmatch(r"Error: The database does not answer: .*\n", bad.stderr)
 
 

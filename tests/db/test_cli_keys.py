@@ -55,7 +55,8 @@ def test_the_token_stands_alone_on_stdout(database_url: str) -> None:
     assert stored is not None
     assert ("shop", "default", ROLES["producer"]) == (stored.key.name, stored.key.tenant, stored.key.scopes)
     assert frozenset({"mail"}) == stored.key.queues
-    assert f"Made key {stored.key.id} (shop; read, submit; tenant default; queues mail)." in answer.stderr
+    made = f"Made key {stored.key.id} (shop; read, submit; tenant default; queues mail) in {database_url}."
+    assert made in answer.stderr
     assert token not in answer.stderr
 
 

@@ -16,6 +16,24 @@ def tests(file: str, *names: str) -> tuple[str, ...]:
 
 MUTANTS = (
     Mutant(
+        "ids-ending-of-another-tenant",
+        (sql("history", "ending_in", "l.tenant = :tenant AND", "CAST(:tenant AS text) IS NOT NULL AND", "both"),),
+        tests("explain", "jobs_are_found_by_the_end_of_their_id"),
+        FOREIGN,
+    ),
+    Mutant(
+        "explained-by-workers-of-another-tenant",
+        (sql("explain", "capabilities", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL", "both"),),
+        tests("explain", "workers_that_claim_no_more_do_not_count"),
+        "X9: who serves another tenant does not serve this one",
+    ),
+    Mutant(
+        "explained-by-workers-that-are-silent",
+        (sql("explain", "capabilities", "AND expires_at > :now", "AND :now > started_at", "both"),),
+        tests("explain", "workers_that_claim_no_more_do_not_count"),
+        "X9: a worker that was not heard for its lease serves nothing",
+    ),
+    Mutant(
         "minutes-counted-once",
         (Edit("queue/stats.py", 'row["rolled_at"] - LATE', 'row["rolled_at"]'),),
         tests("stats", "a_late_commit_is_still_counted"),

@@ -19,6 +19,7 @@ from windlass.client.doors import Door, HttpDoor
 from windlass.client.find import Finder
 from windlass.client.requests import Request
 from windlass.config import Loaded
+from windlass.config.address import sqlite_file
 from windlass.errors import Unavailable
 
 PAGE = 500
@@ -35,6 +36,8 @@ class Server:
         self._tenant = tenant
         self._door: Door | None = None
         self._is_refused = False
+        self._is_told = False
+        """Whether the user was told that no server runs."""
 
     def __enter__(self) -> Server:
         return self
@@ -48,10 +51,23 @@ class Server:
         """Where it is: an address, or the database where no server runs."""
         return self._found().where
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a server was named or found; False: the database is opened instead."""
+        return self._found().is_server
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it was found beside the database of the settings, and not named."""
+        return self._found().is_found
+
     def health(self) -> dict[str, Any]:
         """Return how the server says it is, also when it is not well; where none runs, that."""
         door = self._found()
         if not isinstance(door, HttpDoor):
+            self._is_told = True
+            if not has_database(self.settings.database.url):
+                return {"status": "unavailable", "reasons": [self._nowhere(door)]}
             return {"status": "no server", "reasons": ["No server runs here; the database was opened instead."]}
         answer = door.send(Request(method="GET", path=f"{door.where}/health"))
         try:
@@ -69,7 +85,7 @@ class Server:
 
     def call(self, method: Any, path: str, *, body: Any = None, **query: Any) -> Any:
         """Return the answer's JSON, None for an empty one; the server's problem as an error."""
-        asked = {name: value for name, value in {**query, "tenant": self._tenant}.items() if value is not None}
+        asked = {name: value for name, value in {"tenant": self._tenant, **query}.items() if value is not None}
         request = Request(
             method=method,
             path=path,
@@ -79,6 +95,8 @@ class Server:
             wait_s=float(asked.get("wait", 0.0)),
         )
         door = self._found()
+        if not door.is_server:
+            self._tell_database(door, method)
         try:
             return answers.read(request, door.send(request), where=door.where)
         except Unavailable:
@@ -97,6 +115,20 @@ class Server:
             if cursor is None:
                 return
 
+    def _tell_database(self, door: Door, method: str) -> None:
+        """Say once that the database itself is used; Unavailable for a look at a file that is not there."""
+        if method == "GET" and not has_database(self.settings.database.url):
+            raise Unavailable(self._nowhere(door))
+        if not self._is_told:
+            self._is_told = True
+            what = "this is about" if method == "GET" else "this is kept in"
+            click.echo(f"No server runs here: {what} {door.where}. `windlass up` starts one.", err=True)
+
+    @staticmethod
+    def _nowhere(door: Door) -> str:
+        where = f"No server runs here, and there is no {door.where}."
+        return f"{where} Start one with `windlass up`, or name one with --url or WINDLASS_URL."
+
     def _found(self) -> Door:
         before = self._door
         self._door = door = self._finder.find(before, refused=self._is_refused)
@@ -104,6 +136,12 @@ class Server:
             before.close()
         self._is_refused = False
         return door
+
+
+def has_database(url: str) -> bool:
+    """Say whether a database may be there: a SQLite file that is absent is not, of a PostgreSQL nothing is known."""
+    file = sqlite_file(url)
+    return file is None or file.exists()
 
 
 def asks_server(command: Command) -> Command:

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from windlass.cli.database import database_option, opened
+from windlass.config.redact import url as without_password
 from windlass.db.migrate import check_schema
 from windlass.queue.check import INVARIANTS, Violation
 from windlass.queue.check import check as find_violations
@@ -26,9 +27,9 @@ def check(ctx: click.Context, url: str) -> None:
     for violation in violations:
         click.echo(f"{violation.invariant}: {violation.subject}: {violation.detail}")
     if violations:
-        click.echo(f"{len(violations)} violations of the invariants above.", err=True)
+        click.echo(f"{len(violations)} violations of the invariants above, in {without_password(url)}.", err=True)
         ctx.exit(1)
-    click.echo(f"All {len(INVARIANTS)} invariants hold.")
+    click.echo(f"All {len(INVARIANTS)} invariants of {without_password(url)} hold.")
 
 
 async def _check(url: str) -> list[Violation]:

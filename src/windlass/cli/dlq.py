@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import click
 
 from windlass.cli.calls import Server, asks_server
+from windlass.cli.jobids import JOB_ID, whole_ids
 from windlass.cli.jobreport import error_of
 from windlass.cli.shown import Column, Output, output_option, show_rows, when
 from windlass.cli.values import payload_of
@@ -30,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def chosen(command: Command) -> Command:
     """Add which dead letters are meant."""
     for option in (
-        click.argument("ids", metavar="[ID]...", nargs=-1, type=click.UUID),
+        click.argument("ids", metavar="[ID]...", nargs=-1, type=JOB_ID),
         click.option("--queue", metavar="NAME", help="All of this queue."),
         click.option("--task", metavar="NAME", help="All of this task."),
         click.option("--all", "everything", is_flag=True, help="All there are."),
@@ -88,7 +88,7 @@ def _act(
     verb: Literal["retry", "purge"],
     more: dict[str, Any],
     *,
-    ids: tuple[uuid.UUID, ...],
+    ids: tuple[str, ...],
     queue: str | None,
     task: str | None,
     everything: bool,
@@ -100,7 +100,7 @@ def _act(
     body = {**more, "reason": reason}
     done = {"retry": "Retried", "purge": "Removed"}[verb]
     if ids:
-        _by_id(server, verb, body, ids, done)
+        _by_id(server, verb, body, whole_ids(server, ids), done)
         return
     where = {"queue": queue, "task": task}
     found = server.get("/dead-letter", limit=1, **where)
@@ -119,7 +119,7 @@ def _act(
     click.echo(f"{done} {count} dead letters.")
 
 
-def _by_id(server: Server, verb: str, body: dict[str, Any], ids: tuple[uuid.UUID, ...], done: str) -> None:
+def _by_id(server: Server, verb: str, body: dict[str, Any], ids: list[str], done: str) -> None:
     failed = []
     for first in range(0, len(ids), AT_ONCE):
         answer = server.post(f"/dead-letter/{verb}", {**body, "ids": ids[first : first + AT_ONCE]})

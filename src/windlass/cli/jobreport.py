@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from windlass.cli.shown import Column, Row, as_json, fields_of, plain, spent, state, table_of, when
+from windlass.cli.shown import Column, Row, as_json, fields_of, plain, printable, spent, state, table_of, when
 
 ATTEMPT_COLUMNS: tuple[Column, ...] = (
     ("attempt#", lambda attempt: str(attempt["attempt"])),
@@ -19,11 +19,21 @@ ATTEMPT_COLUMNS: tuple[Column, ...] = (
     ("detail", lambda attempt: error_of(attempt)),
 )
 
+STUCK_SHOWN = 5
+
 
 def error_of(row: Row) -> str:
     """Return what went wrong, in one line; the reason if it was no error, empty if nothing did."""
     error = ": ".join(str(row[name]) for name in ("error_type", "error_message") if row[name])
     return error or str(row["reason"] or "")
+
+
+def stuck_lines(stuck: Sequence[Row]) -> Text:
+    """Return which tasks have jobs that nobody is handed, and why; a few of them, the rest is counted."""
+    lines = [f"{task['task']} in {task['queue']} waits: {task['detail']}" for task in stuck[:STUCK_SHOWN]]
+    if len(stuck) > STUCK_SHOWN:
+        lines.append(f"and {len(stuck) - STUCK_SHOWN} more tasks wait")
+    return Text("\n".join(map(printable, lines)), style="yellow")
 
 
 def job_fields(job: Row) -> RenderableType:
@@ -34,6 +44,7 @@ def job_fields(job: Row) -> RenderableType:
             "task": job["task"],
             "queue": job["queue"],
             "state": state(job),
+            "waiting": " ".join(reason["detail"] for reason in job.get("waiting") or ()),
             "attempt": f"{job['attempt']} of {job['max_attempts']}",
             "priority": str(job["priority"]) if job["priority"] else "",
             "worker": job["worker_id"] or "",

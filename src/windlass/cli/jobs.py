@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
 from windlass.cli.calls import Server, asks_server
+from windlass.cli.jobids import JOB_ID, whole_id, whole_ids
 from windlass.cli.jobreport import ATTEMPT_COLUMNS, error_of, job_fields, story
 from windlass.cli.shown import (
     Column,
@@ -25,7 +25,7 @@ from windlass.cli.shown import (
     when,
 )
 from windlass.cli.values import DURATION, INSTANT, payload_of
-from windlass.cli.waiting import deadline, echo_end, patiently, wait_for
+from windlass.cli.waiting import deadline, echo_end, patiently, stuck_tasks, wait_for, with_reasons
 from windlass.errors import WindlassError
 from windlass.job import FINAL_STATES, State
 
@@ -42,8 +42,8 @@ COLUMNS: tuple[Column, ...] = (
 Named = TypeVar("Named")
 FOLLOW_S = 0.5
 """How often to look for new lines."""
-ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=click.UUID)
-id_argument = click.argument("job_id", metavar="ID", type=click.UUID)
+ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True, type=JOB_ID)
+id_argument = click.argument("job_id", metavar="ID", type=JOB_ID)
 
 
 def _detail(job: Row) -> str:
@@ -53,7 +53,7 @@ def _detail(job: Row) -> str:
         return f"on {job['worker_id']}"
     if job["state"] in (State.SCHEDULED, State.SLEEPING) and job["next_run_at"]:
         return f"due {when(job['next_run_at'])}"
-    return error_of(job)
+    return str(job.get("stuck") or error_of(job))
 
 
 @click.group()
@@ -78,18 +78,26 @@ def list_(server: Server, limit: int, output: Output, **filters: str | None) -> 
 
     Example: windlass jobs list --state dead --queue mail
     """
-    show_rows(server.pages("/jobs", "jobs", limit=limit, **filters), output, COLUMNS)
+    found = server.pages("/jobs", "jobs", limit=limit, **filters)
+    if output == "table":
+        listed = list(found)
+        is_any_queued = any(job["state"] == State.QUEUED for job in listed)
+        found = with_reasons(listed, stuck_tasks(server) if is_any_queued else [])
+    show_rows(found, output, COLUMNS)
 
 
 @jobs.command()
 @id_argument
 @output_option("table", "json")
 @asks_server
-def show(server: Server, job_id: uuid.UUID, output: Output) -> None:
+def show(server: Server, job_id: str, output: Output) -> None:
     """Tell everything about a job: what it is, its attempts, and what happened to it.
+
+    ID may be shortened to its end, here and wherever a job is named: windlass jobs show 7e8f90
 
     Example: windlass jobs show 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
+    job_id = whole_id(server, job_id)
     job = server.get(f"/jobs/{job_id}")
     report = server.get(f"/jobs/{job_id}/report")
     if output == "json":
@@ -106,19 +114,19 @@ def show(server: Server, job_id: uuid.UUID, output: Output) -> None:
 @id_argument
 @output_option("table", "json", "jsonl")
 @asks_server
-def attempts(server: Server, job_id: uuid.UUID, output: Output) -> None:
+def attempts(server: Server, job_id: str, output: Output) -> None:
     """List the ended attempts of a job, oldest first.
 
     Example: windlass jobs attempts 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
-    show_rows(server.get(f"/jobs/{job_id}/attempts")["attempts"], output, ATTEMPT_COLUMNS)
+    show_rows(server.get(f"/jobs/{whole_id(server, job_id)}/attempts")["attempts"], output, ATTEMPT_COLUMNS)
 
 
 @jobs.command()
 @ids_argument
 @click.option("--timeout", "timeout_s", type=DURATION, help="Give up after so long, exit code 5.  [default: never]")
 @asks_server
-def wait(server: Server, ids: tuple[uuid.UUID, ...], timeout_s: float | None) -> None:
+def wait(server: Server, ids: tuple[str, ...], timeout_s: float | None) -> None:
     """Wait until all these jobs have ended; print their results, a line each.
 
     Exit code 0: all succeeded; 1: at least one did not.
@@ -126,7 +134,7 @@ def wait(server: Server, ids: tuple[uuid.UUID, ...], timeout_s: float | None) ->
     Example: windlass jobs wait $(windlass jobs list --queue mail -o ids)
     """
     until = deadline(timeout_s)
-    succeeded = [echo_end(wait_for(server, str(job_id), until=until)) for job_id in ids]
+    succeeded = [echo_end(wait_for(server, job_id, until=until)) for job_id in whole_ids(server, ids)]
     if not all(succeeded):
         click.get_current_context().exit(1)
 
@@ -137,17 +145,17 @@ def wait(server: Server, ids: tuple[uuid.UUID, ...], timeout_s: float | None) ->
 @click.option("--force", is_flag=True, help="Do not wait for the worker to stop by itself.")
 @click.option("--wait", "wait_s", type=DURATION, help="Wait so long until a running one has stopped, up to 30s.")
 @asks_server
-def cancel(server: Server, ids: tuple[uuid.UUID, ...], reason: str | None, force: bool, wait_s: float | None) -> None:
+def cancel(server: Server, ids: tuple[str, ...], reason: str | None, force: bool, wait_s: float | None) -> None:
     """Cancel jobs: a waiting one at once, a running one is told to stop.
 
     Example: windlass jobs cancel 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90 --reason "not needed"
     """
 
-    def one(job_id: uuid.UUID) -> str:
+    def one(job_id: str) -> str:
         answer = server.post(f"/jobs/{job_id}/cancel", {"reason": reason, "force": force}, wait=wait_s)
         return f"{job_id} is {answer['state']}."
 
-    each(ids, one)
+    each(whole_ids(server, ids), one)
 
 
 @jobs.command()
@@ -155,7 +163,7 @@ def cancel(server: Server, ids: tuple[uuid.UUID, ...], reason: str | None, force
 @click.option("--payload", "text", metavar="JSON", help="Run it with this instead.")
 @click.option("--reason", help="Kept in the audit.")
 @asks_server
-def retry(server: Server, ids: tuple[uuid.UUID, ...], text: str | None, reason: str | None) -> None:
+def retry(server: Server, ids: tuple[str, ...], text: str | None, reason: str | None) -> None:
     """Run dead, cancelled or expired jobs again, under the same id.
 
     Example: windlass jobs retry 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
@@ -164,11 +172,11 @@ def retry(server: Server, ids: tuple[uuid.UUID, ...], text: str | None, reason: 
     if text is not None:
         body["payload"] = payload_of(text)
 
-    def one(job_id: uuid.UUID) -> str:
+    def one(job_id: str) -> str:
         answer = server.post(f"/jobs/{job_id}/retry", body)
         return f"{job_id} is {answer['state']}."
 
-    each(ids, one)
+    each(whole_ids(server, ids), one)
 
 
 @jobs.command()
@@ -177,12 +185,12 @@ def retry(server: Server, ids: tuple[uuid.UUID, ...], text: str | None, reason: 
 @click.option("--attempt", type=click.IntRange(min=1), help="Only of this attempt.")
 @output_option("table", "jsonl")
 @asks_server
-def logs(server: Server, job_id: uuid.UUID, follow: bool, attempt: int | None, output: Output) -> None:
+def logs(server: Server, job_id: str, follow: bool, attempt: int | None, output: Output) -> None:
     """Print what the attempts of a job wrote: its log, and what it printed.
 
     Example: windlass jobs logs -f 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
-    path, dropped = f"/jobs/{job_id}", 0
+    path, dropped = f"/jobs/{whole_id(server, job_id)}", 0
     for page in log_pages(server, path, attempt=attempt, follow=follow):
         dropped += page["dropped"]
         _echo_lines(page["lines"], output)

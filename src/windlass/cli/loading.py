@@ -20,6 +20,7 @@ from windlass.cli.calls import Server, asks_server
 from windlass.cli.shown import printable
 from windlass.cli.values import opened_file
 from windlass.config import Settings
+from windlass.config.redact import url as without_password
 from windlass.errors import InvalidInput, WindlassError
 from windlass.ids import Ids
 from windlass.wire.schedules import ScheduleRequest
@@ -93,7 +94,7 @@ def jsonl(server: Server, file: str, replace: bool, database: str | None) -> Non
         except (WindlassError, KeyboardInterrupt):
             click.echo(f"Stopped: {tally}. Import the file again to go on; what is stored is passed over.", err=True)
             raise
-    click.echo(f"{tally}.")
+    click.echo(f"{tally}; {server.url if database is None else without_password(database)}.")
 
 
 def _through_server(server: Server, lines: IO[bytes], tally: Tally, *, shown: str, replace: bool) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from windlass.cli.database import database_option, opened
+from windlass.config.redact import url as without_password
 from windlass.db.migrate import migrate as apply_migrations
 
 
@@ -29,5 +30,10 @@ async def _migrate(url: str, dry_run: bool) -> None:
     verb = "Would apply" if dry_run else "Applied"
     for migration in applied:
         click.echo(f"{verb} {migration.number:04d}_{migration.name}")
+    schema = f"the schema of {without_password(url)} is current ({version})."
     if not applied:
-        click.echo(f"Nothing to apply: the schema is current ({version}).")
+        click.echo(f"Nothing to apply: {schema}")
+    elif dry_run:
+        click.echo(f"Nothing was written to {without_password(url)}.")
+    else:
+        click.echo(f"T{schema[1:]}")

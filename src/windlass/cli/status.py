@@ -9,7 +9,9 @@ import click
 from rich.table import Table
 
 from windlass.cli.calls import Server, asks_server
+from windlass.cli.jobreport import stuck_lines
 from windlass.cli.shown import console as make_console
+from windlass.cli.waiting import stuck_tasks
 from windlass.errors import Forbidden
 
 
@@ -38,6 +40,7 @@ def _whole(server: Server) -> dict[str, Any]:
     """Return what this key may see of the whole."""
     found: dict[str, Any] = {"queue": server.get("/admin/queue/status")}
     found["queues"] = server.get("/queues")["queues"]
+    found["stuck"] = stuck_tasks(server)
     try:
         found |= server.get("/duties")
     except Forbidden:
@@ -61,6 +64,8 @@ def _show(found: dict[str, Any]) -> None:
         f"{whole['failed_24h']} failed; {whole['active_workers']} workers, "
         f"average wait {whole['average_wait_seconds']:.2f} s"
     )
+    if found["stuck"]:
+        console.print(stuck_lines(found["stuck"]))
     if found["queues"]:
         table = Table("queue", "pending", "in progress", "scheduled", "oldest", "paused", box=None, pad_edge=False)
         for queue in found["queues"]:

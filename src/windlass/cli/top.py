@@ -18,9 +18,11 @@ from rich.live import Live
 from rich.text import Text
 
 from windlass.cli.calls import Server, asks_server
+from windlass.cli.jobreport import stuck_lines
 from windlass.cli.jobs import COLUMNS as JOB_COLUMNS
 from windlass.cli.queues import COLUMNS as QUEUE_COLUMNS
 from windlass.cli.shown import console, plain, table_of
+from windlass.cli.waiting import stuck_tasks, with_reasons
 from windlass.cli.workers import COLUMNS as WORKER_COLUMNS
 from windlass.cli.workers import LIVE
 from windlass.errors import Unavailable
@@ -40,6 +42,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[Any]
     workers: list[Any]
     jobs: list[Any]
+    stuck: list[Any]
 
 
 @click.command()
@@ -62,12 +65,14 @@ def top(server: Server, once: bool) -> None:
 def look(server: Server) -> Look:
     """Ask a server for all that a picture shows."""
     workers = [worker for worker in server.pages("/workers", "workers", limit=1000) if worker["status"] in LIVE]
+    stuck = stuck_tasks(server)
     return Look(
         at=time.monotonic(),
         whole=server.get("/admin/queue/status"),
         queues=list(server.pages("/queues", "queues", limit=1000)),
         workers=workers,
-        jobs=list(server.pages("/jobs", "jobs", limit=JOBS)),
+        jobs=list(with_reasons(server.pages("/jobs", "jobs", limit=JOBS), stuck)),
+        stuck=stuck,
     )
 
 
@@ -86,6 +91,8 @@ def picture(url: str, before: Look, now: Look) -> RenderableType:
         f"in 24 h {whole['completed_24h']:,} completed, {whole['failed_24h']:,} failed",
     )
     parts: list[RenderableType] = [head]
+    if now.stuck:
+        parts += [Text(), stuck_lines(now.stuck)]
     for title, rows, columns in (
         ("queues", sorted(now.queues, key=lambda queue: -queue["pending"]), QUEUE_COLUMNS),
         ("workers", sorted(now.workers, key=lambda worker: -worker["busy_threads"]), WORKER_COLUMNS),

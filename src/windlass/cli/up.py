@@ -25,6 +25,7 @@ from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
 from windlass.cli.watch import changes, folder_of, names_of
 from windlass.config import Loaded, Settings
+from windlass.config.redact import url as without_password
 from windlass.errors import SetupError
 from windlass.server.run import Stopping, keys_required, serve
 
@@ -136,7 +137,8 @@ def check_workers_key(settings: Settings) -> None:
     if keys_required(settings) and not settings.client.key:
         raise SetupError(
             "Callers of this server need a key (security.keys_required, or a server.host that others reach), and its "
-            "workers have none. Make one with `windlass keys create NAME --role worker`, and set it as client.key."
+            "workers have none. Make one with `windlass migrate` and `windlass keys create NAME --role worker "
+            f"--database {without_password(settings.database.url)}`, and set it as client.key."
         )
 
 

@@ -9,6 +9,7 @@ Either way a bounded number of rows is read: where that is not enough for a page
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -46,12 +47,15 @@ OWN_ROWS = 100_000
 SKEW = timedelta(hours=1)
 """How far the clock that made an id may be from the database's, which says when the job was created."""
 NEWEST = UUID(int=2**128 - 1)
+MAX_ENDINGS = 20
+_END = re.compile(r"[0-9a-fA-F-]{4,36}")
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list: all conditions together; None or empty means any."""
 
     tenant: str
+    id: UUID | None = None
     states: frozenset[State] = frozenset()
     stale: bool = False
     """Only jobs whose last attempt was lost and that have not begun again."""
@@ -93,6 +97,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CLAUSES = {
+    "id": "id = :id",
     "queue": "queue = :queue",
     "task": "task = :task",
     "worker": "worker = :worker",
@@ -127,6 +132,17 @@ async def get(db: Statements, job_id: UUID, *, tenant: str) -> Job:
 async def live(db: Statements, ids: Sequence[UUID]) -> set[UUID]:
     """Return those of the jobs that have not ended."""
     return {row["id"] for row in await db.fetch(SQL.live_jobs, ids=list(ids))}
+
+
+async def ending_in(db: Statements, end: str, *, tenant: str, examined: int = EXAMINED) -> list[UUID]:
+    """Return up to 20 jobs whose id ends so, among the newest `examined` that wait or run, are timed, done and dead.
+
+    Ids of one moment begin alike: what tells them apart is their end.
+    """
+    if not _END.fullmatch(end):
+        raise InvalidInput("id_end", f"{end[:50]!r} is no end of an id: at least 4 of its digits, 0 to 9 and a to f.")
+    rows = await db.fetch(SQL.ending_in, end=end.lower(), tenant=tenant, examined=examined, limit=MAX_ENDINGS)
+    return [row["id"] for row in rows]
 
 
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:

@@ -11,6 +11,21 @@ SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
 SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
 
+-- name: ending_in
+-- The jobs of a tenant whose id ends so, newest first, among the :examined newest of each place.
+-- index: the primary keys of queue, timer and dead, and done_id, each read backwards.
+-- both
+SELECT x.id FROM (
+    SELECT q.id, q.lane FROM (SELECT id, lane FROM queue ORDER BY id DESC LIMIT :examined) q
+    UNION ALL
+    SELECT t.id, t.lane FROM (SELECT id, lane FROM timer ORDER BY id DESC LIMIT :examined) t
+    UNION ALL
+    SELECT d.id, d.lane FROM (SELECT id, lane FROM done ORDER BY id DESC LIMIT :examined) d
+    UNION ALL
+    SELECT e.id, e.lane FROM (SELECT id, lane FROM dead ORDER BY id DESC LIMIT :examined) e
+) x JOIN lane l ON l.id = x.lane WHERE l.tenant = :tenant AND CAST(x.id AS text) LIKE '%' || CAST(:end AS text)
+ ORDER BY x.id DESC LIMIT :limit
+
 -- name: list_queued
 -- A page of the jobs in queue, newest first. Stale: the last attempt was lost, and no other has begun.
 -- postgres

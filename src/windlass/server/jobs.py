@@ -12,7 +12,7 @@ import msgspec
 
 from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
-from windlass.queue import checkpoints, history
+from windlass.queue import checkpoints, explain, history
 from windlass.queue import recurring as both
 from windlass.server import recurring
 from windlass.server.accepted import until_later
@@ -63,20 +63,55 @@ async def get(call: Call) -> wire.Job:
     try:
         if asked.wait:
             waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
-            return await _with_trail(call, await call.while_connected(waiting))
-        return await _job(call)
+            return await _told(call, await call.while_connected(waiting))
+        return await _told(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
     except NotFound:
-        return shown_job(call, await recurring.get(call, wait_s=asked.wait))
+        schedule = await recurring.get(call, wait_s=asked.wait)
+        return shown_job(call, schedule, reasons=await explain.reasons(call.engine.db, schedule))
 
 
 async def find(call: Call) -> wire.JobList:
     """Answer a page of jobs, newest first."""
     asked: wire.JobsQuery = call.query
+    if asked.id_end is not None:
+        return await _ending(call, asked, asked.id_end)
     where = _filter(call, asked)
     if where is None:
         return wire.JobList(jobs=[], total=0, total_is_estimate=False, page=asked.page, next_cursor=None)
     schedules = asked.include == "schedules" or (asked.include is None and call.vocabulary == "c")
     return await list_jobs(call, where, asked, page=asked.page, schedules=schedules)
+
+
+async def _ending(call: Call, asked: wire.JobsQuery, end: str) -> wire.JobList:
+    """Answer the jobs whose id ends so and that meet the other conditions, all on the first page."""
+    where = _filter(call, asked)
+    ids = [] if where is None else await history.ending_in(call.engine.db, end, tenant=call.tenant)
+    found: list[history.Job] = []
+    for job_id in ids:
+        if where is not None and asked.page == 1 and (asked.cursor is None or job_id < asked.cursor):
+            found += (await history.find(call.engine.db, msgspec.structs.replace(where, id=job_id), limit=1)).jobs
+    jobs, cursor = _fitting(history.Page(found[: asked.limit], None))
+    if cursor is None and len(found) > len(jobs):
+        cursor = jobs[-1].id
+    shown = await _shown_in_turns(call, jobs)
+    return wire.JobList(jobs=shown, total=len(found), total_is_estimate=False, page=asked.page, next_cursor=cursor)
+
+
+async def stuck(call: Call) -> wire.StuckLanes:
+    """Answer the tasks whose jobs nobody is handed."""
+    lanes = await explain.stuck_lanes(call.engine.db, call.tenant)
+    return wire.StuckLanes(
+        tasks=[
+            wire.StuckLane(
+                queue=lane.queue,
+                task=lane.task,
+                labels=[label for label in lane.labels.split(",") if label],
+                code=lane.reason.code,
+                detail=lane.reason.detail,
+            )
+            for lane in lanes
+        ]
+    )
 
 
 async def list_jobs(
@@ -277,6 +312,10 @@ async def _job(call: Call) -> wire.Job:
     return await _with_trail(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
 
 
-async def _with_trail(call: Call, job: history.Job) -> wire.Job:
+async def _with_trail(call: Call, job: history.Job, reasons: list[explain.Reason] | None = None) -> wire.Job:
     kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
-    return shown_job(call, job, kept.get(job.id))
+    return shown_job(call, job, kept.get(job.id), reasons=reasons)
+
+
+async def _told(call: Call, job: history.Job) -> wire.Job:
+    return await _with_trail(call, job, await explain.reasons(call.engine.db, job))

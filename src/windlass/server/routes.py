@@ -203,6 +203,8 @@ ROUTES: tuple[Route, ...] = (
     # the whole
     _line("GET", "/autoscale", scale.whole, ("read", "work"), "How many workers there should be", {200: p.Scale}),
     _line("GET", "/admin/queue/status", whole.status, "read", "What waits, runs and ended", {200: p.Overview}),
+    _line("GET", "/stuck", jobs.stuck, "read", "Tasks whose jobs are due and that nobody is handed, and why",
+          {200: j.StuckLanes}),
     _line("GET", "/attempts", whole.attempts, "read", "List ended attempts, newest first",
           {200: j.AttemptPage}, query=j.AttemptsQuery),
     _line("GET", "/runs", whole.attempts, "read", "The same as /attempts", {200: j.AttemptPage}, query=j.AttemptsQuery),

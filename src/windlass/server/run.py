@@ -185,7 +185,7 @@ async def _check_keys(engine: Engine, settings: Settings) -> None:
     if keys_required(settings) and not (await keys.list_keys(engine.db, limit=1)).keys:
         raise SetupError(
             f"There is no key yet, and callers of {settings.server.host} need one. Make one with "
-            "`windlass keys create NAME --role admin`, or set security.bootstrap_key."
+            "`windlass keys create NAME --role admin --database URL`, or set security.bootstrap_key."
         )
 
 

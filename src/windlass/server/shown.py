@@ -6,6 +6,7 @@ in the log. A result is shown as it was reported: its reader asked for it, and a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from windlass.engine import planned
 from windlass.job import Outcome
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
+from windlass.queue.explain import Reason
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call
@@ -32,8 +34,10 @@ _AS_IT_IS = (
 """Columns of a job that are shown under their own names."""
 
 
-def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Job:
-    """Return a job as it is shown to this caller, with what is kept of its attempts."""
+def shown_job(
+    call: Call, job: history.Job, kept: Kept | None = None, *, reasons: Sequence[Reason] | None = None
+) -> wire.Job:
+    """Return a job as it is shown to this caller, with what is kept of its attempts and why it waits."""
     error = call.hidden(job.error)
     return wire.Job(
         **{name: getattr(job, name) for name in _AS_IT_IS},
@@ -70,6 +74,9 @@ def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Jo
         error_message=error,
         failure_reason=error,
         reason=call.hidden(job.reason),
+        waiting=None
+        if reasons is None
+        else [wire.Waiting(code=reason.code, detail=call.redactor.text(reason.detail)) for reason in reasons],
     )
 
 

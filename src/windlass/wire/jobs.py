@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import State
+from windlass.job import State, WaitCode
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
@@ -163,6 +163,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[Submitted]
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason why a job waits."""
+
+    code: WaitCode
+    detail: str
+
+
 class Job(Left, frozen=True, kw_only=True):
     """A job, live or finished."""
 
@@ -229,6 +236,22 @@ class Job(Left, frozen=True, kw_only=True):
     failure_reason: str | None
     reason: str | None
     held: bool
+    waiting: list[Waiting] | None = None
+    """Why it waits, what must end first at the top; empty if it does not wait, null in lists, which do not look."""
+
+
+class StuckLane(Waiting, frozen=True, kw_only=True):
+    """A task with jobs that are due, and why nobody is handed them."""
+
+    queue: str
+    task: str
+    labels: list[str]
+
+
+class StuckLanes(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks with jobs that are due, and that are paused or that no live worker serves; by queue and name."""
+
+    tasks: list[StuckLane]
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,6 +346,8 @@ class JobsQuery(Pages, frozen=True, kw_only=True):
     queue: Name | None = None
     task: Name | None = None
     name: Name | None = None
+    id_end: Annotated[str, Meta(pattern="^[0-9a-fA-F-]{4,36}$", examples=["4b5c6d7e8f90"])] | None = None
+    """How its id ends, among the 20,000 newest that wait or run, are timed, done, and dead; twenty jobs at most."""
     worker_id: Name | None = None
     key: Key | None = None
     tag: Name | None = None

@@ -1,0 +1,90 @@
+"""Why a job waits, over HTTP: with the job, for all tasks in one look, and jobs by the end of their id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+
+from tests.server.api import claim, submit
+
+Calls = Callable[[str], httpx2.AsyncClient]
+
+
+async def codes(client: httpx2.AsyncClient, job_id: str, **query: Any) -> list[str]:
+    """Return the codes of why a job waits."""
+    return [reason["code"] for reason in (await client.get(f"/jobs/{job_id}", params=query)).json()["waiting"]]
+
+
+async def register(client: httpx2.AsyncClient, **fields: Any) -> None:
+    """Register a worker that says what it serves."""
+    answer = await client.post("/workers/register", json={"worker_id": "ann", "queues": ["default"], **fields})
+    assert 200 == answer.status_code
+
+
+async def test_a_job_says_why_it_waits(client: httpx2.AsyncClient) -> None:
+    """Each look at one job has the reasons of that moment; a job that does not wait has none."""
+    await register(client, tasks=["t"])
+    typo, due_later, ready = await submit(client, task="typo"), await submit(client, delay=60), await submit(client)
+    await client.post("/queues/shut/pause", json={"reason": "no mail today"})
+    paused = await submit(client, queue="shut")
+
+    assert ["no_worker_for_task"] == await codes(client, typo)
+    assert ["not_due"] == await codes(client, due_later)
+    assert ["turn"] == await codes(client, ready)
+    assert ["paused_queue"] == await codes(client, paused, wait=0.01)
+    assert "no mail today" in (await client.get(f"/jobs/{paused}")).text
+    await claim(client, count=2)
+    assert [] == await codes(client, ready)
+
+
+async def test_a_worker_that_does_not_say_what_it_serves_may_serve_all(client: httpx2.AsyncClient) -> None:
+    """A caller that only claims is not known to lack a task, so none is said to be missing."""
+    await claim(client, tasks=["other"])
+    job_id = await submit(client)
+
+    assert ["turn"] == await codes(client, job_id)
+
+
+async def test_lists_do_not_look_for_reasons(client: httpx2.AsyncClient) -> None:
+    """`waiting` is null in a list: what is looked up for each job of a page would not be bounded."""
+    await submit(client)
+
+    assert [None] == [job["waiting"] for job in (await client.get("/jobs")).json()["jobs"]]
+
+
+async def test_a_paused_schedule_says_so_as_a_job(client: httpx2.AsyncClient) -> None:
+    """By its id, in the shape of a job."""
+    made = await client.post("/jobs", json={"task": "t", "schedule": "0 5 * * *"})
+    schedule = made.json()["id"]
+    await client.post(f"/jobs/{schedule}/pause")
+
+    assert "paused_schedule" in await codes(client, schedule)
+
+
+async def test_tasks_that_nobody_serves_are_listed_once(client: httpx2.AsyncClient) -> None:
+    """One entry for each queue, task and labels, however many jobs wait there."""
+    await register(client, tasks=["t"])
+    for _ in range(3):
+        await submit(client, task="typo", labels=["gpu"])
+    await submit(client)
+
+    [found] = (await client.get("/stuck")).json()["tasks"]
+
+    assert ("default", "typo", ["gpu"], "no_worker_for_task") == tuple(
+        found[name] for name in ("queue", "task", "labels", "code")
+    )
+
+
+async def test_jobs_are_found_by_the_end_of_their_id(client: httpx2.AsyncClient) -> None:
+    """`id_end`, in any case, with other conditions beside it; what cannot be an end is refused."""
+    job_id, _ = await submit(client), await submit(client)
+
+    found = (await client.get("/jobs", params={"id_end": job_id[-8:].upper()})).json()
+
+    assert ([job_id], 1) == ([job["id"] for job in found["jobs"]], found["total"])
+    for condition in ({"queue": "q"}, {"status": "dead"}, {"page": 2}, {"cursor": job_id}):
+        assert [] == (await client.get("/jobs", params={"id_end": job_id[-8:], **condition})).json()["jobs"]
+    for wrong in ("abc", "%%%%", "wxyz"):
+        assert 422 == (await client.get("/jobs", params={"id_end": wrong})).status_code
