@@ -62,7 +62,8 @@ class Claims:
         """When the loop last went round."""
         worker = settings.worker
         self._errors = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
-        self._empties = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
+        # Without jitter: W4 says how far apart the polls of an empty queue are.
+        self._empties = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=lambda: 1.0)
 
     @property
     def capability(self) -> dict[str, Any]:
@@ -132,9 +133,9 @@ class Claims:
         self._take(claim)
         if claim.jobs:
             self._empties.reset()
-        elif not claim.cancel and self._outside.monotonic() - began_at <= wait_s / 2:
+        elif not claim.cancel and (wait_s == 0 or self._outside.monotonic() - began_at <= wait_s / 2):
             # Nothing, and not because nothing came while it waited.
-            return self._settings.poll_interval_seconds + self._empties.next_s()
+            return max(self._settings.poll_interval_seconds, self._empties.next_s())
         return 0.0
 
     async def _ask(self, count: int) -> wire.Claim:
