@@ -78,6 +78,7 @@ class Task(Generic[P, R]):
         name: str,
         job_options: Options,
         isolation: Isolation | None = None,
+        exclusive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
@@ -85,6 +86,7 @@ class Task(Generic[P, R]):
         self.fn = fn
         self.name = name
         self.isolation = isolation
+        self.exclusive = exclusive
         self.job_options = job_options
         self.is_async = inspect.iscoroutinefunction(fn)
         self._arguments = arguments or Arguments(fn, name)
@@ -134,6 +136,7 @@ class Task(Generic[P, R]):
             name=self.name,
             job_options=self.job_options.over(**said),
             isolation=self.isolation,
+            exclusive=self.exclusive,
             arguments=self._arguments,
         )
 

@@ -17,7 +17,7 @@ from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable
 from windlass.wire import work as wire
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
-from windlass.worker.patience import BackOff, answered
+from windlass.worker.patience import BackOff, Rest, answered
 
 MOST_TASKS = 1000
 """That one claim may name."""
@@ -57,6 +57,9 @@ class Claims:
         self._before = before
         """What comes before the first claim; it takes a short while at most."""
         self._bell = asyncio.Event()
+        self._rest = Rest(outside.pause)
+        self._is_unheard = False
+        """Whether the last claim got no answer."""
         self._asking: asyncio.Task[wire.Claim] | None = None
         self.advanced_at = outside.monotonic()
         """When the loop last went round."""
@@ -84,6 +87,12 @@ class Claims:
         """Look again: there may be room, or a session."""
         self._bell.set()
 
+    def hurry(self) -> None:
+        """A server answers again: ask at once if the last claim got no answer."""
+        self.ring()
+        if self._is_unheard:
+            self._rest.cut()
+
     def recall(self) -> None:
         """Give up the claim under way: its session is over, or nothing more is wanted."""
         if self._asking is not None:
@@ -102,11 +111,12 @@ class Claims:
                 continue
             pause_s = await self._claim(count)
             if pause_s:
-                await self._outside.pause(pause_s)
+                await self._rest.take(pause_s)
 
     async def _claim(self, count: int) -> float:
         """Claim once; return how long to pause before the next."""
         began_at, wait_s = self._outside.monotonic(), self._settings.wait_seconds
+        self._is_unheard = False
         self._asking = asyncio.create_task(self._ask(count), name="claim")
         try:
             claim = await self._asking
@@ -118,6 +128,7 @@ class Claims:
         except (TooMany, Unavailable) as error:
             if self._errors.tries == 0:  # of a row of failures the others only say the same
                 log.event("worker.unheard", detail="Its claim was not answered.", reason=str(error))
+            self._is_unheard = isinstance(error, Unavailable)
             return self._errors.next_s(error)
         except (Conflict, NotFound) as error:
             # The session is over: nothing is asked for until another is open, or this one is renewed after all.

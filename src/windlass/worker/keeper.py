@@ -136,8 +136,10 @@ class Keeper:
         still_s = now - self._ticked_at
         if still_s > self._settings.health_seconds:
             return f"{self.worker_id} has claimed nothing and said nothing for {still_s:.0f} s"
-        if self.opened.is_set() and now - self._session.renewed_at > self._session.lease_s:
-            return f"{self.worker_id}: no heartbeat was acknowledged for {now - self._session.renewed_at:.0f} s"
+        # Not whether one was answered: a probe that ends a worker while the servers are away would end its jobs (Z3).
+        unsent_s = now - self._session.sent_at
+        if self.opened.is_set() and unsent_s > self._session.lease_s:
+            return f"{self.worker_id}: no heartbeat was sent for {unsent_s:.0f} s"
         return None
 
     async def _or_kill(self, work: Coroutine[Any, Any, None]) -> None:
@@ -217,13 +219,14 @@ class Keeper:
         answer = renewal.answer
         self._completed_told += renewal.request.completed or 0
         self._failed_told += renewal.request.failed or 0
-        child.send(frames.Renewed(renewed_at=renewal.sent_at))
         named = renewal.request.held or ()
         begun_count = self.held.begun_count
         if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
             if self.held.begun_count < begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=lost))
+        # After what is lost: none of that begins when the lease is trusted again.
+        child.send(frames.Renewed(renewed_at=renewal.sent_at))
         if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
             child.send(frames.Cancel(jobs=told))
         if answer.drain and not self.is_draining:

@@ -29,6 +29,8 @@ from windlass.worker.patience import BackOff, answered
 
 REGISTER_S = 10.0
 """Who cannot register for so long does not start (W3)."""
+LONGEST_PAUSE_S = 1.0
+"""Between tries, so that claims are asked for within two seconds of an outage."""
 
 
 class Keeping(Protocol):
@@ -175,13 +177,13 @@ class OwnKeeping:
                     timestamp=datetime.now(UTC),
                 )
             )
-        self._words.put_nowait(Renewed(at))
         cancelled, gone = set(answer.cancel), set(answer.lost)
         if cancelled:
             self._words.put_nowait(Cancel([job for job in self._held if job[0] in cancelled]))
         if gone:
             # Those that were named: a job may have been claimed anew while the heartbeat was under way.
             self._words.put_nowait(Lost([(job.job_id, job.fence) for job in held if job.job_id in gone]))
+        self._words.put_nowait(Renewed(at))
         if answer.drain and not self._draining:
             self._draining = True
             self._words.put_nowait(Drain("drained", self._settings.drain_seconds))
@@ -198,5 +200,5 @@ class OwnKeeping:
             await self._outside.pause(again.next_s())
 
     def _back_off(self) -> BackOff:
-        longest_s = min(self._settings.backoff_max_seconds, self._settings.heartbeat_seconds)
+        longest_s = min(self._settings.backoff_max_seconds, self._settings.heartbeat_seconds, LONGEST_PAUSE_S)
         return BackOff(self._settings.backoff_min_seconds, longest_s, chance=self._outside.chance)

@@ -28,6 +28,8 @@ REGISTER_S = 10.0
 CLOSE_S = 10.0
 """How long ending a session is tried; past it the session lapses by itself."""
 FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 1.0
+"""Between tries: a heartbeat that is answered lets the runner claim, within two seconds of an outage."""
 MOST_TASKS = 300
 """Tasks that a worker shows of itself; it serves all that it has."""
 
@@ -57,7 +59,8 @@ class Session:
         """None while none is open."""
         self.worker_id = worker_id
         self.lease_s = settings.worker.lease_seconds
-        self.renewed_at = outside.monotonic()
+        self.renewed_at = self.sent_at = outside.monotonic()
+        """When the heartbeat that was answered last, and the last of all, were sent."""
         self._link = link
         self._settings = settings.worker
         self._outside = outside
@@ -90,7 +93,7 @@ class Session:
         again = self._back_off()
         while True:
             request = held()
-            sent_at = self._outside.monotonic()
+            sent_at = self.sent_at = self._outside.monotonic()
             try:
                 async with answered(min(self._settings.heartbeat_timeout_seconds, self.lease_s / 2)):
                     answer = await self._link.heartbeat(request)
@@ -176,7 +179,8 @@ class Session:
         )
 
     def _back_off(self) -> BackOff:
-        return BackOff(FIRST_PAUSE_S, self.interval_s, chance=self._outside.chance)
+        longest_s = min(self.interval_s, LONGEST_PAUSE_S)
+        return BackOff(FIRST_PAUSE_S, longest_s, chance=self._outside.chance, asked_s=self.interval_s)
 
     async def _again(self, what: str, error: WindlassError, again: BackOff) -> None:
         """Wait before the next try; of a row of failures the first is logged, the others only say the same."""
