@@ -210,6 +210,22 @@ async def test_rel_k18_health_fails_when_claims_or_heartbeats_stand_still() -> N
     await kept.stop()
 
 
+@pytest.mark.parametrize(("heartbeat_s", "beats_after_s"), [(None, 30.0), (20.0, 20.0), (60.0, 45.0)])
+async def test_the_lease_is_the_servers(heartbeat_s: float | None, beats_after_s: float) -> None:
+    """A worker that names no lease gets that of the server, and beats a third of it apart; at most half (V10)."""
+    kept = Kept(quick(heartbeat_seconds=heartbeat_s))
+    kept.server.lease_s = 90.0
+    await settle()
+    await kept.opened()
+
+    await kept.time.pass_by(beats_after_s - 0.1)
+    before = len(kept.server.beats)
+    await kept.time.pass_by(0.1)
+
+    assert (None, 0, 1) == (kept.server.registered[0].lease_seconds, before, len(kept.server.beats))
+    await kept.stop()
+
+
 async def test_a_worker_is_well_while_servers_are_away(kept: Kept) -> None:
     """A probe that ended it would end its jobs, which go on (Z3)."""
     kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]), TICK)

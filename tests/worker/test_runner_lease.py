@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clock import TestClock
@@ -36,6 +37,16 @@ def away(*names: str) -> Break:
 def reported(work: Work) -> list[Any]:
     """Return every entry that was reported so far."""
     return [entry for report in work.link.reports for entry in report.reports]
+
+
+async def test_the_lease_is_the_servers(db: Database) -> None:
+    """A worker that names none takes jobs.lease_seconds of the server (V10)."""
+    usual = quick(heartbeat_seconds=None)
+    settings = msgspec.structs.replace(usual, jobs=msgspec.structs.replace(usual.jobs, lease_seconds=90.0))
+    async with working(db, {"echo": Plain(echo)}, settings=settings) as work:
+        await until(lambda: work.worker._holdings.opened is not None)
+
+        assert 90.0 == work.worker._holdings.lease_s
 
 
 @pytest.mark.parametrize("by", ["task", "worker"])

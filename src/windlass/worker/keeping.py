@@ -149,10 +149,10 @@ class OwnKeeping:
 
     async def _beat_on(self) -> None:
         again = self._back_off()
-        wait_s = self._settings.heartbeat_seconds
+        wait_s = self._interval_s
         while True:
             await self._outside.pause(wait_s)
-            wait_s = self._settings.heartbeat_seconds
+            wait_s = self._interval_s
             try:
                 await self._beat()
                 again.reset()
@@ -199,6 +199,11 @@ class OwnKeeping:
                 return
             await self._outside.pause(again.next_s())
 
+    @property
+    def _interval_s(self) -> float:
+        assert self._opened is not None
+        return self._settings.heartbeat_seconds or self._opened.lease_s / 3
+
     def _back_off(self) -> BackOff:
-        longest_s = min(self._settings.backoff_max_seconds, self._settings.heartbeat_seconds, LONGEST_PAUSE_S)
+        longest_s = min(self._settings.backoff_max_seconds, LONGEST_PAUSE_S)
         return BackOff(self._settings.backoff_min_seconds, longest_s, chance=self._outside.chance)

@@ -58,7 +58,8 @@ class Session:
         self.id: UUID | None = None
         """None while none is open."""
         self.worker_id = worker_id
-        self.lease_s = settings.worker.lease_seconds
+        self.lease_s = settings.worker.lease_seconds or settings.jobs.lease_seconds
+        """What the server granted, once a session was opened."""
         self.renewed_at = self.sent_at = outside.monotonic()
         """When the heartbeat that was answered last, and the last of all, were sent."""
         self._link = link
@@ -144,7 +145,7 @@ class Session:
     @property
     def interval_s(self) -> float:
         """How long after a heartbeat the next one is due."""
-        return min(self._settings.heartbeat_seconds, self.lease_s / 2)
+        return min(self._settings.heartbeat_seconds or self.lease_s / 3, self.lease_s / 2)
 
     def beat(
         self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int, is_draining: bool
