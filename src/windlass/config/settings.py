@@ -101,7 +101,7 @@ class Worker(Section, frozen=True, kw_only=True):
     report_timeout_seconds: Seconds = 10.0
     """Raise it for large results on slow networks: how long a report may take."""
     lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
-    """Set it when these workers stall for long, or are to be missed sooner; not set, the server's jobs.lease_seconds."""
+    """Set it when these workers stall for long, or must be missed sooner; not set, the server's jobs.lease_seconds."""
     heartbeat_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
     """Rarely changed: how often a worker says that it lives; not set, a third of its lease."""
     exclusive: bool = False
