@@ -182,8 +182,8 @@ class Kept:
         return self.runner
 
     async def opened(self) -> UUID:
-        """Let the runner be ready, and its first heartbeat be answered; return its session."""
-        self.runner.say(READY)
+        """Let the runner be ready and claim, and its first heartbeat be answered; return its session."""
+        self.runner.say(READY, frames.Tick(jobs_done=0))
         await settle()
         [opened] = self.runner.heard(frames.Opened)
         assert isinstance(opened, frames.Opened)

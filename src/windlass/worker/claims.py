@@ -56,12 +56,14 @@ class Claims:
         self._outside = outside
         self._before = before
         """What comes before the first claim; it takes a short while at most."""
+        self._has_begun = False
+        """Whether what comes before the first claim is done."""
         self._bell = asyncio.Event()
         self._rest = Rest(outside.pause)
         self._is_unheard = False
         """Whether the last claim got no answer."""
         self._asking: asyncio.Task[wire.Claim] | None = None
-        self.advanced_at = outside.monotonic()
+        self._advanced_at = outside.monotonic()
         """When the loop last went round."""
         worker = settings.worker
         self._errors = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
@@ -83,6 +85,13 @@ class Claims:
         """Whether it rests because there is no room, or because reports bring jobs."""
         return self._resting() or self._holdings.room() == 0
 
+    def advances(self, now: float) -> bool:
+        """Say whether the loop has begun, and goes round, or rests because it has nothing to ask for."""
+        worker = self._settings
+        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
+        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
+        return self._has_begun and (self.has_no_need or now - self._advanced_at <= asking_s + pausing_s)
+
     def ring(self) -> None:
         """Look again: there may be room, or a session."""
         self._bell.set()
@@ -102,8 +111,9 @@ class Claims:
         """Ask for jobs, for ever."""
         if self._before is not None:
             await self._before()
+        self._has_begun = True
         while True:
-            self.advanced_at = self._outside.monotonic()
+            self._advanced_at = self._outside.monotonic()
             self._bell.clear()
             count = 0 if self._resting() else self._holdings.room()
             if count == 0:

@@ -37,7 +37,7 @@ class Keeping(Protocol):
     """What a worker says to its keeper, and hears."""
 
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
-        """Have a session opened for these tasks."""
+        """Say that these tasks are there; return the session."""
 
     async def hear(self) -> FromKeeper:
         """Return the next word, when it comes."""

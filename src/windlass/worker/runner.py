@@ -333,7 +333,7 @@ class Worker:
     def _every_second(self, now: float) -> None:
         worker = self._settings.worker
         used_mb = memory_mb()
-        if self._claims_advance(now):
+        if self._claims.advances(now):
             self._keeping.tick(self._tick())
         self._reports.send_trail()
         if self._pools.line_count and now - self._moved_at >= BEGIN_S:
@@ -349,13 +349,6 @@ class Worker:
 
     def _tick(self) -> Tick:
         return Tick(self._jobs_completed + self._jobs_failed, self._jobs_failed)
-
-    def _claims_advance(self, now: float) -> bool:
-        """Say whether the claim loop goes round, or rests because it has nothing to ask for."""
-        worker = self._settings.worker
-        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
-        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
-        return self._claims.has_no_need or now - self._claims.advanced_at <= asking_s + pausing_s
 
     def _watch_lease(self, now: float) -> float:
         """Stop what is exclusive when the lease was not renewed in time (L14); return when to look again."""

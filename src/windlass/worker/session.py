@@ -68,8 +68,11 @@ class Session:
         self._clock = clock
         self._new_id = new_id
 
-    async def open(self, runner: Ready, *, pid: int, within_s: float | None) -> Opened:
-        """Register a fresh session and return what the runner must know; the last error if none opens `within_s`."""
+    async def open(self, runner: Ready | None, *, pid: int, within_s: float | None) -> Opened:
+        """Register a fresh session and return what the runner must know; the last error if none opens `within_s`.
+
+        `runner` is what it said when its modules were imported; None: they are not yet.
+        """
         session = self._new_id()
         request = self._registration(runner, session=session, pid=pid)
         began_at, again = self._outside.monotonic(), self._back_off()
@@ -88,6 +91,26 @@ class Session:
         return Opened(
             worker_id=self.worker_id, session=answer.session, lease_s=answer.lease_seconds, renewed_at=sent_at
         )
+
+    async def register_again(self, runner: Ready | None, *, pid: int) -> float | None:
+        """Say anew what the runner is, until it is heard; return when it was said, None if the session has ended."""
+        assert self.id is not None
+        request, again = self._registration(runner, session=self.id, pid=pid), self._back_off()
+        while True:
+            sent_at = self.sent_at = self._outside.monotonic()
+            try:
+                async with answered(self._settings.claim_timeout_seconds):
+                    await self._link.register(request)
+            except (NotFound, Conflict):
+                self.id = None
+                return None
+            except WindlassError as error:
+                if not _passes(error):
+                    raise
+                await self._again("It cannot register.", error, again)
+                continue
+            self.renewed_at = sent_at
+            return sent_at
 
     async def renew(self, held: Callable[[], wire.BeatRequest]) -> Renewal | None:
         """Send heartbeats until one is answered; None if the session has ended. `held` says anew what is held."""
@@ -161,7 +184,7 @@ class Session:
             timestamp=self._clock(),
         )
 
-    def _registration(self, runner: Ready, *, session: UUID, pid: int) -> wire.RegisterRequest:
+    def _registration(self, runner: Ready | None, *, session: UUID, pid: int) -> wire.RegisterRequest:
         worker = self._settings
         return wire.RegisterRequest(
             worker_id=self.worker_id,
@@ -173,10 +196,10 @@ class Session:
             version=worker.version,
             build=f"windlass-{__version__}",
             region=worker.region,
-            tasks=tuple(runner.tasks[:MOST_TASKS]),
-            signatures=read_signatures(runner.signatures),
+            tasks=() if runner is None else tuple(runner.tasks[:MOST_TASKS]),
+            signatures={} if runner is None else read_signatures(runner.signatures),
             labels=worker.labels,
-            queues=runner.queues,
+            queues=worker.queues if runner is None else runner.queues,
         )
 
     def _back_off(self) -> BackOff:
