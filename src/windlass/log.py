@@ -64,7 +64,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "worker.stopping": (INFO, "A worker claims no more: how many jobs it still runs."),
         "worker.stopped": (INFO, "A worker closed its session: how many jobs it gave back."),
         "worker.failed": (ERROR, "A part of a worker met an error, and goes on after a pause: which part."),
-        "worker.lapsed": (WARNING, "A worker could not renew its lease in time: how many jobs it stops."),
+        "worker.lapsed": (WARNING, "A worker could not renew its lease in time: how many jobs go on, and are stopped."),
         "trail.refused": (WARNING, "Progress, a checkpoint or log lines of an attempt were not kept: why."),
         "report.dropped": (WARNING, "The end of an attempt was not told: why."),
         "worker.died": (WARNING, "A worker's process ended by itself: how, and how many jobs it held."),

@@ -52,22 +52,23 @@ def test_a_task_is_still_its_function() -> None:
 
 
 def test_a_decorator_with_options_and_a_name() -> None:
-    """`@app.task(...)`: name, isolation, and the options of its jobs; the application's queue where none is said."""
+    """`@app.task(...)`: name, isolation, exclusive, options of its jobs; the application's queue where none is said."""
     app = App(queue="slow")
 
-    @app.task(name="mail.send", isolation="process", timeout="5m", max_attempts=5)
+    @app.task(name="mail.send", isolation="process", exclusive=True, timeout="5m", max_attempts=5)
     def send() -> None:
         pass
 
     other = send.options(queue="fast")
 
-    assert ("mail.send", "process") == (send.name, send.isolation)
+    assert ("mail.send", "process", True) == (send.name, send.isolation, send.exclusive)
     assert ("slow", 300.0, 5) == (
         send.job_options.queue,
         send.job_options.timeout_seconds,
         send.job_options.max_attempts,
     )
     assert ("fast", 300.0, "process") == (other.job_options.queue, other.job_options.timeout_seconds, other.isolation)
+    assert other.exclusive
     assert app.tasks["mail.send"] is send
 
 

@@ -83,6 +83,7 @@ def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
         "security.tls_cert": "x",
         "security.tls_key": "x",
         "security.tls_client_ca": "x",
+        "worker.lease_seconds": "9",
         "worker.heartbeat_seconds": "9",
         "duties.heartbeat_seconds": "1",
         "duties.lease_seconds": "9",
@@ -263,6 +264,15 @@ def test_the_heartbeat_follows_the_lease(tmp_path: Path) -> None:
         found.sources["worker.heartbeat_seconds"],
     )
     assert 60.0 == both.settings.worker.heartbeat_seconds
+
+
+def test_the_lease_of_a_worker_is_the_servers(tmp_path: Path) -> None:
+    """Not set, the server's jobs.lease_seconds counts, which a worker does not know; nor can its heartbeat be wrong."""
+    found = loaded(tmp_path).settings.worker
+    beat = loaded(tmp_path, WINDLASS_WORKER_HEARTBEAT_SECONDS="60").settings.worker
+
+    assert (None, None) == (found.lease_seconds, found.heartbeat_seconds)
+    assert (None, 60.0) == (beat.lease_seconds, beat.heartbeat_seconds)
 
 
 def test_the_sequential_profile_is_a_worker_of_one_job_at_a_time(tmp_path: Path) -> None:

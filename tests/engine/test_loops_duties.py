@@ -107,14 +107,17 @@ async def test_waking_comes_after_the_commit(table: Table) -> None:
 
 
 async def test_rescue_sleeps_until_the_least_expiry(table: Table) -> None:
-    """L9: it looks when the first session may lapse, and leaves a pulse every two seconds."""
-    await table.steps.worker(lease_s=1)
+    """L9: it looks when the first session may lapse, and leaves a pulse every two seconds, sooner by short leases."""
+    await table.steps.worker()
+    usual = [await table.run("rescue") for _ in range(2)]
+    await table.steps.worker("short", lease_s=1)
 
-    first, second = await table.run("rescue"), await table.run("rescue")
+    pulsing = await table.run("rescue")
     table.steps.clock.advance(0.75)
+    lapsing = [await table.run("rescue") for _ in range(2)]
 
-    assert (Ran(0), Ran(0, 1.0)) == (first, second)
-    assert Ran(0, 0.25) == await table.run("rescue")
+    assert ([Ran(0), Ran(0, 2.0)], Ran(0, 0.5)) == (usual, pulsing)
+    assert [Ran(0), Ran(0, 0.25)] == lapsing
 
 
 async def test_a_rescued_job_wakes_its_claimers(table: Table) -> None:

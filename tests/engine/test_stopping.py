@@ -7,13 +7,13 @@ import pytest
 from tests.clock import TestClock
 from tests.queue.steps import ANN, Steps
 from tests.queue.test_deadlines import overdue
-from windlass.config.settings import Settings, Worker
+from windlass.config.settings import Jobs, Settings, Worker
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.queue.workers import Beat, Held
 
-SETTINGS = Settings(worker=Worker(cancel_grace_seconds=5, heartbeat_seconds=20, kill_seconds=30, lease_seconds=60))
+SETTINGS = Settings(worker=Worker(cancel_grace_seconds=5, kill_seconds=30), jobs=Jobs(lease_seconds=60))
 LADDER_S = 5 + 20 + 30 + 7
 """It hears of it by its next heartbeat, and needs its grace, SIGTERM, SIGKILL and a report."""
 

@@ -54,6 +54,18 @@ MUTANTS = (
         "rule 14: our own silence is not the worker's fault",
     ),
     Mutant(
+        "one-gap-for-every-lease",
+        both(
+            "rescue",
+            "declare_dead",
+            "i.gap_ms <= greatest(s.lease_ms / 3, CAST(:least_ms AS bigint))",
+            "i.gap_ms >= CAST(:least_ms AS bigint)",
+            sqlite="i.gap_ms <= max(session.lease_ms / 3, :least_ms)",
+        ),
+        ("tests/queue/test_rescue.py::test_after_our_own_silence_a_full_lease_passes_also_where_it_is_short",),
+        "L11: a silence longer than a third of the session's own lease",
+    ),
+    Mutant(
         "pulse-without-gap",
         (
             sql(
@@ -74,7 +86,7 @@ MUTANTS = (
             sql(
                 "rescue",
                 "beat_pulse",
-                "AND :now + CAST(:gap_ms AS bigint) * interval '1 millisecond' THEN p.unbroken_at",
+                "AND :now + i.gap_ms * interval '1 millisecond' THEN p.unbroken_at",
                 "AND 'infinity' THEN p.unbroken_at",
                 "postgres",
             ),

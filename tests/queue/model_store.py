@@ -193,7 +193,7 @@ class Store:
 
     async def rescue(self, chance: float, gap_ms: int) -> Any:
         """Rescue jobs of dead sessions."""
-        rescued = await rescue.rescue(self.db, chance=lambda: chance, gap_ms=gap_ms)
+        rescued = await rescue.rescue(self.db, chance=lambda: chance, gaps_ms=[gap_ms])
         return (sorted(rescued.sessions), _moved(rescued.moved))
 
     async def end_overdue(self, chance: float) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -120,6 +121,24 @@ async def test_a_worker_is_its_newest_session(steps: Steps) -> None:
     page = await list_workers(steps.db, "default")
 
     assert [(new.session, Status.STARTING)] == [(w.session, w.status) for w in page.workers]
+
+
+async def test_a_worker_that_registers_again_is_still_starting(steps: Steps) -> None:
+    """W3: until its first heartbeat; from then on saying its registration again changes nothing of that."""
+    ann = await steps.worker("ann")
+
+    async def again() -> tuple[Status, datetime]:
+        steps.clock.advance(10)
+        await register(steps.db, NewSession(id=ann.session, worker="ann"))
+        [seen] = (await list_workers(steps.db, "default")).workers
+        return seen.status, seen.started_at
+
+    starting = await again()
+    await beat(steps, ann, busy=0)
+    begun = [await again() for _ in range(2)]
+
+    assert Status.STARTING is starting[0]
+    assert [(Status.IDLE, starting[1])] * 2 == begun
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])

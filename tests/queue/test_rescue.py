@@ -13,7 +13,7 @@ from windlass.job import Outcome, State
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.control import pause_job
 from windlass.queue.report import Complete
-from windlass.queue.rescue import rescue
+from windlass.queue.rescue import Rescued, rescue
 from windlass.queue.retry import RetryPolicy
 from windlass.queue.workers import Beat, Held, claim_bare, close, heartbeat
 
@@ -254,6 +254,45 @@ async def test_after_our_own_silence_a_full_lease_passes(steps: Steps, silence_s
     assert (State.QUEUED, State.RUNNING) == (await steps.state_of(lease.id), await steps.state_of(other.id))
 
 
+@pytest.mark.parametrize(("lease_s", "silence_s"), [(2, 1.1), (5, 2), (8, 9), (9, 3.1), (15, 6), (29, 9.9)])
+async def test_after_our_own_silence_a_full_lease_passes_also_where_it_is_short(
+    steps: Steps, lease_s: int, silence_s: float
+) -> None:
+    """L11: a silence of more than a third of the session's own lease, however short that is."""
+    worker = await steps.worker(lease_s=lease_s)
+    lease = await steps.running(worker)
+    await awake(steps, lease_s - 0.5)
+    steps.clock.advance(silence_s)
+
+    quiet = [await rescue(steps.db, chance=lambda: 0.0), *await awake(steps, lease_s)]
+    [after] = await awake(steps, 0.5)
+
+    assert [] == [session for run in quiet for session in run.sessions]
+    assert [worker.session] == after.sessions
+    assert State.QUEUED is await steps.state_of(lease.id)
+
+
+async def test_a_short_lease_does_not_open_quiet_periods_for_a_long_one(steps: Steps) -> None:
+    """L11: a silence of two seconds is one for a lease of three, and none for that of another worker."""
+    short, long = await steps.worker("short", lease_s=3), await steps.worker("long")
+    await awake(steps, 28.5)
+    steps.clock.advance(2)
+
+    runs = await awake(steps, 2)
+
+    assert short.session not in [session for run in runs for session in run.sessions]
+    assert long.session in [session for run in runs for session in run.sessions]
+
+
+async def awake(steps: Steps, seconds: float) -> list[Rescued]:
+    """Run the rescue every half second for so long, as where leases are short."""
+    runs = []
+    for _ in range(round(seconds * 2)):
+        steps.clock.advance(0.5)
+        runs.append(await rescue(steps.db, chance=lambda: 0.0))
+    return runs
+
+
 async def test_the_quiet_period_is_one_lease_of_each_session(steps: Steps) -> None:
     """L11: a session with a longer lease gets its own length."""
     short, long = await steps.worker("short"), await steps.worker("long", lease_s=120)
@@ -351,11 +390,11 @@ async def test_a_claim_that_commits_after_its_session_was_given_up_is_rescued(st
     worker = await steps.worker(lease_s=86_400)
     await steps.rescue()
     steps.clock.advance(days=3)
-    await rescue(steps.db, chance=lambda: 0.0, gap_ms=10**12)
+    await rescue(steps.db, chance=lambda: 0.0, gaps_ms=[10**12])
     job_id = await steps.submit_one()
     await steps.db.fetch(LATE_CLAIM, id=job_id, session=worker.session)
 
-    run = await rescue(steps.db, chance=lambda: 0.0, gap_ms=10**12)
+    run = await rescue(steps.db, chance=lambda: 0.0, gaps_ms=[10**12])
 
     assert [job_id] == [moved.move.lease.id for moved in run.moved]
 

@@ -111,6 +111,8 @@ class ToldServer:
         self.beats: list[wire.BeatRequest] = []
         self.reports: list[wire.ReportRequest] = []
         self.closed: list[tuple[UUID, bool]] = []
+        self.lease_s = 30.0
+        """Of who names none."""
         self.failing: list[WindlassError] = []
         """Errors that the next calls get, one each."""
         self.down: WindlassError | None = None
@@ -122,12 +124,9 @@ class ToldServer:
         self._fail()
         self.registered.append(request)
         assert request.session is not None
-        assert request.lease_seconds is not None
+        lease_s = request.lease_seconds or self.lease_s
         return wire.Registered(
-            worker_id=request.worker_id,
-            session=request.session,
-            lease_seconds=request.lease_seconds,
-            heartbeat_seconds=request.lease_seconds / 3,
+            worker_id=request.worker_id, session=request.session, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
         )
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:
@@ -183,8 +182,8 @@ class Kept:
         return self.runner
 
     async def opened(self) -> UUID:
-        """Let the runner be ready, and its first heartbeat be answered; return its session."""
-        self.runner.say(READY)
+        """Let the runner be ready and claim, and its first heartbeat be answered; return its session."""
+        self.runner.say(READY, frames.Tick(jobs_done=0))
         await settle()
         [opened] = self.runner.heard(frames.Opened)
         assert isinstance(opened, frames.Opened)

@@ -37,6 +37,7 @@ class FunctionTask:
         self.name = fn.__name__
         self.is_async = inspect.iscoroutinefunction(fn)
         self.isolation = isolation
+        self.exclusive = False
 
     def run(self, payload: bytes, context: Context) -> Any:
         """Call the function."""
@@ -84,6 +85,7 @@ class Rig:
 
     def __init__(self, tasks: Tasks, settings: Worker, **options: Any) -> None:
         self.started: list[Lease] = []
+        self.may_begin = True
         self.woken = threading.Event()
         self.ended: dict[UUID, list[Ended]] = {}
         self.lines: dict[UUID, list[LogLine]] = {}
@@ -91,7 +93,12 @@ class Rig:
         self.notes: list[Note] = []
         arguments: dict[str, Any] = {"threads": 4, "isolation": "thread", "app_target": None, "redactor": Redactor()}
         self.pools = Pools(
-            tasks, settings=settings, on_start=self.started.extend, wake=self.woken.set, **(arguments | options)
+            tasks,
+            settings=settings,
+            on_start=self.started.extend,
+            may_begin=lambda: self.may_begin,
+            wake=self.woken.set,
+            **(arguments | options),
         )
 
     def start(self, *jobs: wire.ClaimedJob) -> None:

@@ -45,12 +45,18 @@ class Plain:
     """A task of a function that gets the decoded payload and the context."""
 
     def __init__(
-        self, fn: Callable[[Any, Context], Any], *, name: str = "", isolation: Isolation | None = None
+        self,
+        fn: Callable[[Any, Context], Any],
+        *,
+        name: str = "",
+        isolation: Isolation | None = None,
+        exclusive: bool = False,
     ) -> None:
         self.fn = fn
         self.name = name
         self.is_async = inspect.iscoroutinefunction(fn)
         self.isolation: Isolation | None = isolation
+        self.exclusive = exclusive
 
     def run(self, payload: bytes, context: Context) -> Any:
         """Call the function."""

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
+from tests.worker.poolsrig import claimed
 from tests.worker.running import quick, until
 from windlass.config import Settings
+from windlass.config.check import derive
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
@@ -163,7 +166,7 @@ NOTHING = wire.Claim(jobs=[], cancel=[])
 def claims_of(link: Any, outside: Outside, *, settings: Settings, resting: Callable[[], bool]) -> Claims:
     """Return the loop of a worker with two slots and a session."""
     holdings = Holdings(Still(), Capacity(2), monotonic=outside.monotonic)  # type: ignore[arg-type]
-    holdings.open(Opened("ann", uuid4(), 30.0, outside.monotonic()))
+    holdings.open(Opened("ann", uuid4(), 3600.0, outside.monotonic()))
     return Claims(
         link,
         holdings,
@@ -175,36 +178,88 @@ def claims_of(link: Any, outside: Outside, *, settings: Settings, resting: Calla
     )
 
 
+REQUEST_S = 0.001
+"""How long an answer takes on the clock of these tests: time passes within requests, too."""
+
+
+class Passing:
+    """Time that passes: by the pauses of the loop, and by a little with each look at it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        """Return the instant."""
+        self.now += REQUEST_S
+        return self.now
+
+    async def pause(self, span_s: float) -> None:
+        """Let time pass at once."""
+        self.pauses.append(round(span_s, 6))
+        self.now += span_s
+        await asyncio.sleep(0)
+
+    def outside(self) -> Outside:
+        """Return it for a worker whose chance is always the longest."""
+        return Outside(monotonic=self.monotonic, pause=self.pause, chance=lambda: 1.0)
+
+
 async def pauses_after(*answers: wire.Claim | WindlassError, **worker: Any) -> list[float]:
     """Return how long the loop pauses after each of these answers, by full chance."""
-    pauses: list[float] = []
-
-    async def pause(span_s: float) -> None:
-        pauses.append(span_s)
-
-    outside = Outside(monotonic=lambda: 100.0, pause=pause, chance=lambda: 1.0)
+    time = Passing()
     settings = quick(backoff_min_seconds=1.0, backoff_max_seconds=30.0, error_pause_seconds=5.0, **worker)
     link = Answers(*answers)
-    claims = claims_of(link, outside, settings=settings, resting=lambda: False)
+    claims = claims_of(link, time.outside(), settings=settings, resting=lambda: False)
     loop = asyncio.create_task(claims.run())
     await until(lambda: len(link.asked) > len(answers))
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
-    return pauses
+    return time.pauses
 
 
 async def test_empty_answers_back_off_where_claims_do_not_wait() -> None:
-    """With a wait of 0 an empty answer is followed by the poll interval and a back-off that doubles (W4)."""
-    pauses = await pauses_after(NOTHING, NOTHING, NOTHING, wait_seconds=0.0, poll_interval_seconds=0.25)
+    """With a wait of 0 the greater of the poll interval and a back-off that doubles follows an empty answer (W4)."""
+    usual = await pauses_after(*[NOTHING] * 7, wait_seconds=0.0, poll_interval_seconds=1.0)
+    sequential = await pauses_after(*[NOTHING] * 5, wait_seconds=0.0, poll_interval_seconds=5.0)
 
-    assert [1.25, 2.25, 4.25] == pauses
+    assert [1, 2, 4, 8, 16, 30, 30] == usual
+    assert [5, 5, 5, 8, 16] == sequential
+
+
+async def test_a_successful_claim_resets_the_back_off() -> None:
+    """After a job was handed out an empty queue is asked often again (W4)."""
+    some = wire.Claim(jobs=[claimed("add")], cancel=[])
+
+    assert [1, 2, 1] == await pauses_after(NOTHING, NOTHING, some, NOTHING, wait_seconds=0.0)
+
+
+async def test_an_idle_worker_polls_an_empty_queue_a_few_times_in_two_minutes() -> None:
+    """The profile `sequential` on an empty queue: polls come as far apart as W4 says, on a clock that moves."""
+    time, polls_at = Passing(), []
+
+    class Empty:
+        async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
+            polls_at.append(time.now)
+            return NOTHING
+
+    usual = Settings()
+    given = msgspec.structs.replace(usual, worker=msgspec.structs.replace(usual.worker, profile="sequential"))
+    settings, _ = derive(given, set())
+    claims = claims_of(Empty(), time.outside(), settings=settings, resting=lambda: False)
+    loop = asyncio.create_task(claims.run())
+    await until(lambda: time.now >= 220 or len(polls_at) > 100)
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+
+    assert [0, 5, 10, 15, 23, 39, 69, 99] == [round(at - 100) for at in polls_at if at < 220]
 
 
 async def test_an_empty_answer_that_came_early_is_no_reason_to_hurry() -> None:
     """A server that answers a long poll with nothing at once, because it stops, is not asked without pause."""
     pauses = await pauses_after(NOTHING, NOTHING, wait_seconds=20.0, poll_interval_seconds=1.0)
 
-    assert [2.0, 3.0] == pauses
+    assert [1, 2] == pauses
 
 
 async def test_a_cancel_alone_is_followed_by_the_next_claim() -> None:

@@ -171,23 +171,24 @@ def test_a_lease_is_trusted_for_five_sixths() -> None:
     assert holdings.trusted
 
 
-def test_a_lapse_gives_up_what_runs() -> None:
-    """Running bodies are to be stopped, ends that are known stay held; renewed, the session may be used again."""
+def test_a_lapse_gives_up_only_what_is_exclusive() -> None:
+    """Exclusive bodies are to be stopped, others go on, ends that are known stay held; renewed, all is as before."""
     world = World()
     holdings = world.holdings
-    running, over = claimed(), claimed()
-    holdings.take([running, over])
+    running, over, exclusive = claimed(), claimed(), claimed()
+    holdings.take([running, over, exclusive])
     holdings.ended(over.id, 1)
     world.now = 130.0
 
-    stopping = holdings.lapse()
+    stopping = holdings.lapse([(exclusive.id, 1), (over.id, 1), (uuid4(), 1)])
     holdings.renew(100.0)
     lapsed = holdings.lapsed
     holdings.renew(130.0)
 
-    assert [(running.id, 1)] == stopping
-    assert (1, True, False) == (holdings.held_count, lapsed, holdings.lapsed)
-    assert 2 == holdings.room()
+    assert [(exclusive.id, 1)] == stopping
+    assert [(running.id, 1), (over.id, 1)] == holdings.held
+    assert (True, False) == (lapsed, holdings.lapsed)
+    assert 1 == holdings.room()
 
 
 def test_nothing_is_taken_before_a_session_or_on_the_way_out() -> None:

@@ -40,9 +40,9 @@ async def work(stack: AsyncExitStack, settings: Settings, folder: Path, *, name:
     link = HttpLink(settings)
     stack.push_async_callback(link.aclose)
     keeper = await stack.enter_async_context(runner(settings, "--app", "shop:app", folder=folder))
-    await keeper.hears(Ready)
     registered = await link.register(wire.RegisterRequest(worker_id=name, lease_seconds=60.0))
     keeper.say(Opened(name, registered.session, 60.0, monotonic()))
+    await keeper.hears(Ready)
 
 
 async def schedules(url: str) -> list[dict[str, Any]]:

@@ -97,7 +97,7 @@ async def two() -> AsyncIterator[Fleeted]:
 
 async def test_each_process_has_a_name_of_its_own(two: Fleeted) -> None:
     """They are numbered; it is said once that all are ready."""
-    assert ["shop-1", "shop-2"] == [request.worker_id for request in two.server.registered]
+    assert ["shop-1", "shop-2"] == [request.worker_id for request in two.server.registered if request.tasks]
     assert [READY] == two.said_ready
 
 
@@ -106,7 +106,7 @@ async def test_one_process_has_the_name_as_it_is() -> None:
     one = Fleeted(1)
     await one.opened()
 
-    assert ["shop"] == [request.worker_id for request in one.server.registered]
+    assert ["shop"] == [request.worker_id for request in one.server.registered if request.tasks]
     await one.stop()
 
 
@@ -119,7 +119,8 @@ async def test_a_crashed_runner_is_replaced_after_a_pause(two: Fleeted) -> None:
     await two.time.pass_by(1.0)
     await two.opened()
 
-    assert ["shop-1", "shop-2", "shop-1"] == [request.worker_id for request in two.server.registered]
+    starts = [request.worker_id for request in two.server.registered if not request.tasks]
+    assert ["shop-1", "shop-2", "shop-1"] == starts
     assert 3 == len({request.session for request in two.server.registered})
 
 

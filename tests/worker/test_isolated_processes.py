@@ -7,6 +7,7 @@ import os
 import signal
 from collections import deque
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from windlass.worker import cellprocess
 from windlass.worker.attempt import Attempt
 from windlass.worker.cellprocess import CellProcess
 from windlass.worker.child import start_runner
-from windlass.worker.frames import Ready
+from windlass.worker.frames import Opened, Ready
 from windlass.worker.trail import Rules, Trail
 
 
@@ -159,6 +160,7 @@ async def test_a_file_where_one_works_does_not_hide_the_library_from_a_process()
 async def test_a_file_where_one_works_does_not_hide_the_library_from_a_runner() -> None:
     """It comes up."""
     child = await start_runner(Settings(), TARGET)
+    child.send(Opened("ann", uuid4(), 30.0, 0.0))
     try:
         async with asyncio.timeout(PATIENCE_S):
             assert isinstance(await anext(aiter(child.frames())), Ready)

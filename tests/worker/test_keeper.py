@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from tests.worker.kept import READY, Kept, quick, settle
-from windlass.errors import Conflict, Forbidden, NotFound, Unavailable
+from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from windlass.wire import work as wire
 from windlass.worker import frames
 from windlass.worker.frames import Cancel, Drain, Drop, Hold, Leaving, Lost, Opened, Renewed, Start, Tick
@@ -25,20 +25,84 @@ async def kept() -> AsyncIterator[Kept]:
     await made.stop()
 
 
-async def test_a_session_is_opened_when_the_runner_is_ready(kept: Kept) -> None:
-    """Not before: a module that cannot be imported must never be seen as a worker."""
-    assert [] == kept.server.registered
+async def test_a_session_is_opened_before_the_modules_are_imported(kept: Kept) -> None:
+    """The runner imports nothing before it has the session; when it has, the servers are told its tasks (W3)."""
+    [starting] = kept.server.registered
+    [word] = kept.runner.sent
 
     session = await kept.opened()
 
-    [request] = kept.server.registered
-    assert ("worker-1", session, ("add",), 4711) == (
-        request.worker_id,
-        request.session,
-        request.tasks,
-        request.pid,
-    )
-    assert 1000.0 == kept.runner.heard(Opened)[0].renewed_at  # type: ignore[union-attr]
+    [_, ready] = kept.server.registered
+    assert Opened("worker-1", session, 30.0, 1000.0) == word
+    assert ("worker-1", session, (), 4711) == (starting.worker_id, starting.session, starting.tasks, starting.pid)
+    assert (session, ("add",)) == (ready.session, ready.tasks)
+
+
+async def test_a_worker_starts_until_it_claims(kept: Kept) -> None:
+    """Its session is kept by registering again, so that it is shown as starting; its first heartbeat ends that (W3)."""
+    await kept.time.pass_by(60.0)
+    importing = len(kept.server.registered), len(kept.runner.heard(Renewed)), kept.keeper.opened.is_set()
+    kept.runner.say(READY)
+    await kept.time.pass_by(10.0)
+    before = kept.keeper.opened.is_set(), len(kept.server.beats)
+
+    kept.runner.say(Tick(jobs_done=0))
+    await settle()
+
+    assert ((7, 6, False), (True, 0)) == (importing, before)
+    assert ([()] * 7 + [("add",)] * 2) == [request.tasks for request in kept.server.registered]
+    assert 1 == len(kept.server.beats)
+
+
+async def test_a_runner_that_holds_a_job_has_claimed(kept: Kept) -> None:
+    """A first job that holds the interpreter lets no tick through; its cancel comes with a heartbeat all the same."""
+    kept.runner.say(READY, Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[], released=[], drain=False)
+
+    await settle()
+
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+
+
+async def test_a_session_that_ends_while_the_worker_starts_is_replaced(kept: Kept) -> None:
+    """As when nobody heard of it for a lease: the runner claims with another."""
+    kept.server.failing = [Conflict("it has ended")]
+
+    await kept.time.pass_by(10.0)
+    kept.runner.say(READY, Tick(jobs_done=0))
+    await settle()
+
+    first, second = (word.session for word in kept.runner.sent if isinstance(word, Opened))
+    assert first != second == kept.server.beats[0].session
+
+
+async def test_tasks_that_a_server_refuses_end_the_start(kept: Kept) -> None:
+    """The first registration names none; what is wrong with them is said by the second."""
+    kept.server.failing = [InvalidInput("tasks", "too odd.")]
+
+    kept.runner.say(READY)
+
+    ending = await kept.ended()
+    assert ("refused", False) == (ending.kind, ending.was_open)
+    assert "too odd" in ending.reason
+    assert 1 == len(kept.server.closed)
+
+
+@pytest.mark.parametrize("how", ["failed", "drained", "died"])
+async def test_a_worker_that_ends_while_it_starts_ends_its_session(kept: Kept, how: str) -> None:
+    """A module that cannot be imported leaves no worker behind that nobody hears of."""
+    [opened] = kept.runner.heard(Opened)
+    if how == "failed":
+        kept.runner.say(frames.Failed("no module"))
+        await settle()
+    if how == "drained":
+        kept.keeper.drain("stop", within_s=60.0)
+    kept.runner.end(1)
+
+    await kept.ended()
+
+    assert isinstance(opened, Opened)
+    assert [opened.session] == [session for session, _ in kept.server.closed]
 
 
 async def test_each_heartbeat_names_all_that_is_held_and_what_has_begun(kept: Kept) -> None:
@@ -166,23 +230,22 @@ async def test_after_the_end_of_its_session_a_runner_gets_another(kept: Kept, er
     assert [(second.session, ())] * 2 == [(beat.session, beat.held) for beat in kept.server.beats]
 
 
-async def test_who_cannot_register_is_refused_with_the_last_error(kept: Kept) -> None:
-    """W3: a worker that cannot register within ten seconds does not start."""
+async def test_who_cannot_register_is_refused_with_the_last_error() -> None:
+    """W3: a worker that cannot register within ten seconds does not start, and imports nothing."""
+    kept = Kept()
     kept.server.down = Unavailable("nobody answers")
-    kept.runner.say(READY)
-    await settle()
 
     await kept.time.pass_by(20.0)
 
     ending = await kept.ended()
     assert ("refused", "nobody answers") == (ending.kind, ending.reason)
-    assert kept.runner.has_ended()
+    assert ([], True) == (kept.runner.sent, kept.runner.has_ended())
 
 
-async def test_a_key_that_is_not_good_is_refused_at_once(kept: Kept) -> None:
+async def test_a_key_that_is_not_good_is_refused_at_once() -> None:
     """Trying again helps only where time does."""
+    kept = Kept()
     kept.server.down = Forbidden("not with this key")
-    kept.runner.say(READY)
 
     ending = await kept.ended()
 
@@ -193,7 +256,6 @@ async def test_an_outage_is_waited_for_by_a_replacement() -> None:
     """A worker that runs again after a crash waits for the servers as long as it takes."""
     kept = Kept(register_within_s=None)
     kept.server.down = Unavailable("nobody answers")
-    kept.runner.say(READY)
     await kept.time.pass_by(3600.0)
     kept.server.down = None
 
@@ -253,7 +315,7 @@ async def test_a_session_that_cannot_be_closed_is_left_to_lapse(kept: Kept) -> N
 
 
 async def test_a_runner_that_cannot_begin_says_why(kept: Kept) -> None:
-    """The reason is for a person; no session was ever opened."""
+    """The reason is for a person; its session is ended in good order."""
     kept.runner.say(frames.Failed("No module named shop."))
     await settle()
     kept.runner.end(1)
@@ -261,7 +323,7 @@ async def test_a_runner_that_cannot_begin_says_why(kept: Kept) -> None:
     ending = await kept.ended()
 
     assert ("failed", "No module named shop.", False) == (ending.kind, ending.reason, ending.was_open)
-    assert [] == kept.server.closed
+    assert [False] == [lost for _, lost in kept.server.closed]
 
 
 async def test_a_drain_wished_by_the_server_is_passed_on_once(kept: Kept) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from tests.worker.kept import Kept, quick, settle
-from windlass.errors import NotFound, Unavailable
+from windlass.errors import NotFound, TooMany, Unavailable
 from windlass.wire import work as wire
-from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
+from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Renewed, Start, Tick
 
 JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()
 TICK = Tick(jobs_done=0)
@@ -196,12 +197,74 @@ async def test_rel_k18_health_fails_when_claims_or_heartbeats_stand_still() -> N
     assert "said nothing" in (kept.keeper.problem(kept.time.now) or "")
     await kept.pass_ticking(1)
     assert kept.keeper.problem(kept.time.now) is None
-    kept.server.down = Unavailable("gone")
+
+    async def hangs(request: wire.BeatRequest) -> wire.Beat:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    kept.server.heartbeat = hangs  # type: ignore[method-assign]
     await kept.pass_ticking(45)
-    assert "no heartbeat" in (kept.keeper.problem(kept.time.now) or "")
+    assert "no heartbeat was sent" in (kept.keeper.problem(kept.time.now) or "")
 
     assert not kept.runner.has_ended()
     await kept.stop()
+
+
+@pytest.mark.parametrize(("heartbeat_s", "beats_after_s"), [(None, 30.0), (20.0, 20.0), (60.0, 45.0)])
+async def test_the_lease_is_the_servers(heartbeat_s: float | None, beats_after_s: float) -> None:
+    """A worker that names no lease gets that of the server, and beats a third of it apart; at most half (V10)."""
+    kept = Kept(quick(heartbeat_seconds=heartbeat_s))
+    kept.server.lease_s = 90.0
+    await settle()
+    await kept.opened()
+
+    await kept.time.pass_by(beats_after_s - 0.1)
+    before = len(kept.server.beats)
+    await kept.time.pass_by(0.1)
+
+    assert (None, 0, 1) == (kept.server.registered[0].lease_seconds, before, len(kept.server.beats))
+    await kept.stop()
+
+
+async def test_a_worker_is_well_while_servers_are_away(kept: Kept) -> None:
+    """A probe that ended it would end its jobs, which go on (Z3)."""
+    kept.runner.say(Hold([(JOB, 1)]), Start([(JOB, 1)]), TICK)
+    kept.server.down = Unavailable("gone")
+
+    await kept.pass_ticking(300)
+
+    assert kept.keeper.problem(kept.time.now) is None
+
+
+async def test_a_heartbeat_is_tried_every_second_of_an_outage(kept: Kept) -> None:
+    """So that the runner may claim within two seconds of a server's return; a pause that is asked for is kept."""
+    kept.server.down = Unavailable("gone")
+    await kept.pass_ticking(60)
+    kept.server.down = None
+    kept.runner.forget(Renewed)
+
+    await kept.time.pass_by(1.0)
+    told = kept.runner.heard(Renewed)
+    full = TooMany("full")
+    full.retry_after_s = 7.0
+    kept.server.failing = [full]
+    await kept.pass_ticking(10)
+    kept.server.beats.clear()
+    await kept.pass_ticking(6)
+
+    assert 1 == len(told)
+    assert [] == kept.server.beats
+
+
+async def test_what_is_lost_is_told_before_the_renewal(kept: Kept) -> None:
+    """What waits for a slot begins when the lease is trusted again: by then it must be known to be lost."""
+    kept.runner.say(Hold([(JOB, 1)]))
+    await settle()
+    kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
+
+    await kept.time.pass_by(10.0)
+
+    assert [Lost, Renewed] == [type(word) for word in kept.runner.sent if isinstance(word, Lost | Renewed)]
 
 
 async def test_a_silent_runner_is_killed_when_its_drain_is_over(kept: Kept) -> None:

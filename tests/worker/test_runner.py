@@ -221,12 +221,12 @@ async def test_a_claim_loop_that_stands_still_is_not_told_as_alive(db: Database)
     async with working(db, {"echo": Plain(lambda payload, context: payload)}) as work:
         await until(lambda: bool(work.link.claims))
         claims, worker = work.worker._claims, work.worker
-        still_at = claims.advanced_at + 1000.0
+        still_at = claims._advanced_at + 1000.0
 
-        in_time = worker._claims_advance(claims.advanced_at)
-        with_room = worker._claims_advance(still_at)
+        in_time = claims.advances(claims._advanced_at)
+        with_room = claims.advances(still_at)
         worker._holdings.claims_closed = True
-        without = worker._claims_advance(still_at)
+        without = claims.advances(still_at)
         worker._holdings.claims_closed = False
 
         assert (True, False, True) == (in_time, with_room, without)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clock import TestClock
@@ -38,10 +39,22 @@ def reported(work: Work) -> list[Any]:
     return [entry for report in work.link.reports for entry in report.reports]
 
 
-async def test_rel_b1_a_lease_not_renewed_stops_its_bodies(db: Database) -> None:
-    """When the lease is gone by the worker's own clock its bodies are stopped, and nothing is reported (L14)."""
+async def test_the_lease_is_the_servers(db: Database) -> None:
+    """A worker that names none takes jobs.lease_seconds of the server (V10)."""
+    usual = quick(heartbeat_seconds=None)
+    settings = msgspec.structs.replace(usual, jobs=msgspec.structs.replace(usual.jobs, lease_seconds=90.0))
+    async with working(db, {"echo": Plain(echo)}, settings=settings) as work:
+        await until(lambda: work.worker._holdings.opened is not None)
+
+        assert 90.0 == work.worker._holdings.lease_s
+
+
+@pytest.mark.parametrize("by", ["task", "worker"])
+async def test_rel_b1_a_lease_not_renewed_stops_exclusive_bodies(db: Database, by: str) -> None:
+    """When the lease is gone by the worker's own clock an exclusive body is stopped, and nothing is reported (L14)."""
     gate = Gate()
-    async with working(db, {"gate": Plain(gate)}, settings=quick(lease_seconds=1.0)) as work:
+    tasks, settings = {"gate": Plain(gate, exclusive=by == "task")}, quick(lease_seconds=1.0, exclusive=by == "worker")
+    async with working(db, tasks, settings=settings) as work:
         job = await work.submit("gate")
         await entered(gate)
 
@@ -51,6 +64,68 @@ async def test_rel_b1_a_lease_not_renewed_stops_its_bodies(db: Database) -> None
         assert not gate.opened.is_set()
         assert [] == reported(work)
         assert State.QUEUED is not await work.state(job)
+
+
+async def test_rel_b1_a_lease_not_renewed_lets_bodies_go_on(db: Database) -> None:
+    """Nobody answers for longer than a lease: the body goes on, and its end is told when somebody does (L14, Z3)."""
+    gate = Gate()
+    async with working(db, {"gate": Plain(gate)}, settings=quick(lease_seconds=1.0)) as work:
+        job = await work.submit("gate")
+        await entered(gate)
+        first = work.worker._holdings.opened
+
+        work.link.breaks = away("heartbeat", "claim", "report", "register")
+        await until(lambda: work.worker._holdings.lapsed)
+        busy_count = work.worker._pools.busy_count
+        gate.opened.set()
+        await until(lambda: bool(work.link.reports))
+        work.link.breaks = None
+
+        assert 1 == busy_count
+        assert "through" == await work.result(job)
+        assert ([Outcome.SUCCEEDED], 1) == ([a.outcome for a in await work.attempts(job)], gate.entered_count)
+        assert first is work.worker._holdings.opened
+
+
+async def test_rel_d2_what_was_claimed_ahead_is_not_begun_in_doubt(db: Database) -> None:
+    """A slot frees while the lease is in doubt: the job in line begins only after a server has answered (L14)."""
+    gate, second = Gate(), Gate()
+    second.opened.set()
+    settings = quick(lease_seconds=1.0, threads=1, claim_batch=2)
+    async with working(db, {"gate": Plain(gate), "second": Plain(second)}, settings=settings, carries=False) as work:
+        await work.submit("gate")
+        await entered(gate)
+        job = await work.submit("second")
+        await until(lambda: work.worker._pools.line_count == 1)
+        work.worker._moved_at = float("inf")  # it is not given back
+
+        work.link.breaks = away("heartbeat", "claim", "report", "register")
+        await until(lambda: work.worker._holdings.lapsed)
+        gate.opened.set()
+        await until(lambda: work.worker._pools.busy_count == 0)
+        await until(lambda: bool(work.link.reports))
+        entered_count = second.entered_count
+        work.link.breaks = None
+
+        assert 0 == entered_count
+        assert "through" == await work.result(job)
+        assert 1 == len(await work.attempts(job))
+
+
+async def test_a_worker_asks_for_jobs_at_once_when_a_heartbeat_is_answered(db: Database) -> None:
+    """After an outage nobody sits out a back-off, of claims or of reports: here of half an hour, mostly."""
+    never = quick(backoff_min_seconds=3600.0, backoff_max_seconds=3600.0, lease_seconds=86_400.0)
+    async with working(db, {"echo": Plain(echo)}, settings=never, carries=False) as work:
+        await until(lambda: bool(work.link.claims))
+        work.link.breaks = away("heartbeat", "claim", "report")
+        job = await work.submit("echo", 1)
+        await until(lambda: work.worker._claims._is_unheard and work.worker._reports._is_unheard)
+
+        work.link.breaks = None
+
+        assert 1 == await work.result(job)
+        later = await work.submit("echo", 2)
+        assert 2 == await work.result(later)
 
 
 async def test_rel_b1_an_end_that_is_known_is_told_though_the_lease_lapsed(db: Database) -> None:

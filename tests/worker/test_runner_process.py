@@ -53,7 +53,7 @@ app = windlass.App()
 def add(x: int, y: int) -> int:
     return x + y
 
-@app.task
+@app.task(exclusive=True)
 def long(ctx: windlass.Context) -> None:
     while True:
         time.sleep(0.01)
@@ -64,6 +64,8 @@ def die() -> None:
     os.kill(os.getpid(), 9)
 """
 Word = TypeVar("Word")
+OPENED = Opened("ann", UUID(int=1), 30.0, 0.0)
+"""The word before which nothing is imported."""
 
 
 class Keeper:
@@ -143,9 +145,9 @@ async def opened(database_url: str, folder: Path, *, lease_s: float = 30.0) -> A
         settings = to(url, lease_seconds=30.0)
         link = HttpLink(settings)
         async with runner(settings, "--app", "shop:app", folder=folder) as keeper:
-            await keeper.hears(Ready)
             registered = await link.register(wire.RegisterRequest(worker_id="ann", lease_seconds=30.0))
             keeper.say(Opened("ann", registered.session, lease_s, monotonic()))
+            await keeper.hears(Ready)
             yield url, keeper, registered.session
         await link.aclose()
 
@@ -196,7 +198,7 @@ async def test_a_drain_without_time_gives_back_and_leaves(sqlite_url: str, tmp_p
         assert 0 == await keeper.exit_code()
 
 
-async def test_rel_b1_a_lease_not_renewed_stops_the_body(sqlite_url: str, tmp_path: Path) -> None:
+async def test_rel_b1_a_lease_not_renewed_stops_an_exclusive_body(sqlite_url: str, tmp_path: Path) -> None:
     """The keeper falls silent: past five sixths of the lease the job is dropped, and nothing is reported."""
     async with opened(sqlite_url, tmp_path, lease_s=3.0) as (url, keeper, _):
         renewing = asyncio.create_task(keeper.renew_on())
@@ -243,6 +245,7 @@ async def test_a_module_that_cannot_be_imported_is_told(tmp_path: Path) -> None:
     """The keeper hears why, and the process ends with 1."""
     (tmp_path / "shop.py").write_text("import no_such_library\n")
     async with runner(to("http://127.0.0.1:9"), "--app", "shop:app", folder=tmp_path) as keeper:
+        keeper.say(OPENED)
         failed = await keeper.hears(Failed)
 
         assert "No module named 'no_such_library'" in failed.reason
@@ -254,8 +257,10 @@ async def test_a_runner_without_a_module_serves_the_work_kinds(tmp_path: Path) -
     (tmp_path / "shop.py").write_text(MODULE)
     settings = msgspec.structs.replace(to("http://127.0.0.1:9"), work_kinds={"email": WorkKind()})
     async with runner(settings, folder=tmp_path) as keeper:
+        keeper.say(OPENED)
         plain = await keeper.hears(Ready)
     async with runner(settings, "--app", "shop.py", folder=tmp_path) as keeper:
+        keeper.say(OPENED)
         ready = await keeper.hears(Ready)
 
     assert ["email"] == plain.tasks
@@ -274,6 +279,20 @@ async def test_words_may_come_in_pieces() -> None:
         assert b"{}" == keeping.read_line()
         ours.sendall(text[10:])
         assert [Renewed(1.0), Renewed(2.0)] == [await keeping.hear(), await keeping.hear()]
+
+
+async def test_words_that_come_with_the_session_are_heard() -> None:
+    """They lie in the buffer when the session is read, and nothing else may come for long."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        keeping = PipeKeeping(theirs)
+        ours.sendall(b"{}\n" + line(OPENED) + line(Renewed(1.0)))
+        keeping.read_line()
+        keeping.read_opened()
+
+        opened = await keeping.open([], {})
+
+        assert (OPENED, Renewed(1.0)) == (opened, await keeping.hear())
 
 
 async def test_a_keeper_that_is_gone_is_noticed() -> None:

@@ -21,8 +21,12 @@ PREEMPT = json.dumps({"Events": [{"EventType": "Preempt", "Resources": ["vm-7"]}
 OTHERS = json.dumps({"Events": [{"EventType": "Preempt", "Resources": ["vm-8"]}, {"EventType": "Reboot"}]})
 
 
-async def passing(_: float) -> None:
+PAUSES: list[float] = []
+
+
+async def passing(seconds: float) -> None:
     """Wait no longer than it takes others to go on."""
+    PAUSES.append(seconds)
     await asyncio.sleep(0)
 
 
@@ -87,6 +91,15 @@ class AzureHost:
 async def test_ec2_gives_notice_with_what_is_left() -> None:
     """The time of the action less a margin; 404 means that none is planned."""
     assert Notice("aws", 75.0) == await noticed(Ec2())
+
+
+async def test_the_cloud_is_asked_every_two_seconds() -> None:
+    """W11: of the two minutes that EC2 leaves, and of the half of others, as little as possible is lost."""
+    PAUSES.clear()
+
+    await noticed(Ec2())
+
+    assert [2.0, 2.0] == PAUSES
 
 
 async def test_a_token_that_is_over_is_asked_for_anew() -> None:

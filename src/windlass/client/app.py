@@ -39,10 +39,13 @@ R = TypeVar("R")
 class TaskMaker:
     """`@app.task(...)` with its options said: takes the function."""
 
-    def __init__(self, app: App, name: str | None, *, isolation: Isolation | None, options: Options) -> None:
+    def __init__(
+        self, app: App, name: str | None, *, isolation: Isolation | None, exclusive: bool, options: Options
+    ) -> None:
         self._app = app
         self._name = name
         self._isolation = isolation
+        self._exclusive = exclusive
         self._options = options
 
     @overload
@@ -59,7 +62,9 @@ class TaskMaker:
     def __call__(self, fn: Callable[P, R]) -> SyncTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
         """Make the task."""
-        return self._app.add_task(fn, name=self._name, isolation=self._isolation, options=self._options)
+        return self._app.add_task(
+            fn, name=self._name, isolation=self._isolation, exclusive=self._exclusive, options=self._options
+        )
 
 
 class App:
@@ -116,20 +121,33 @@ class App:
     def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
-        self, *, name: str | None = None, isolation: Isolation | None = None, **options: Unpack[JobOptions]
+        self,
+        *,
+        name: str | None = None,
+        isolation: Isolation | None = None,
+        exclusive: bool = False,
+        **options: Unpack[JobOptions],
     ) -> TaskMaker: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **said: Any) -> Any:  # type: ignore[misc]
         """Make a function a task of this application; it can still be called.
 
         `name` is what jobs call it, the function's own without one; `isolation` where it runs, thread or process;
+        `exclusive` stops it when its worker cannot renew its lease in time, instead of letting it go on;
         the rest are the options of its jobs.
         """
-        name, isolation = said.pop("name", None), said.pop("isolation", None)
-        maker = TaskMaker(self, name, isolation=isolation, options=self._defaults.over(**said))
+        name, isolation, exclusive = said.pop("name", None), said.pop("isolation", None), said.pop("exclusive", False)
+        options = self._defaults.over(**said)
+        maker = TaskMaker(self, name, isolation=isolation, exclusive=exclusive, options=options)
         return maker if fn is None else maker(fn)
 
     def add_task(
-        self, fn: Callable[..., Any], *, name: str | None, isolation: Isolation | None, options: Options
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None,
+        isolation: Isolation | None,
+        exclusive: bool = False,
+        options: Options,
     ) -> Task[..., Any]:
         """Return a new task; InvalidInput if another function has its name."""
         before = fn if isinstance(fn, Task) else None
@@ -145,7 +163,7 @@ class App:
             problem = f"{name!r} names two tasks, {was} and {now}. Give one another: @app.task(name=…)."
             refuse(InvalidInput("name", problem))
         kind = AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask
-        made: Task[..., Any] = kind(self, fn, name=name, job_options=options, isolation=isolation)
+        made: Task[..., Any] = kind(self, fn, name=name, job_options=options, isolation=isolation, exclusive=exclusive)
         if before is not None and self.declarations.supersede(before, made):
             self.tasks.pop(before.name, None)
         self.tasks[name] = made

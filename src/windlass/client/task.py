@@ -81,6 +81,7 @@ class Task(Generic[P, R]):
         name: str,
         job_options: Options,
         isolation: Isolation | None = None,
+        exclusive: bool = False,
         arguments: Arguments | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
@@ -88,6 +89,7 @@ class Task(Generic[P, R]):
         self.fn = fn
         self.name = name
         self.isolation = isolation
+        self.exclusive = exclusive
         self.job_options = job_options
         self.is_async = inspect.iscoroutinefunction(fn)
         self._arguments = arguments or Arguments(fn, name)
@@ -144,6 +146,7 @@ class Task(Generic[P, R]):
             name=self.name,
             job_options=self.job_options.over(**said),
             isolation=self.isolation,
+            exclusive=self.exclusive,
             arguments=self._arguments,
         )
 

@@ -9,7 +9,7 @@ import msgspec
 from windlass.config.settings import Scaling, Settings
 from windlass.errors import InvalidInput
 
-DERIVED = "worker.heartbeat_seconds", "scaling.min", "scaling.max"
+DERIVED = "scaling.min", "scaling.max"
 """Not set, these follow from other settings."""
 
 _SEQUENTIAL = {
@@ -34,7 +34,7 @@ def derive(settings: Settings, given: set[str]) -> tuple[Settings, dict[str, str
             following.pop("heartbeat_seconds", None)
         worker = msgspec.structs.replace(worker, **following)
         sources = {f"worker.{name}": "worker.profile sequential" for name in following}
-    if "worker.heartbeat_seconds" not in given and "worker.lease_seconds" in given:
+    if "worker.heartbeat_seconds" not in given and "worker.lease_seconds" in given and worker.lease_seconds:
         worker = msgspec.structs.replace(worker, heartbeat_seconds=worker.lease_seconds / 3)
         sources["worker.heartbeat_seconds"] = "a third of worker.lease_seconds"
     scaling, from_workers = _scaling_bounds(settings, given)
@@ -107,6 +107,8 @@ def value_of(settings: Settings, key: str) -> object:
 
 def _ordered(settings: Settings, sources: Mapping[str, str], *, low: str, high: str, strictly: bool = False) -> None:
     least, most = value_of(settings, low), value_of(settings, high)
+    if least is None or most is None:
+        return
     assert isinstance(least, int | float)
     assert isinstance(most, int | float)
     if least > most or (strictly and least == most):

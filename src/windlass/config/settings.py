@@ -102,10 +102,12 @@ class Worker(Section, frozen=True, kw_only=True):
     """Raise it on slow networks: how long a heartbeat may take."""
     report_timeout_seconds: Seconds = 10.0
     """Raise it for large results on slow networks: how long a report may take."""
-    lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 30.0
-    """Raise it when workers stall for long, lower it to notice dead ones sooner: the lease of a worker's session."""
-    heartbeat_seconds: Annotated[float, Meta(gt=0, le=86_400)] = 10.0
-    """Rarely changed: how often a worker says that it lives; not set, a third of lease_seconds."""
+    lease_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
+    """Set it when these workers stall for long, or must be missed sooner; not set, the server's jobs.lease_seconds."""
+    heartbeat_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    """Rarely changed: how often a worker says that it lives; not set, a third of its lease."""
+    exclusive: bool = False
+    """Turn it on where a job must not run twice at a time: it is stopped when its lease is not renewed in time."""
     drain_seconds: SecondsOrNone = 300.0
     """Keep it below the grace period of the platform: how long a stopping worker finishes its jobs."""
     cancel_grace_seconds: SecondsOrNone = 30.0
@@ -133,7 +135,7 @@ class Worker(Section, frozen=True, kw_only=True):
     log_bytes: Annotated[int, Meta(ge=0, le=16_777_216)] = 1_048_576
     """Raise it for tasks that say much: how much log of one attempt is kept; the rest is counted; 0 keeps none."""
     health_address: Address | None = None
-    """Set it to have /healthz answer there while claims and heartbeats advance, for a platform's probe."""
+    """Set it to have /healthz answer there while claims and heartbeats are tried, for a platform's probe."""
     health_seconds: Seconds = 120.0
     """Raise it when tasks hold the interpreter for longer: how long claims may stand still before /healthz fails."""
 

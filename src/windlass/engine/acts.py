@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
-from windlass.config.settings import Worker
+from windlass.config.settings import Settings
 from windlass.db import Database
 from windlass.engine.duty import tell
 from windlass.engine.wake import Wake
@@ -31,9 +31,11 @@ STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
 
-def stop_margin_ms(worker: Worker) -> int:
+def stop_margin_ms(settings: Settings) -> int:
     """Return how long beyond the grace a worker may take to stop a task: it may hear of it only by a heartbeat."""
-    return round((worker.heartbeat_seconds + worker.kill_seconds + STOPPED_S) * 1000)
+    worker = settings.worker
+    heartbeat_s = worker.heartbeat_seconds or (worker.lease_seconds or settings.jobs.lease_seconds) / 3
+    return round((heartbeat_s + worker.kill_seconds + STOPPED_S) * 1000)
 
 
 class Acts:

@@ -92,7 +92,7 @@ class Engine:
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
-        self._stop_margin_ms = stop_margin_ms(settings.worker)
+        self._stop_margin_ms = stop_margin_ms(settings)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
         self.schedules = Schedules(
             db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, keep_days=settings.retention.days

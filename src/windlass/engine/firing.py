@@ -64,7 +64,7 @@ class Firing:
         self._wake = wake
         self._meters = meters
         self._monotonic = outside.monotonic
-        self._margin_ms = stop_margin_ms(settings.worker)
+        self._margin_ms = stop_margin_ms(settings)
         self._views: dict[int, Trusted] = {}
         """The database as the holder of each duty sees it; a lost one refuses."""
         self._looking = False

@@ -1,5 +1,6 @@
 -- name: register
 -- Open a session, or say the same again; one that has ended, or is another worker's, is not returned.
+-- One that was never heard since is still starting: its beginning moves with it.
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      presence, host, pid, version, build, region, labels, tasks, queues)
@@ -7,7 +8,8 @@ VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * int
         :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
+   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 -- sqlite
@@ -17,7 +19,8 @@ VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now
         :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
+   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 

@@ -17,7 +17,7 @@ from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable
 from windlass.wire import work as wire
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
-from windlass.worker.patience import BackOff, answered
+from windlass.worker.patience import BackOff, Rest, answered
 
 MOST_TASKS = 1000
 """That one claim may name."""
@@ -56,13 +56,19 @@ class Claims:
         self._outside = outside
         self._before = before
         """What comes before the first claim; it takes a short while at most."""
+        self._has_begun = False
+        """Whether what comes before the first claim is done."""
         self._bell = asyncio.Event()
+        self._rest = Rest(outside.pause)
+        self._is_unheard = False
+        """Whether the last claim got no answer."""
         self._asking: asyncio.Task[wire.Claim] | None = None
-        self.advanced_at = outside.monotonic()
+        self._advanced_at = outside.monotonic()
         """When the loop last went round."""
         worker = settings.worker
         self._errors = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
-        self._empties = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=outside.chance)
+        # Without jitter: W4 says how far apart the polls of an empty queue are.
+        self._empties = BackOff(worker.backoff_min_seconds, worker.backoff_max_seconds, chance=lambda: 1.0)
 
     @property
     def capability(self) -> dict[str, Any]:
@@ -79,9 +85,22 @@ class Claims:
         """Whether it rests because there is no room, or because reports bring jobs."""
         return self._resting() or self._holdings.room() == 0
 
+    def advances(self, now: float) -> bool:
+        """Say whether the loop has begun, and goes round, or rests because it has nothing to ask for."""
+        worker = self._settings
+        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
+        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
+        return self._has_begun and (self.has_no_need or now - self._advanced_at <= asking_s + pausing_s)
+
     def ring(self) -> None:
         """Look again: there may be room, or a session."""
         self._bell.set()
+
+    def hurry(self) -> None:
+        """A server answers again: ask at once if the last claim got no answer."""
+        self.ring()
+        if self._is_unheard:
+            self._rest.cut()
 
     def recall(self) -> None:
         """Give up the claim under way: its session is over, or nothing more is wanted."""
@@ -92,8 +111,9 @@ class Claims:
         """Ask for jobs, for ever."""
         if self._before is not None:
             await self._before()
+        self._has_begun = True
         while True:
-            self.advanced_at = self._outside.monotonic()
+            self._advanced_at = self._outside.monotonic()
             self._bell.clear()
             count = 0 if self._resting() else self._holdings.room()
             if count == 0:
@@ -101,11 +121,12 @@ class Claims:
                 continue
             pause_s = await self._claim(count)
             if pause_s:
-                await self._outside.pause(pause_s)
+                await self._rest.take(pause_s)
 
     async def _claim(self, count: int) -> float:
         """Claim once; return how long to pause before the next."""
         began_at, wait_s = self._outside.monotonic(), self._settings.wait_seconds
+        self._is_unheard = False
         self._asking = asyncio.create_task(self._ask(count), name="claim")
         try:
             claim = await self._asking
@@ -117,6 +138,7 @@ class Claims:
         except (TooMany, Unavailable) as error:
             if self._errors.tries == 0:  # of a row of failures the others only say the same
                 log.event("worker.unheard", detail="Its claim was not answered.", reason=str(error))
+            self._is_unheard = isinstance(error, Unavailable)
             return self._errors.next_s(error)
         except (Conflict, NotFound) as error:
             # The session is over: nothing is asked for until another is open, or this one is renewed after all.
@@ -132,9 +154,9 @@ class Claims:
         self._take(claim)
         if claim.jobs:
             self._empties.reset()
-        elif not claim.cancel and self._outside.monotonic() - began_at <= wait_s / 2:
+        elif not claim.cancel and (wait_s == 0 or self._outside.monotonic() - began_at <= wait_s / 2):
             # Nothing, and not because nothing came while it waited.
-            return self._settings.poll_interval_seconds + self._empties.next_s()
+            return max(self._settings.poll_interval_seconds, self._empties.next_s())
         return 0.0
 
     async def _ask(self, count: int) -> wire.Claim:

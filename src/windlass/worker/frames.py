@@ -21,7 +21,7 @@ class _Frame(msgspec.Struct, frozen=True, tag_field="frame"):
 
 
 class Ready(_Frame, frozen=True, tag="ready"):
-    """Runner: the modules are imported; open a session for these."""
+    """Runner: the modules are imported; the session, which is open, is for these."""
 
     tasks: list[str]
     signatures: dict[str, msgspec.Raw]
@@ -51,7 +51,7 @@ class Drop(_Frame, frozen=True, tag="drop"):
 
 
 class Tick(_Frame, frozen=True, tag="tick"):
-    """Runner, every second: its claim loop advances."""
+    """Runner, every second from its first claim on: its claim loop advances."""
 
     jobs_done: int
     jobs_failed: int = 0
@@ -72,7 +72,10 @@ class Failed(_Frame, frozen=True, tag="failed"):
 
 
 class Opened(_Frame, frozen=True, tag="opened"):
-    """Keeper: the session is open; claim with it. Said again with another session after the first was lost."""
+    """Keeper, as its first word: the session is open; import the modules, and claim with it.
+
+    Said again with another session after the first was lost.
+    """
 
     worker_id: str
     session: UUID

@@ -2,6 +2,7 @@
 
 A job is held from the answer to its claim until its report is acknowledged, or its lease is gone. A body whose lease is
 gone lingers: it is being stopped and still has its slot, but nothing is reported for it.
+A lease that was not renewed in time is in doubt: nothing is claimed or begun under it, what runs goes on (L14).
 Only the worker's own loop changes this; claims.py and reports.py ask it.
 """
 
@@ -52,13 +53,14 @@ class Holdings:
         self._renewed_at = max(self._renewed_at, renewed_at)
         self.lapsed = self.lapsed and not self.trusted
 
-    def lapse(self) -> list[Lease]:
-        """Give up what runs: the lease was not renewed in time. Return the leases whose bodies are to be stopped.
+    def lapse(self, exclusive: Iterable[Lease]) -> list[Lease]:
+        """Note that the lease was not renewed in time; return the `exclusive` leases whose bodies are to be stopped.
 
-        An end that is known stays held until a server has answered to it: its fence decides there.
+        All others stay held: the first server that answers says whether they are. An end that is known stays held
+        until a server has answered to it: its fence decides there.
         """
         self.lapsed = True
-        return self.lose(self.unfinished)
+        return self.lose([lease for lease in exclusive if self.is_unfinished(lease)])
 
     @property
     def lease_s(self) -> float:
@@ -72,7 +74,7 @@ class Holdings:
 
     @property
     def trusted(self) -> bool:
-        """Whether there is a session, and its lease is still trusted."""
+        """Whether there is a session, and its lease is still trusted. May be asked by any thread."""
         return self.opened is not None and self._monotonic() < self.lapses_at
 
     @property

@@ -25,6 +25,7 @@ from windlass.worker import frames
 from windlass.worker.child import Child, StartChild
 from windlass.worker.held import HeldJobs, Overdue
 from windlass.worker.link import Link
+from windlass.worker.patience import Rest
 from windlass.worker.session import REGISTER_S, Renewal, Session
 
 WATCH_S = 0.5
@@ -69,8 +70,9 @@ class Keeper:
         self.finished_count = 0
         """Leases that ended in order since it was told to drain: reported, or given back."""
         self.opened = asyncio.Event()
+        """Whether it has a session, and the servers know its tasks."""
         self.ready: frames.Ready | None = None
-        """What it said when its modules were imported."""
+        """What it said when its modules were imported; until then it starts."""
         self._start = start
         self._outside = outside
         self._settings = settings.worker
@@ -78,7 +80,9 @@ class Keeper:
         self._register_within_s = register_within_s
         self._began_at = self._ticked_at = self._heard_at = outside.monotonic()
         self._child: Child | None = None
-        self._ready: asyncio.Future[frames.Ready] = asyncio.get_running_loop().create_future()
+        self._is_claiming = False
+        """Whether it has asked for jobs."""
+        self._rest = Rest(outside.pause)
         self._said_last: frames.Leaving | frames.Failed | None = None
         self._refusal: WindlassError | None = None
         self._replace = False
@@ -136,8 +140,10 @@ class Keeper:
         still_s = now - self._ticked_at
         if still_s > self._settings.health_seconds:
             return f"{self.worker_id} has claimed nothing and said nothing for {still_s:.0f} s"
-        if self.opened.is_set() and now - self._session.renewed_at > self._session.lease_s:
-            return f"{self.worker_id}: no heartbeat was acknowledged for {now - self._session.renewed_at:.0f} s"
+        # Not whether one was answered: a probe that ends a worker while the servers are away would end its jobs (Z3).
+        unsent_s = now - self._session.sent_at
+        if self.opened.is_set() and unsent_s > self._session.lease_s:
+            return f"{self.worker_id}: no heartbeat was sent for {unsent_s:.0f} s"
         return None
 
     async def _or_kill(self, work: Coroutine[Any, Any, None]) -> None:
@@ -155,6 +161,10 @@ class Keeper:
             self._hear(frame)
 
     def _hear(self, frame: frames.FromRunner) -> None:
+        # A first job that holds the interpreter lets no tick through.
+        if not self._is_claiming and isinstance(frame, frames.Tick | frames.Hold):
+            self._is_claiming = True
+            self._rest.cut()
         match frame:
             case frames.Hold(jobs=jobs, limits_s=limits_s):
                 self.held.hold(jobs, limits_s)
@@ -167,35 +177,53 @@ class Keeper:
                 self._ticked_at = self._heard_at
                 self._tick = frame
             case frames.Ready():
+                self._ticked_at = self._heard_at
                 self.ready = frame
-                if not self._ready.done():
-                    self._ready.set_result(frame)
+                self._rest.cut()
             case frames.Leaving() | frames.Failed():
                 self._said_last = frame
 
     async def _keep(self, child: Child) -> None:
-        """Open a session and renew it; when it is over, open another."""
-        ready = await self._ready
+        """Open a session, before the runner imports anything (W3), and renew it; when it is over, open another."""
         within_s = self._register_within_s
         while True:
+            known = self.ready
             try:
-                opened = await self._session.open(ready, pid=child.pid, within_s=within_s)
+                child.send(await self._session.open(known, pid=child.pid, within_s=within_s))
+                self._ticked_at = self._outside.monotonic()
+                is_alive = await self._await_claims(child, known)
             except WindlassError as error:
                 self._refusal = error
                 child.kill()
                 return
             within_s = None
-            child.send(opened)
-            self._ticked_at = self._outside.monotonic()
-            self.opened.set()
-            await self._renew(child)
+            if is_alive:
+                await self._renew(child)
             if self.held.begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=self.held.drop_all()))
 
+    async def _await_claims(self, child: Child, known: frames.Ready | None) -> bool:
+        """Return when the runner asks for jobs; False if the session has ended before. `known` is what servers know.
+
+        Until then the session is kept by registering again: a worker that was never heard is shown as starting.
+        """
+        while True:
+            if known is not None:
+                self.opened.set()
+            if self.ready is known and not self._is_claiming:
+                await self._rest.take(self._session.interval_s)
+            if self.ready is known and self._is_claiming:
+                return True
+            known = self.ready
+            renewed_at = await self._session.register_again(known, pid=child.pid)
+            if renewed_at is None:
+                return False
+            child.send(frames.Renewed(renewed_at=renewed_at))
+
     async def _renew(self, child: Child) -> None:
         """Send heartbeats until the session has ended."""
-        # The first at once: a worker that was never heard is shown as starting.
+        # The first at once: it claims, so it is not shown as starting any more.
         while renewal := await self._session.renew(self._beat):
             self._pass_on(child, renewal)
             pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
@@ -217,13 +245,14 @@ class Keeper:
         answer = renewal.answer
         self._completed_told += renewal.request.completed or 0
         self._failed_told += renewal.request.failed or 0
-        child.send(frames.Renewed(renewed_at=renewal.sent_at))
         named = renewal.request.held or ()
         begun_count = self.held.begun_count
         if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
             if self.held.begun_count < begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=lost))
+        # After what is lost: none of that begins when the lease is trusted again.
+        child.send(frames.Renewed(renewed_at=renewal.sent_at))
         if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
             child.send(frames.Cancel(jobs=told))
         if answer.drain and not self.is_draining:
@@ -299,8 +328,10 @@ class Keeper:
         was_open, lived_s = self.opened.is_set(), self._outside.monotonic() - self._began_at
         if self._refusal is not None:
             reason = str(self._refusal)
+            await self._session.close(lost=False)
             return Ending(kind="refused", reason=reason, lived_s=lived_s, was_open=was_open, error=self._refusal)
         if isinstance(last, frames.Failed):
+            await self._session.close(lost=False)
             return Ending(kind="failed", reason=last.reason, lived_s=lived_s, was_open=was_open)
         if isinstance(last, frames.Leaving):
             await self._session.close(lost=False, last_beat=self._beat())
@@ -310,6 +341,7 @@ class Keeper:
         how = _how(code)
         if self.is_draining and not was_open:
             reason = "It was told to leave before it had begun."
+            await self._session.close(lost=False)
             log.event("worker.stopped", worker=self.worker_id, reason=reason, jobs=0)
             return Ending(kind="left", reason=reason, lived_s=lived_s, was_open=False)
         log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))

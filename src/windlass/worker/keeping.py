@@ -29,13 +29,15 @@ from windlass.worker.patience import BackOff, answered
 
 REGISTER_S = 10.0
 """Who cannot register for so long does not start (W3)."""
+LONGEST_PAUSE_S = 1.0
+"""Between tries, so that claims are asked for within two seconds of an outage."""
 
 
 class Keeping(Protocol):
     """What a worker says to its keeper, and hears."""
 
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
-        """Have a session opened for these tasks."""
+        """Say that these tasks are there; return the session."""
 
     async def hear(self) -> FromKeeper:
         """Return the next word, when it comes."""
@@ -147,10 +149,10 @@ class OwnKeeping:
 
     async def _beat_on(self) -> None:
         again = self._back_off()
-        wait_s = self._settings.heartbeat_seconds
+        wait_s = self._interval_s
         while True:
             await self._outside.pause(wait_s)
-            wait_s = self._settings.heartbeat_seconds
+            wait_s = self._interval_s
             try:
                 await self._beat()
                 again.reset()
@@ -175,13 +177,13 @@ class OwnKeeping:
                     timestamp=datetime.now(UTC),
                 )
             )
-        self._words.put_nowait(Renewed(at))
         cancelled, gone = set(answer.cancel), set(answer.lost)
         if cancelled:
             self._words.put_nowait(Cancel([job for job in self._held if job[0] in cancelled]))
         if gone:
             # Those that were named: a job may have been claimed anew while the heartbeat was under way.
             self._words.put_nowait(Lost([(job.job_id, job.fence) for job in held if job.job_id in gone]))
+        self._words.put_nowait(Renewed(at))
         if answer.drain and not self._draining:
             self._draining = True
             self._words.put_nowait(Drain("drained", self._settings.drain_seconds))
@@ -197,6 +199,11 @@ class OwnKeeping:
                 return
             await self._outside.pause(again.next_s())
 
+    @property
+    def _interval_s(self) -> float:
+        assert self._opened is not None
+        return self._settings.heartbeat_seconds or self._opened.lease_s / 3
+
     def _back_off(self) -> BackOff:
-        longest_s = min(self._settings.backoff_max_seconds, self._settings.heartbeat_seconds)
+        longest_s = min(self._settings.backoff_max_seconds, LONGEST_PAUSE_S)
         return BackOff(self._settings.backoff_min_seconds, longest_s, chance=self._outside.chance)

@@ -22,6 +22,7 @@ class KindTask:
     """A work kind as a task."""
 
     is_async = True
+    exclusive = False
     isolation: Isolation | None = "thread"
     """It only waits; nothing of it need be killed."""
 

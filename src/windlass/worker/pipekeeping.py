@@ -54,6 +54,7 @@ class PipeKeeping:
         self._writing = threading.Lock()
         self._words: asyncio.Queue[FromKeeper | None] = asyncio.Queue()
         self._rest = b""
+        self._opened: Opened | None = None
         self._reading = False
 
     def read_line(self) -> bytes:
@@ -66,18 +67,23 @@ class PipeKeeping:
         text, self._rest = self._rest.split(b"\n", 1)
         return text
 
+    def read_opened(self) -> None:
+        """Wait for the session, the keeper's first word: nothing of the user's is imported before (W3)."""
+        word = from_keeper(self.read_line())
+        assert isinstance(word, Opened), word
+        self._opened = word
+
     async def open(self, tasks: Sequence[str], signatures: Mapping[str, msgspec.Raw]) -> Opened:
-        """Say that the modules are there, and wait for the session."""
+        """Say that the modules are there, and return the session."""
         self._say(Ready(list(tasks), dict(signatures), self.queues))
-        while True:
-            word = await self.hear()
-            if isinstance(word, Opened):
-                return word
+        assert self._opened is not None
+        return self._opened
 
     async def hear(self) -> FromKeeper:
         """Return the next word, when it comes; KeeperGone when there is nobody to say one."""
         if not self._reading:
             self._reading = True
+            self._take(b"")  # words that came with the first ones
             asyncio.get_running_loop().add_reader(self._end.fileno(), self._read)
         word = await self._words.get()
         if word is None:
@@ -124,6 +130,9 @@ class PipeKeeping:
             asyncio.get_running_loop().remove_reader(self._end.fileno())
             self._words.put_nowait(None)
             return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for text in lines:
             self._words.put_nowait(from_keeper(text))

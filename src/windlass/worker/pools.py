@@ -63,6 +63,7 @@ class Pools:
         app_target: str | None,
         redactor: Redactor,
         on_start: Callable[[Sequence[Lease]], None],
+        may_begin: Callable[[], bool],
         wake: Callable[[], None],
         server_url: str | None = None,
         abandon_s: float = 2.0,
@@ -72,6 +73,8 @@ class Pools:
         self._capacity = threads
         self._isolation: Isolation = isolation
         self._on_start = on_start
+        self._may_begin = may_begin
+        self._exclusive = settings.exclusive
         self._wake = wake
         self._clock = clock
         self._graces = Graces(cancel_s=settings.cancel_grace_seconds, kill_s=settings.kill_seconds, abandon_s=abandon_s)
@@ -147,7 +150,7 @@ class Pools:
     # The line: all of these with the lock held.
 
     def _has_work(self) -> bool:
-        return bool(self._line) and len(self._running) < self._capacity
+        return bool(self._line) and len(self._running) < self._capacity and self._may_begin()
 
     def _begin(self, now: float) -> Attempt:
         attempt = self._line.popleft()
@@ -160,7 +163,7 @@ class Pools:
     def _for_loop(self, now: float) -> list[Attempt]:
         """Begin the coroutines at the head of the line."""
         batch = []
-        while self._line and len(self._running) < self._capacity and self._line[0].kind == "async":
+        while self._has_work() and self._line[0].kind == "async":
             batch.append(self._begin(now))
         return batch
 
@@ -259,6 +262,11 @@ class Pools:
             if note is not None:
                 notes.append(note)
         return chunks, notes
+
+    def exclusive_leases(self) -> list[Lease]:
+        """Return the leases of bodies that must not run without one."""
+        with self._lock:
+            return [attempt.lease for attempt in self._running if self._exclusive or attempt.task.exclusive]
 
     def take_line(self) -> list[wire.ClaimedJob]:
         """Take back what has not begun."""

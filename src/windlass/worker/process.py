@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         settings = msgspec.json.decode(keeping.read_line(), type=Settings)
         log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
+        keeping.read_opened()
         code = _run(keeping, settings, given.app, serves_tasks_queues=given.tasks_queues)
     except KeeperGone:
         pass

@@ -24,7 +24,7 @@ from windlass.worker.frames import Opened
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
 from windlass.worker.parcel import Parcel, Wrapper, dropped, lease_of, parted, stamped, within
-from windlass.worker.patience import BackOff, answered
+from windlass.worker.patience import BackOff, Rest, answered
 
 LEASE_SHARE = 6
 """Pauses between tries are at most one part in so many of the lease."""
@@ -63,6 +63,9 @@ class Reports:
         self._outside = outside
         self._wrapper = Wrapper()
         self._bell = asyncio.Event()
+        self._rest = Rest(outside.pause)
+        self._is_unheard = False
+        """Whether the last report got no answer."""
         self._trail_due = False
         self._busy = False
         self._era = 0
@@ -86,9 +89,11 @@ class Reports:
         self._wrapper.entries.extend([within(entry, longest) for entry in entries])
         self._bell.set()
 
-    def ring(self) -> None:
-        """Look again: the lease may be trusted again."""
+    def hurry(self) -> None:
+        """A server answers again: tell at once what got no answer."""
         self._bell.set()
+        if self._is_unheard:
+            self._rest.cut()
 
     def send_trail(self) -> None:
         """Tell what running attempts have to say, if they have anything."""
@@ -149,6 +154,7 @@ class Reports:
             try:
                 answers = await self._ask(parcel, opened)
             except (TooMany, Unavailable) as error:
+                self._is_unheard = isinstance(error, Unavailable)
                 pause_s = again.next_s(error)
             except REFUSALS:
                 raise
@@ -158,7 +164,8 @@ class Reports:
             else:
                 self._answered(parcel, answers)
                 return
-            await self._outside.pause(pause_s)
+            await self._rest.take(pause_s)
+            self._is_unheard = False
         self._give_up(parcel.entries, "Nobody answered in time.")
 
     async def _ask(self, parcel: Parcel, opened: Opened) -> wire.Answers:

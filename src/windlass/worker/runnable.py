@@ -25,6 +25,10 @@ class Runnable(Protocol):
     def isolation(self) -> Isolation | None:
         """Where it wants to run; None: as the worker is told."""
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether its body is stopped when its lease was not renewed in time, instead of going on."""
+
     def run(self, payload: bytes, context: Context) -> Any:
         """Call the function with the arguments that the payload holds; InvalidInput if they do not fit."""
 

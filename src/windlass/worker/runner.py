@@ -128,6 +128,7 @@ class Worker:
             server_url=self._server_url,
             redactor=Redactor(self._settings.security.redact),
             on_start=self._started,
+            may_begin=lambda: self._holdings.trusted,
             wake=self._wake_from_any_thread,
         )
         self._reports = Reports(
@@ -166,8 +167,10 @@ class Worker:
             "tending": self._tend_on,
             "hearing": self._hear_on,
         }
-        left = asyncio.create_task(self._gone(), name="left")
-        running = {asyncio.create_task(part(), name=name): name for name, part in parts.items()}
+        left: asyncio.Task[Any] = asyncio.create_task(self._left.wait(), name="left")
+        running: dict[asyncio.Task[Any], str] = {
+            asyncio.create_task(part(), name=name): name for name, part in parts.items()
+        }
         try:
             while not left.done():
                 done, _ = await asyncio.wait([left, *running], return_when=asyncio.FIRST_COMPLETED)
@@ -184,9 +187,6 @@ class Worker:
                 task.cancel()
             await asyncio.gather(left, *running, return_exceptions=True)
 
-    async def _gone(self) -> None:
-        await self._left.wait()
-
     async def _again(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self._outside.pause(self._settings.worker.error_pause_seconds)
         await part()
@@ -201,8 +201,10 @@ class Worker:
         match word:
             case Renewed():
                 self._holdings.renew(word.renewed_at)
-                self._reports.ring()
-                self._claims.ring()
+                self._reports.hurry()
+                self._claims.hurry()
+                # What was claimed ahead is not begun while the lease is in doubt.
+                self._pools.start((), now=self._outside.monotonic())
             case Opened():
                 self._open(word)
             case Cancel():
@@ -331,7 +333,7 @@ class Worker:
     def _every_second(self, now: float) -> None:
         worker = self._settings.worker
         used_mb = memory_mb()
-        if self._claims_advance(now):
+        if self._claims.advances(now):
             self._keeping.tick(self._tick())
         self._reports.send_trail()
         if self._pools.line_count and now - self._moved_at >= BEGIN_S:
@@ -348,15 +350,8 @@ class Worker:
     def _tick(self) -> Tick:
         return Tick(self._jobs_completed + self._jobs_failed, self._jobs_failed)
 
-    def _claims_advance(self, now: float) -> bool:
-        """Say whether the claim loop goes round, or rests because it has nothing to ask for."""
-        worker = self._settings.worker
-        asking_s = worker.wait_seconds + worker.claim_timeout_seconds
-        pausing_s = 2 * worker.backoff_max_seconds + worker.poll_interval_seconds + worker.error_pause_seconds
-        return self._claims.has_no_need or now - self._claims.advanced_at <= asking_s + pausing_s
-
     def _watch_lease(self, now: float) -> float:
-        """Stop everything when the lease was not renewed in time; return when to look again."""
+        """Stop what is exclusive when the lease was not renewed in time (L14); return when to look again."""
         holdings = self._holdings
         if holdings.trusted:
             self._doubted_at = None
@@ -364,12 +359,12 @@ class Worker:
         if holdings.lapsed:
             return now + SECOND_S
         # A word of the keeper's may lie unread, when this process stood still.
-        if self._doubted_at is None:
-            self._doubted_at = now
+        self._doubted_at = now if self._doubted_at is None else self._doubted_at
         if now - self._doubted_at < DOUBT_S:
             return self._doubted_at + DOUBT_S
-        log.event("worker.lapsed", jobs=holdings.held_count)
-        for lease in holdings.lapse():
+        stopping = holdings.lapse(self._pools.exclusive_leases())
+        log.event("worker.lapsed", jobs=holdings.held_count, stopped_jobs=len(stopping))
+        for lease in stopping:
             self._pools.stop(lease, "lost")
         self._claims.recall()
         return now + SECOND_S

@@ -28,6 +28,8 @@ REGISTER_S = 10.0
 CLOSE_S = 10.0
 """How long ending a session is tried; past it the session lapses by itself."""
 FIRST_PAUSE_S = 0.25
+LONGEST_PAUSE_S = 1.0
+"""Between tries: a heartbeat that is answered lets the runner claim, within two seconds of an outage."""
 MOST_TASKS = 300
 """Tasks that a worker shows of itself; it serves all that it has."""
 
@@ -56,16 +58,21 @@ class Session:
         self.id: UUID | None = None
         """None while none is open."""
         self.worker_id = worker_id
-        self.lease_s = settings.worker.lease_seconds
-        self.renewed_at = outside.monotonic()
+        self.lease_s = settings.worker.lease_seconds or settings.jobs.lease_seconds
+        """What the server granted, once a session was opened."""
+        self.renewed_at = self.sent_at = outside.monotonic()
+        """When the heartbeat that was answered last, and the last of all, were sent."""
         self._link = link
         self._settings = settings.worker
         self._outside = outside
         self._clock = clock
         self._new_id = new_id
 
-    async def open(self, runner: Ready, *, pid: int, within_s: float | None) -> Opened:
-        """Register a fresh session and return what the runner must know; the last error if none opens `within_s`."""
+    async def open(self, runner: Ready | None, *, pid: int, within_s: float | None) -> Opened:
+        """Register a fresh session and return what the runner must know; the last error if none opens `within_s`.
+
+        `runner` is what it said when its modules were imported; None: they are not yet.
+        """
         session = self._new_id()
         request = self._registration(runner, session=session, pid=pid)
         began_at, again = self._outside.monotonic(), self._back_off()
@@ -85,12 +92,32 @@ class Session:
             worker_id=self.worker_id, session=answer.session, lease_s=answer.lease_seconds, renewed_at=sent_at
         )
 
+    async def register_again(self, runner: Ready | None, *, pid: int) -> float | None:
+        """Say anew what the runner is, until it is heard; return when it was said, None if the session has ended."""
+        assert self.id is not None
+        request, again = self._registration(runner, session=self.id, pid=pid), self._back_off()
+        while True:
+            sent_at = self.sent_at = self._outside.monotonic()
+            try:
+                async with answered(self._settings.claim_timeout_seconds):
+                    await self._link.register(request)
+            except (NotFound, Conflict):
+                self.id = None
+                return None
+            except WindlassError as error:
+                if not _passes(error):
+                    raise
+                await self._again("It cannot register.", error, again)
+                continue
+            self.renewed_at = sent_at
+            return sent_at
+
     async def renew(self, held: Callable[[], wire.BeatRequest]) -> Renewal | None:
         """Send heartbeats until one is answered; None if the session has ended. `held` says anew what is held."""
         again = self._back_off()
         while True:
             request = held()
-            sent_at = self._outside.monotonic()
+            sent_at = self.sent_at = self._outside.monotonic()
             try:
                 async with answered(min(self._settings.heartbeat_timeout_seconds, self.lease_s / 2)):
                     answer = await self._link.heartbeat(request)
@@ -141,7 +168,7 @@ class Session:
     @property
     def interval_s(self) -> float:
         """How long after a heartbeat the next one is due."""
-        return min(self._settings.heartbeat_seconds, self.lease_s / 2)
+        return min(self._settings.heartbeat_seconds or self.lease_s / 3, self.lease_s / 2)
 
     def beat(
         self, held: tuple[wire.HeldJob, ...] | None, *, completed_count: int, failed_count: int, is_draining: bool
@@ -157,7 +184,7 @@ class Session:
             timestamp=self._clock(),
         )
 
-    def _registration(self, runner: Ready, *, session: UUID, pid: int) -> wire.RegisterRequest:
+    def _registration(self, runner: Ready | None, *, session: UUID, pid: int) -> wire.RegisterRequest:
         worker = self._settings
         return wire.RegisterRequest(
             worker_id=self.worker_id,
@@ -169,14 +196,15 @@ class Session:
             version=worker.version,
             build=f"windlass-{__version__}",
             region=worker.region,
-            tasks=tuple(runner.tasks[:MOST_TASKS]),
-            signatures=read_signatures(runner.signatures),
+            tasks=() if runner is None else tuple(runner.tasks[:MOST_TASKS]),
+            signatures={} if runner is None else read_signatures(runner.signatures),
             labels=worker.labels,
-            queues=runner.queues,
+            queues=worker.queues if runner is None else runner.queues,
         )
 
     def _back_off(self) -> BackOff:
-        return BackOff(FIRST_PAUSE_S, self.interval_s, chance=self._outside.chance)
+        longest_s = min(self.interval_s, LONGEST_PAUSE_S)
+        return BackOff(FIRST_PAUSE_S, longest_s, chance=self._outside.chance, asked_s=self.interval_s)
 
     async def _again(self, what: str, error: WindlassError, again: BackOff) -> None:
         """Wait before the next try; of a row of failures the first is logged, the others only say the same."""

@@ -1,6 +1,6 @@
 """Spot notices: a cloud says, seconds before, that it takes the machine away (W11).
 
-Each cloud has an address on the machine itself that is asked every few seconds. Which cloud it is, is found out once;
+Each cloud has an address on the machine itself that is asked every two seconds. Which cloud it is, is found out once;
 where none answers nothing is asked again. On a notice the fleet drains within what is left (fleet.py).
 """
 
@@ -19,7 +19,7 @@ from windlass.config import Settings
 from windlass.engine.outside import Outside
 
 TIMEOUT_S = 1.0
-POLL_S = 5.0
+POLL_S = 2.0
 ADDRESS = "http://169.254.169.254"
 """Where each of the three answers, by number: a name might take long to be resolved where there is no cloud."""
 AWS_NOTICE_S, AWS_MARGIN_S = 120.0, 15.0

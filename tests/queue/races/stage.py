@@ -227,12 +227,12 @@ class Stage:
 
     async def lapse(self) -> None:
         """Let the leases of all workers run out, while rescue has been awake all the time."""
-        await self.db.fetch(rescue.SQL.beat_pulse, gap_ms=NEVER_MS)
+        await rescue.pulse(self.db, [NEVER_MS])
         self.clock.advance(LEASE_MS / 1000 + 1)
 
     async def rescue(self, db: Statements) -> rescue.Rescued:
         """Run the rescue, which takes no silence of its own for a gap."""
-        return await rescue.rescue(db, chance=no_jitter, gap_ms=NEVER_MS)
+        return await rescue.rescue(db, chance=no_jitter, gaps_ms=[NEVER_MS])
 
     async def sound(self) -> None:
         """Fail unless every invariant holds."""

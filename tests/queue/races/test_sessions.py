@@ -119,7 +119,7 @@ async def test_rel_x8_the_dead_stay_dead(stage: Stage) -> None:
 async def test_rel_x9_worker_restarts_under_its_name(stage: Stage) -> None:
     """The jobs of a worker that crashed are rescued though it lives again under the same name."""
     old = await stage.leased(started=True)
-    await stage.db.fetch(rescue.SQL.beat_pulse, gap_ms=NEVER_MS)
+    await rescue.pulse(stage.db, [NEVER_MS])
     stage.clock.advance(LEASE_MS / 2000)
     new = Scene(old.queue, old.worker, await stage.worker(old.worker))
     stage.clock.advance(LEASE_MS / 2000 + 1)
@@ -203,7 +203,7 @@ async def test_rel_x1_rescue_waits_for_nobody(postgres_stage: Stage) -> None:
 async def test_rel_k9_a_silent_worker_loses_its_job(stage: Stage) -> None:
     """A worker killed without a word keeps its job for one lease, not longer."""
     scene = await stage.leased(started=True)
-    await stage.db.fetch(rescue.SQL.beat_pulse, gap_ms=NEVER_MS)
+    await rescue.pulse(stage.db, [NEVER_MS])
     stage.clock.advance(LEASE_MS / 1000)
     in_time = await stage.rescue(stage.db)
     stage.clock.advance(0.001)

@@ -80,9 +80,11 @@ class Installation:
         await fleet.said("is ready")
         return fleet
 
-    async def launch_workers(self, *arguments: str, app: str = SAMPLE, **settings: str) -> ServerProcess:
-        """Start a fleet."""
-        where = ["--url", self.url] if self.url else []
+    async def launch_workers(
+        self, *arguments: str, app: str = SAMPLE, url: str | None = None, **settings: str
+    ) -> ServerProcess:
+        """Start a fleet of the server, or of one that is reached at `url`."""
+        where = ["--url", url or self.url] if url or self.url else []
         return await self._start("worker", app, *where, "--log-format", "text", *arguments, **settings)
 
     async def submit(self, task: str, **payload: Any) -> str:

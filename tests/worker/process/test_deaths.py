@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import signal
+from typing import Self
+from urllib.parse import urlsplit
 
 from tests.proofs.processes import ServerProcess
 from tests.worker.process.installation import FOR_EVER_MS, Begun, Installation, kill
@@ -112,6 +116,44 @@ async def test_a_killed_server_costs_no_attempt(installation: Installation) -> N
     assert ("succeeded", "first", 1) == (job["status"], job["result"], job["attempt"])
 
 
+async def test_servers_away_for_longer_than_a_lease_cost_no_attempt(installation: Installation) -> None:
+    """The job runs on and is run once; the worker asks for more as soon as a server is back (L14, Z3)."""
+    fleet = await installation.start_workers()
+    first = await begin(installation)
+    await stop_hard(installation.server)
+    await fleet.said("worker.lapsed")
+
+    await installation.start_server()
+
+    assert 42 == (await installation.ended(await installation.submit("double", x=21)))["result"]
+    first.go_on("first")
+    job = await installation.ended(first.job_id)
+    assert ("succeeded", "first", 1) == (job["status"], job["result"], job["attempt"])
+    assert ["succeeded"] == [attempt["outcome"] for attempt in await installation.attempts(first.job_id)]
+    assert 0 == installation.begun_count()
+
+
+async def test_rel_d2_a_worker_cut_off_loses_its_job_to_another(installation: Installation) -> None:
+    """The servers live and give its job away: its body is stopped at the first answer, and there is one record (Z7)."""
+    async with Cable(installation.url) as cable:
+        cut_off = await installation.start_workers(url=cable.url)
+        first = await begin(installation)
+        cable.cut()
+        await cut_off.said("worker.lapsed")
+        await installation.start_workers()
+        second = await installation.begun()
+        second.go_on("second")
+        assert "succeeded" == (await installation.ended(first.job_id))["status"]
+
+        await cable.mend()
+        await first.gone()
+
+        assert 42 == (await installation.ended(await installation.submit("double", x=21)))["result"]
+    job = await installation.job(first.job_id)
+    assert (first.job_id, "succeeded", "second") == (second.job_id, job["status"], job["result"])
+    assert ["lost", "succeeded"] == [attempt["outcome"] for attempt in await installation.attempts(first.job_id)]
+
+
 async def test_a_killed_server_and_killed_workers_lose_nothing(installation: Installation) -> None:
     """Both come back, in any order; the job runs again after its lease."""
     fleet = await installation.start_workers()
@@ -129,3 +171,58 @@ async def stop_hard(process: ServerProcess) -> None:
     """Kill a process and wait until it is gone."""
     process.send(signal.SIGKILL)
     await process.ended()
+
+
+class Cable:
+    """The network between a worker and the server at `url`, which can be cut."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = parts.hostname, parts.port
+        self._port = 0
+        self._ends: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """Where the worker finds the server."""
+        return f"http://127.0.0.1:{self._port}"
+
+    async def mend(self) -> None:
+        """Let the worker reach the server, at the port it had before."""
+        self._listener = await asyncio.start_server(self._come, "127.0.0.1", self._port)
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    def cut(self) -> None:
+        """Let nothing through any more."""
+        self._listener.close()
+        for end in self._ends:
+            end.cancel()
+
+    async def __aenter__(self) -> Self:
+        await self.mend()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        await asyncio.gather(*self._ends, return_exceptions=True)
+
+    def _come(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        end = asyncio.create_task(self._carry(reader, writer))
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self._server)
+        try:
+            with contextlib.suppress(OSError):
+                await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        finally:
+            writer.transport.abort()
+            back.transport.abort()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()

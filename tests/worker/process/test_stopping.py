@@ -122,13 +122,14 @@ async def test_a_worker_finds_the_server_of_the_file(installation: Installation)
 
 
 async def test_a_module_that_cannot_be_imported_is_told_once(installation: Installation) -> None:
-    """Exit code 1 and the reason; nobody registers and nothing is tried again."""
+    """Exit code 1 and the reason; its session is ended and nothing is tried again."""
     fleet = await installation.launch_workers(app="tests.worker.process.no_such_module:app")
 
     assert 1 == await fleet.ended()
     assert "no_such_module" in fleet.text
     assert "Traceback" not in fleet.text
-    assert [] == (await installation.until(lambda _: True, "/workers"))["workers"]
+    [worker] = (await installation.until(lambda _: True, "/workers"))["workers"]
+    assert "stopped" == worker["status"]
 
 
 async def test_the_probe_of_a_worker_answers_while_it_is_well(installation: Installation, unused_port: int) -> None:
