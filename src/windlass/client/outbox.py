@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID
@@ -156,7 +155,7 @@ def _asked(task: Any, payload: Any, options: JobOptions) -> tuple[str, str | Non
             "payload",
             f"{len(text)} bytes, more than {MAX_PAYLOAD_BYTES}. Store the data elsewhere and pass its address.",
         )
-    said = own.over(**options).fields(name, text, now=datetime.now(UTC))
+    said = own.over(**options).fields(name, text)
     return name, None if payload is None else text.decode(), msgspec.json.encode(said).decode()
 
 

@@ -96,6 +96,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     releases: int = 0
     started: bool = False
     delay_ms: int = 0
+    until: datetime | None = None
+    """When it is due again, in place of a delay; a time that has passed is now."""
     why: Reason = Reason.RETRY
     preferred: bool = False
     held: bool = False
@@ -175,8 +177,8 @@ def give_back(lease: Lease, reason: str) -> Move:
     return release(lease, reason)
 
 
-def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
-    """Put a job off: it is due again after the delay, no attempt is used."""
+def snooze(lease: Lease, reason: str | None, *, delay_ms: int = 0, until: datetime | None = None) -> Move:
+    """Put a job off: it is due again after the delay, or at a time; no attempt is used."""
     if lease.cancelling:
         return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=True)
     return Move(
@@ -186,6 +188,7 @@ def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
         attempt=lease.attempt - 1,
         started=True,
         delay_ms=delay_ms,
+        until=until,
         why=Reason.SNOOZE,
     )
 
@@ -270,7 +273,7 @@ def _ready_row(move: Move) -> tuple[object, ...]:
 
 
 def _timer_row(move: Move) -> tuple[object, ...]:
-    return (*_ready_row(move), move.delay_ms, int(move.why))
+    return (*_ready_row(move), move.delay_ms, move.until, int(move.why))
 
 
 def _end_row(move: Move) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import checkpoints, moves
 from windlass.queue.checkpoints import Note
 from windlass.queue.moves import Lease, LeaseName, Move, Record
-from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_json, check_range, check_text, storable
+from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_instant, check_json, check_range, check_text, storable
 
 SQL = load(__file__)
 
@@ -77,7 +77,9 @@ class Fail(LeaseReport, frozen=True, kw_only=True):
 class Snooze(LeaseReport, frozen=True, kw_only=True):
     """The task wants to be run again later; no attempt is used."""
 
-    delay_ms: int
+    delay_ms: int = 0
+    until: datetime | None = None
+    """When it is due again, in place of a delay."""
     reason: str | None = None
     checkpoint: str | None = None
     """JSON text, for the attempt that goes on."""
@@ -210,7 +212,7 @@ def _note(item: Fail | Snooze | Release) -> Note | None:
 
 def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
     if isinstance(item, Snooze):
-        return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms)
+        return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms, until=item.until)
     if isinstance(item, Release):
         if item.error is None:
             return moves.release(lease, storable(item.reason), started=item.started)
@@ -311,6 +313,7 @@ def _validate(item: Report, index: int) -> None:
             text = getattr(item, field, None)
             if text is not None:
                 check_json(field, text)
+        check_instant("until", getattr(item, "until", None))
         for field in ("duration_ms", "delay_ms"):
             check_range(field, getattr(item, field, None), 0, MAX_DELAY_MS)
     except InvalidInput as problem:

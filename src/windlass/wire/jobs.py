@@ -91,8 +91,9 @@ class JobRequest(Body, frozen=True, kw_only=True):
     }
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = (
         ("run_at", "delay"),
+        ("start_deadline", "start_within"),
         ("max_attempts", "max_retries"),
-        *(("schedule", other) for other in ("delay", "unique_key", "unique_for", "start_deadline")),
+        *(("schedule", other) for other in ("delay", "unique_key", "unique_for", "start_deadline", "start_within")),
     )
     bound: ClassVar[Mapping[str, Any]] = needs("schedule", "timezone", "schedule_name")
 
@@ -122,6 +123,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     """Not started by then, it expires."""
+    start_within: PositiveSpan | None = None
+    """Not started so long after the submit, it expires; in seconds or as `10m`."""
     labels: Names = ()
     """Only for workers that have all of them."""
     tags: Names = ()

@@ -21,7 +21,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 $$
 DECLARE
     known CONSTANT text[] := ARRAY['tenant', 'queue', 'priority', 'run_at', 'delay', 'timeout_seconds', 'max_attempts', 'max_retries',
-        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'labels', 'tags',
+        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'start_within', 'labels', 'tags',
         'concurrency_key', 'headers'];
     unknown text;
     us CONSTANT bigint := CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint);
