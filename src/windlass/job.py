@@ -84,3 +84,10 @@ STATE_OF_OUTCOME = {
     Outcome.EXPIRED: State.EXPIRED,
 }
 """The state of a job in `done`, by its outcome."""
+
+
+def failure_text(error_type: str | None, error: str | None) -> str | None:
+    """Return what went wrong as Python says it, `KeyError: 9`; types of our own stand in the message already."""
+    if error_type is None or error_type == error_type.lower():
+        return error
+    return f"{error_type}: {error}" if error else error_type

@@ -129,7 +129,7 @@ class Store:
 
     async def close(self, session: UUID, tenant: str, reason: str) -> int:
         """End a session."""
-        return await workers.close(self.db, session, tenant=tenant, reason=reason)
+        return len(await workers.close(self.db, session, tenant=tenant, reason=reason))
 
     async def drain(self, tenant: str, worker: str) -> int:
         """Ask sessions to leave."""

@@ -47,7 +47,8 @@ async def test_a_drain_releases_the_rest_without_an_attempt(db: Database) -> Non
 
         work.worker.drain("Spot termination", within_s=0)
 
-        assert "Spot termination" == (await work.left()).reason
+        leaving = await work.left()
+        assert ("Spot termination", 1) == (leaving.reason, leaving.given_back_count)
         assert State.QUEUED is await work.state(job)
         [attempt] = await work.attempts(job)
         assert (Outcome.RELEASED, "Spot termination") == (attempt.outcome, attempt.reason)

@@ -52,9 +52,14 @@ class Lease(msgspec.Struct, frozen=True):
     lane: int
     session: UUID
     worker: str | None
+    tenant: str | None
+    heartbeat_at: datetime | None
+    """The last one of its session."""
     bare: int | None
     claimed_at: datetime
     started_at: datetime | None
+    due_at: datetime
+    """When the job was first due."""
     run: int
     max_attempts: int
     max_lost: int

@@ -21,7 +21,7 @@ from windlass.errors import InvalidInput
 from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import checkpoints, moves
 from windlass.queue.checkpoints import Note
-from windlass.queue.moves import Lease, LeaseName, Move, Record
+from windlass.queue.moves import Lease, LeaseName, Move, Moved, Record
 from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_instant, check_json, check_range, check_text, storable
 
 SQL = load(__file__)
@@ -109,8 +109,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Of a job that is ready again."""
     run_ms: int | None = None
     """How long the attempt ran, as it is known."""
+    attempt: int | None = None
+    """Of a job that succeeded; with how long it waited from when it was due until this attempt began."""
+    waited_ms: int | None = None
     prefer_same_worker: bool = False
     """The same worker may claim the job back at once."""
+    moved: Moved | None = None
+    """How the lease ended, of an applied report that tells of no success."""
 
 
 async def report(db: Statements, reports: Sequence[Report], *, chance: Chance) -> list[Answer]:
@@ -166,6 +171,8 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
             State.SUCCEEDED,
             lane=row["lane"],
             run_ms=row["run_ms"] if r.duration_ms is None else r.duration_ms,
+            attempt=row["attempt"],
+            waited_ms=row["waited_ms"],
         )
         for number, r in reports.items()
         if (row := applied.get(r.job_id)) is not None
@@ -192,6 +199,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
             rank=done.rank,
             run_ms=done.move.record.duration_ms,
             prefer_same_worker=done.move.preferred,
+            moved=done,
         )
         for job_id, done in moved.items()
     }
