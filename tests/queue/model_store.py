@@ -49,7 +49,7 @@ DUMP = {
     "pulse": "SELECT beat_at, unbroken_at FROM pulse",
     "tenant": "SELECT name FROM tenant",
 }
-TIMELINE = "SELECT job_id, happened_at, kind, worker, detail FROM job_events"
+TIMELINE = "SELECT job_id, happened_at, kind, worker, actor, detail FROM job_events"
 SHOWN = "SELECT session, status, held_jobs, busy_threads, available_threads FROM workers"
 BESIDE = {"timeline": TIMELINE, "workers": SHOWN}
 """Views that are compared between the two databases only."""

@@ -109,6 +109,7 @@ def _encoded(call: Call, event: JobEvent) -> bytes:
         kind=event.kind,
         happened_at=event.happened_at,
         worker_id=event.worker,
+        actor=event.actor,
         detail=call.hidden(event.detail),
     )
     moment = msgspec.json.encode(event.happened_at).strip(b'"')

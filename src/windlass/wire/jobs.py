@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import State
+from windlass.job import Source, State
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
@@ -228,6 +228,8 @@ class Job(Left, frozen=True, kw_only=True):
     failure_reason: str | None
     reason: str | None
     held: bool
+    source: Source
+    """Who made it: a submit, a slot of a schedule (also by a backfill), or a schedule run by hand."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -276,6 +278,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     happened_at: datetime
     kind: str
     worker_id: str | None
+    actor: str | None = None
+    """Who did it, where no worker did: the name of a key, or a part of Windlass."""
     detail: str | None
 
 
