@@ -10,14 +10,19 @@ import pytest
 
 from tests.clock import TestClock
 from tests.engine.loops_world import Pace, Wake
+from tests.queue.fired import every_minute, fire
 from tests.queue.steps import Steps
 from windlass import log
+from windlass.config import Settings
 from windlass.config.redact import Redactor
+from windlass.config.settings import Queue
 from windlass.db import Database
 from windlass.db.partitions import PARTITIONED
 from windlass.engine import journal
 from windlass.engine.duty import queue_duties
+from windlass.engine.whole import whole_duties
 from windlass.queue import rescue
+from windlass.queue.schedule import Policy
 
 
 @pytest.fixture
@@ -75,3 +80,36 @@ async def test_history_that_is_removed_is_counted(steps: Steps, caplog: pytest.L
     else:
         assert {"rows"} == set(line)
         assert line["rows"] >= 3
+
+
+@pytest.mark.parametrize(("job_count", "severity"), [(2, None), (3, "warning"), (4, "warning"), (5, "critical")])
+async def test_a_deep_queue_is_warned_of(
+    steps: Steps, caplog: pytest.LogCaptureFixture, job_count: int, severity: str | None
+) -> None:
+    """V22: above `queue.depth_warning` with the hint to scale, above `queue.depth_critical` as critical."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    await steps.submit(*(steps.job() for _ in range(job_count)))
+    settings = Settings(queue=Queue(depth_warning=2, depth_critical=4))
+    [rolling] = [duty for duty in whole_duties(settings, lambda: 0.0) if duty.name == "rollup"]
+
+    for _ in range(2):
+        await rolling.run(steps.db, 1000)
+
+    [health] = told(caplog, "queue.health")
+    assert job_count == health["pending"]
+    deep = [(line["pending"], line["severity"]) for line in told(caplog, "queue.deep")]
+    assert ([] if severity is None else [(job_count, severity)]) == deep
+    assert all("Start more workers" in line["hint"] for line in told(caplog, "queue.deep"))
+
+
+async def test_a_job_that_waits_for_the_run_before_it_is_told(steps: Steps, caplog: pytest.LogCaptureFixture) -> None:
+    """Its schedule, and how many are before it."""
+    caplog.set_level(logging.DEBUG, logger="windlass")
+    schedule = await every_minute(steps, policy=Policy(overlap="queue_all"))
+    for _ in range(3):
+        journal.fired(await fire(steps, 60))
+
+    waiting = told(caplog, "job.waiting")
+
+    assert [1, 2] == [line["jobs_ahead"] for line in waiting]
+    assert {(str(schedule.id), "default")} == {(line["schedule"], line["tenant"]) for line in waiting}

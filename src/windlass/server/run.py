@@ -287,8 +287,6 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds),
         ssl_certfile=security.tls_cert,
         ssl_keyfile=security.tls_key,
-        ssl_ca_certs=security.tls_client_ca,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if security.tls_client_ca else ssl.CERT_NONE,
     )
 
 
@@ -299,7 +297,7 @@ def _load_certificates(server: uvicorn.Server, settings: Settings) -> None:
         security = settings.security
         raise SetupError(
             f"The certificate {security.tls_cert} with key {security.tls_key} cannot be used: {error}. "
-            "Check security.tls_cert, tls_key and tls_client_ca."
+            "Check security.tls_cert and tls_key."
         ) from error
 
 

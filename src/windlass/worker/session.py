@@ -168,7 +168,6 @@ class Session:
             pid=pid,
             version=worker.version,
             build=f"windlass-{__version__}",
-            region=worker.region,
             tasks=tuple(runner.tasks[:MOST_TASKS]),
             signatures=read_signatures(runner.signatures),
             labels=worker.labels,
