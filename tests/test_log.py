@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -77,6 +78,20 @@ def test_a_line_for_programs_is_json() -> None:
     } == found  # fmt: skip
 
 
+def test_values_keep_their_types_and_times_are_in_utc() -> None:
+    """Short lists and mappings are arrays and objects for programs; long ones are cut, as texts."""
+    at = datetime(2026, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))
+    fields: dict[str, Any] = {"run_ms": [1, 20], "metrics": {"rows": 7, "token": CANARY}, "at": at, "ids": range(3)}
+
+    found = fields_of(lambda: log.event("job.completed", **fields, many=list(range(100))))
+    (text,) = lines_of("text", lambda: log.event("job.completed", **fields))
+
+    assert ([1, 20], {"rows": 7, "token": "***"}) == (found["run_ms"], found["metrics"])
+    assert "2026-01-01T12:00:00Z" == found["at"]
+    assert isinstance(found["many"], str)
+    assert 'run_ms=1,20 metrics="{\\"rows\\": 7, \\"token\\": \\"***\\"}" at=2026-01-01T12:00:00Z' in text
+
+
 def test_every_event_has_a_level_and_a_sentence() -> None:
     """The level of an event is that of the table; a caller may say otherwise."""
     for name, (level, sentence) in log.EVENTS.items():
@@ -87,16 +102,23 @@ def test_every_event_has_a_level_and_a_sentence() -> None:
     assert "error" == fields_of(lambda: log.event("job.completed", level=logging.ERROR))["level"]
 
 
-def test_every_event_in_the_source_is_in_the_table() -> None:
-    """A name that is logged stands in EVENTS, and so in the documents."""
-    calls = [
-        (path.name, node.args[0].value)
+def test_the_table_has_every_event_that_is_logged_and_no_other() -> None:
+    """A name that a line of the source logs stands in EVENTS, and so in the documents; each of EVENTS is logged."""
+    logging_calls = {"log.event", "_several", "Line", "extra.pop"}
+    names = {
+        constant.value
         for path in files(REPOSITORY / "src", "**/*.py")
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Call) and dotted(node.func) == "log.event" and isinstance(node.args[0], ast.Constant)
-    ]
+        for call in ast.walk(tree_of(path))
+        if isinstance(call, ast.Call)
+        for argument in (
+            *(call.args if dotted(call.func) in logging_calls else ()),
+            *(keyword.value for keyword in call.keywords if keyword.arg == "kind"),
+        )
+        for constant in ast.walk(argument)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str) and "." in constant.value
+    }
 
-    assert [] == [call for call in calls if call[1] not in log.EVENTS]
+    assert set(log.EVENTS) == {name for name in names if re.fullmatch(r"[a-z_]+\.[a-z_]+", name)}
 
 
 @pytest.mark.parametrize(("level", "count"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
@@ -342,7 +364,8 @@ def test_a_value_that_cannot_be_written_stops_nobody() -> None:
     """The event is logged, and says so."""
     found = fields_of(lambda: log.event("job.failed", bad=Unprintable(), worse={"a": Unprintable()}, nan=float("nan")))
 
-    assert ("unprintable Unprintable", "unprintable dict", "nan") == (found["bad"], found["worse"], found["nan"])
+    assert ("unprintable Unprintable", "nan") == (found["bad"], found["nan"])
+    assert {"a": "unprintable Unprintable"} == found["worse"]
 
 
 def test_a_stream_of_few_letters_stops_nobody() -> None:

@@ -8,6 +8,7 @@ The numbers are stored: they never change meaning.
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag, StrEnum
+from typing import Literal
 
 
 class Place(IntEnum):
@@ -104,3 +105,13 @@ STATE_OF_OUTCOME = {
     Outcome.EXPIRED: State.EXPIRED,
 }
 """The state of a job in `done`, by its outcome."""
+
+Source = Literal["submit", "schedule", "manual"]
+"""Who made a job: a caller, a slot of a schedule, or somebody who had a schedule run beside its series."""
+
+
+def failure_text(error_type: str | None, error: str | None) -> str | None:
+    """Return what went wrong as Python says it, `KeyError: 9`; types of our own stand in the message already."""
+    if error_type is None or error_type == error_type.lower():
+        return error
+    return f"{error_type}: {error}" if error else error_type

@@ -47,17 +47,24 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "schedules.foreign": (WARNING, "An application declares no schedules, and others of its name are left: which."),
         "jobs.claimed": (INFO, "A worker was handed jobs: how many."),
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
-        "job.completed": (INFO, "A job succeeded: how long it waited and ran."),
+        "job.completed": (
+            INFO,
+            "A job succeeded: how long it waited from when it was due, how long it ran, its metrics.",
+        ),
         "job.failed": (WARNING, "An attempt failed: which one, and the error."),
         "job.lost": (WARNING, "A lease lapsed: its worker, and the worker's last heartbeat."),
         "job.retrying": (INFO, "A job runs again: which attempt, and after which delay."),
         "job.dead": (ERROR, "A job is out of attempts or not retryable: the reason."),
+        "job.snoozed": (INFO, "A task put its job off: until when, and why."),
         "job.released": (INFO, "A worker gave a job back: why."),
         "report.stale": (WARNING, "A report was refused because the lease is another's: its fence."),
         "job.waiting": (DEBUG, "A job waits for others: for how many."),
         "outbox.refused": (ERROR, "What an application said in its transaction cannot be done, and is set aside: why."),
         "outbox.put_off": (WARNING, "What an application said in its transaction cannot be done yet: why."),
-        "history.cleaned": (INFO, "Old history was removed: how much."),
+        "history.cleaned": (
+            INFO,
+            "Old history was removed: how many rows, and how many partitions with about how many.",
+        ),
         "queue.health": (INFO, "How many jobs wait, run and failed."),
         "queue.deep": (WARNING, "More jobs wait than `queue.depth_warning`: start more workers."),
         "worker.registered": (INFO, "A worker opened a session: its threads and version."),
@@ -262,11 +269,27 @@ def _shown(value: Any, redactor: Redactor) -> Any:
         return value
     if isinstance(value, Trace):
         return redactor.text(value[-MAX_TRACE:])
+    if isinstance(value, Mapping | list | tuple | set | frozenset) and (kept := _kept(value, redactor)) is not None:
+        return kept
     text = redactor.text(_text(value, redactor))
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(text)} characters)"
 
 
+def _kept(value: Any, redactor: Redactor) -> dict[str, Any] | list[Any] | None:
+    """Return a short list or mapping with the types of its values; None for one that is cut, as a text."""
+    if len(value) > MAX_ITEMS:
+        return None
+    kept: dict[str, Any] | list[Any]
+    if isinstance(value, Mapping):
+        kept = {str(k): HIDDEN if redactor.hides(str(k)) else _shown(item, redactor) for k, item in value.items()}
+    else:
+        kept = [_shown(item, redactor) for item in value]
+    return kept if len(json.dumps(kept)) <= MAX_VALUE else None
+
+
 def _text(value: Any, redactor: Redactor) -> str:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     try:
@@ -281,7 +304,10 @@ def _text(value: Any, redactor: Redactor) -> str:
 
 
 def _quoted(value: Any) -> str:
-    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        text = ",".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+    else:
+        text = json.dumps(value) if isinstance(value, bool | dict) else str(value)
     if _BARE.fullmatch(text) and text.isprintable():
         return text
     return '"' + "".join(_escaped(letter) for letter in text) + '"'

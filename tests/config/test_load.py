@@ -68,7 +68,7 @@ def test_a_flag_that_is_not_given_decides_nothing(tmp_path: Path) -> None:
 def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
     """Each setting can be given by its variable, and by nothing else of that name."""
     name = getattr(key, "name", "")
-    values = {"claim_batch": "7", "url": "sqlite:///x.db", "replica_url": "sqlite:///y.db", "statsd_address": "h:1"}
+    values = {"claim_batch": "7", "url": "sqlite:///x.db", "statsd_address": "h:1"}
     values["health_address"] = "h:1"
     default = getattr(key, "default", None)
     text = {
@@ -82,8 +82,6 @@ def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
         "security.keys_required": "yes",
         "security.tls_cert": "x",
         "security.tls_key": "x",
-        "security.tls_client_ca": "x",
-        "worker.lease_seconds": "9",
         "worker.heartbeat_seconds": "9",
         "duties.heartbeat_seconds": "1",
         "duties.lease_seconds": "9",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.rules.source import REPOSITORY, dotted, files, tree_of
 from windlass.config import load
-from windlass.config.keys import KEYS
+from windlass.config.keys import KEYS, WITHOUT_EFFECT
 from windlass.errors import InvalidInput, SetupError, WindlassError
 
 CANARY = "canary7hunter2"
@@ -152,7 +154,6 @@ def test_an_unknown_flag_is_named(tmp_path: Path) -> None:
         ({"WINDLASS_SCALING_DOWN_BELOW": "1001"}, ["scaling.up_above: 1000"]),
         ({"WINDLASS_SECURITY_TLS_CERT": "c"}, ["security.tls_cert: set", "without security.tls_key"]),
         ({"WINDLASS_SECURITY_TLS_KEY": "k"}, ["security.tls_key: set", "without security.tls_cert"]),
-        ({"WINDLASS_SECURITY_TLS_CLIENT_CA": "k"}, ["security.tls_client_ca: set", "without security.tls_cert"]),
     ],
 )
 def test_what_does_not_go_together_is_named(environment: dict[str, str], parts: list[str], tmp_path: Path) -> None:
@@ -232,3 +233,40 @@ def test_every_environment_loads_or_is_refused(environment: dict[str, str]) -> N
         problem = str(error)
 
     assert problem.isprintable()
+
+
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+@pytest.mark.parametrize("where", ["file", "variable"])
+def test_a_setting_that_would_do_nothing_is_refused(tmp_path: Path, key: str, where: str) -> None:
+    """V1: who expects something of it is told that nothing comes of it, and what to use."""
+    section, _, name = key.partition(".")
+    if where == "file":
+        (tmp_path / "windlass.toml").write_text(f'[{section}]\n{name} = "postgresql://h/d"\n')
+    variable = f"WINDLASS_{section}_{name}".upper()
+
+    message = refusal(tmp_path, {variable: "postgresql://h/d"} if where == "variable" else {})
+
+    assert message.startswith(key if where == "file" else variable)
+    assert WITHOUT_EFFECT[key] in message
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that nothing reads promises what does not happen."""
+    ours = [path for path in files(REPOSITORY / "src", "**/*.py") if path.name not in ("settings.py", "keys.py")]
+    read = {
+        (prefix.rpartition(".")[2].lstrip("_"), node.attr)
+        for path in ours
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and (prefix := dotted(node.value)) is not None
+    }
+    others = ("settings", "usual", "periods", "pool")
+    """What sections are called where they are handed on by themselves."""
+
+    unread = [
+        key
+        for key in KEYS
+        for section, _, name in [key.rpartition(".")]
+        if not any((prefix, name) in read for prefix in (section, *others))
+    ]
+
+    assert [] == unread

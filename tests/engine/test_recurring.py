@@ -76,7 +76,7 @@ def test_another_request_under_the_same_key_is_refused(fields: dict[str, Any]) -
     assert first.name == other.name
 
 
-@pytest.mark.parametrize("field", ["delay", "unique_key", "unique_for", "start_deadline"])
+@pytest.mark.parametrize("field", ["delay", "unique_key", "unique_for", "start_deadline", "start_within"])
 def test_what_is_of_one_job_alone_is_refused(field: str) -> None:
     """A schedule makes many: what could only hold for the first of them is a mistake."""
     value = "2027-01-01T00:00:00Z" if field == "start_deadline" else "1h"

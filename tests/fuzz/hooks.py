@@ -17,7 +17,10 @@ from schemathesis.openapi.checks import IgnoredAuth, RejectedPositiveData, UseAf
 OWN_KEY = "WINDLASS_FUZZ_KEY_ID"
 """The variable with the id of the key of this run."""
 SHORT_S = 0.01
-APART = ("tenant", "queue", "queues", "labels", "tasks", "capabilities", "run_at", "delay", "start_deadline")
+APART = (
+    *("tenant", "queue", "queues", "labels", "tasks", "capabilities"),
+    *("run_at", "delay", "start_deadline", "start_within"),
+)
 
 
 GOOD = {

@@ -35,6 +35,7 @@ RANGES = {
     "max_lost": (1, 1000),
     "timeout_s": (1, MAX_TIMEOUT_S),
     "delay_ms": (0, MAX_DELAY_MS),
+    "start_within_ms": (0, MAX_DELAY_MS),
     "idempotency_ms": (1, MAX_DELAY_MS),
     "unique_ms": (1, MAX_DELAY_MS),
 }

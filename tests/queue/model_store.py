@@ -49,7 +49,7 @@ DUMP = {
     "pulse": "SELECT beat_at, unbroken_at FROM pulse",
     "tenant": "SELECT name FROM tenant",
 }
-TIMELINE = "SELECT job_id, happened_at, kind, worker, detail FROM job_events"
+TIMELINE = "SELECT job_id, happened_at, kind, worker, actor, detail FROM job_events"
 SHOWN = "SELECT session, status, held_jobs, busy_threads, available_threads FROM workers"
 BESIDE = {"timeline": TIMELINE, "workers": SHOWN}
 """Views that are compared between the two databases only."""
@@ -129,7 +129,7 @@ class Store:
 
     async def close(self, session: UUID, tenant: str, reason: str) -> int:
         """End a session."""
-        return await workers.close(self.db, session, tenant=tenant, reason=reason)
+        return len(await workers.close(self.db, session, tenant=tenant, reason=reason))
 
     async def drain(self, tenant: str, worker: str) -> int:
         """Ask sessions to leave."""

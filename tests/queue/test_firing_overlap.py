@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from tests.clock import TestClock
 from tests.queue.fired import again, decisions, every_minute, fire, fire_all, follow, jobs_of, write
+from tests.queue.planned import runs_of
 from tests.queue.steps import ANN, Steps
 from windlass.ids import Ids
 from windlass.job import Place, State
@@ -52,9 +53,11 @@ async def test_queue_one_lets_one_job_wait(steps: Steps) -> None:
     """It is blocked, and goes when the run before it is over; a third slot meanwhile is skipped."""
     schedule = await every_minute(steps, policy=Policy(overlap="queue_one"))
     worker = await steps.worker(lease_s=3600)
-    for _ in range(3):
-        await fire(steps, 60)
-    _, waiting = await jobs_of(steps, schedule)
+    _, second, _ = [await fire(steps, 60) for _ in range(3)]
+    first, waiting = await jobs_of(steps, schedule)
+    assert [("default", schedule.id, waiting["id"], 1)] == second.waiting
+    skipped = (await runs_of(steps, schedule.id))[-1]["reason"]
+    assert f"Overlap policy queue_one: job {first['id']} was not over, and 1 waited for it." == skipped
     assert (Place.BLOCKED, 1) == (waiting["place"], waiting["pending"])
     assert State.BLOCKED is await steps.state_of(waiting["id"])
     early = await follow(steps)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from tests.clock import TestClock
@@ -15,7 +17,7 @@ from tests.queue.said import Told, relay
 from tests.queue.steps import ANN, Steps
 from windlass.config import Settings
 from windlass.db import Database
-from windlass.engine.relay import SOON_COUNT, SOON_S
+from windlass.engine.relay import SOON_COUNT, SOON_S, job_of
 from windlass.errors import JobFinished, TooMany, WindlassError
 from windlass.job import State
 from windlass.queue import control, outbox
@@ -469,3 +471,18 @@ async def test_a_finish_that_names_no_lease_is_dropped(sqlite_db: Database, cloc
 
     assert ([], []) == (told.moved, await said.left(sqlite_db))
     assert State.RUNNING is await steps.state_of(lease.id)
+
+
+async def test_a_span_to_start_within_counts_from_the_row(db: Database, steps: Steps) -> None:
+    """A row that waited longer than its span expires; the same key with the same words is the same job, however old."""
+    options = {"start_within": "1m", "idempotency_key": "k"}
+    row = await said.enqueue(db, "mail", **options)
+    again = await said.enqueue(db, "mail", **options)
+    [waiting, _] = (await outbox.waiting(db))[0]
+    job = job_of(msgspec.structs.replace(waiting, age_ms=40_000), Settings())
+
+    await submitting.submit(db, Lanes(), [job])
+    await relay(db)
+
+    assert steps.clock.now() + timedelta(seconds=20) == (await steps.get(row)).start_by
+    assert [] == await said.left(db), again

@@ -156,7 +156,7 @@ END = (1, 0, 0, "null", None, None, None, None, None, "worker", None, 1, 0, 0)
     ("query", "parameter", "more"),
     [
         (moves.SQL.lease_to_ready, "moves", MOVE),
-        (moves.SQL.lease_to_timer, "moves", (*MOVE, 1000, 1)),
+        (moves.SQL.lease_to_timer, "moves", (*MOVE, 1000, None, 1)),
         (moves.SQL.lease_to_end, "moves", END),
         (moves.SQL.lock_leases, "leases", (None, None, None)),
         (moves.SQL.lock_free_leases, "leases", (None, None, None)),

@@ -138,7 +138,7 @@ CASES: list[Case] = [
         "SEARCH q USING PRIMARY KEY (id=?)",
     ),
     (moves.SQL.lease_to_ready, {"moves": leases(*MOVE)}, "SEARCH queue USING PRIMARY KEY (id=?)"),
-    (moves.SQL.lease_to_timer, {"moves": leases(*MOVE, 1000, 1)}, "SEARCH q USING PRIMARY KEY (id=?)"),
+    (moves.SQL.lease_to_timer, {"moves": leases(*MOVE, 1000, None, 1)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (moves.SQL.lease_to_end, {"moves": leases(*END)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (moves.SQL.lock_leases, {"leases": leases(None, None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.held, {"named": leases(made(SESSION, 3))}, "SEARCH q USING PRIMARY KEY (id=?)"),

@@ -12,6 +12,7 @@ import pytest
 from msgspec import Meta
 
 from tests.server.frame import bearer, client_of, make_door
+from windlass.config.redact import Redactor
 from windlass.errors import Contention, InvalidInput, NotFound, SetupError, TooMany
 from windlass.server import bodies
 from windlass.server.bodies import BodyDecoder
@@ -423,7 +424,9 @@ async def test_rel_t17_a_fault_of_ours_tells_only_an_id(caplog: pytest.LogCaptur
     assert 500 == answer.status_code
     assert "abc.1" in answer.json()["detail"]
     assert "secret" not in answer.text
-    assert "abc.1" in caplog.text
+    lines: list[Any] = [record.msg for record in caplog.records]
+    [line] = [line.shown(Redactor()) for line in lines if line.name == "request.failed"]
+    assert {"request": "abc.1", "tenant": "acme", "method": "GET", "route": "/broken"} == line
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -157,6 +157,20 @@ async def test_what_was_done_last_is_counted_too(kept: Kept) -> None:
     assert [False] == [lost for _, lost in kept.server.closed]
 
 
+async def test_jobs_that_were_given_back_are_told(kept: Kept, caplog: pytest.LogCaptureFixture) -> None:
+    """O17: those that the runner released, and those that its session still held."""
+    caplog.set_level("INFO", logger="windlass")
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Drop([(OTHER, 1)]), Leaving("drained", given_back_count=1))
+    await settle()
+
+    kept.runner.end(0)
+
+    await kept.ended()
+    [line] = [record.getMessage() for record in caplog.records if record.getMessage().startswith("worker.stopped")]
+    assert line.endswith("reason=drained jobs=2")
+
+
 async def test_a_heartbeat_that_is_not_answered_is_sent_again_within_the_interval(kept: Kept) -> None:
     """The lease runs from before the request that was answered, not from before the first."""
     await kept.opened()

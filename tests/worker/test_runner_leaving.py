@@ -8,6 +8,8 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from tests.worker.running import Gate, Plain, entered, quick, until, working
 from windlass.client.context import Context, Stopped
 from windlass.db import Database
@@ -18,6 +20,18 @@ from windlass.queue import fleet, history
 def echo(payload: Any, context: Context) -> Any:
     """Return the payload."""
     return payload
+
+
+async def test_a_job_that_is_given_to_the_pool_is_told(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """O17: the job, its attempt, the worker and the tenant."""
+    caplog.set_level("DEBUG", logger="windlass")
+    async with working(db, {"echo": Plain(echo)}) as work:
+        job = await work.submit("echo")
+        await until(lambda: "job.pooled" in caplog.text)
+
+        [worker] = (await fleet.list_workers(work.engine.db, "default")).workers
+        [line] = [record.getMessage() for record in caplog.records if "job.pooled" in record.getMessage()]
+        assert f"job.pooled job={job} task=echo tenant=default attempt=1 worker={worker.worker}" == line
 
 
 async def test_a_drain_finishes_what_runs(db: Database) -> None:
@@ -47,7 +61,8 @@ async def test_a_drain_releases_the_rest_without_an_attempt(db: Database) -> Non
 
         work.worker.drain("Spot termination", within_s=0)
 
-        assert "Spot termination" == (await work.left()).reason
+        leaving = await work.left()
+        assert ("Spot termination", 1) == (leaving.reason, leaving.given_back_count)
         assert State.QUEUED is await work.state(job)
         [attempt] = await work.attempts(job)
         assert (Outcome.RELEASED, "Spot termination") == (attempt.outcome, attempt.reason)

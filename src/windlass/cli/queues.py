@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ import click
 from windlass.cli.calls import Server, asks_server
 from windlass.cli.shown import Column, Output, Row, output_option, rough, show_one, show_rows, when
 from windlass.cli.values import DURATION, INSTANT
-from windlass.clock import system_clock
 
 
 def count(name: str) -> Column:
@@ -93,9 +91,8 @@ def pause(
     """
     if until is not None and span_s is not None:
         raise click.UsageError("Give --until or --for, not both.")
-    if span_s is not None:
-        until = (system_clock() + timedelta(seconds=span_s)).isoformat()
-    _show(server.post(f"/queues/{name}/pause", {"reason": reason, "until": until}), output)
+    body = {"reason": reason, "until": until, "duration": span_s}
+    _show(server.post(f"/queues/{name}/pause", body), output)
 
 
 @queues.command()

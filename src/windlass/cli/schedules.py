@@ -9,7 +9,6 @@ import itertools
 import sys
 import time
 import uuid
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -33,7 +32,6 @@ from windlass.cli.scheduleshown import (
 from windlass.cli.shown import Output, console, echo_json, output_option, printable, show_rows, when
 from windlass.cli.values import DURATION, INSTANT, payload_of
 from windlass.cli.waiting import deadline, echo_end, patiently, wait_for
-from windlass.clock import system_clock
 
 DECISIONS = ("fired", "waiting", "replaced", "backfilled", "manual", "overlapped", "missed", "paused")
 FOLLOW_S = 0.5
@@ -194,12 +192,11 @@ def pause(server: Server, names: tuple[str, ...], reason: str | None, until: str
     """
     if until is not None and span_s is not None:
         raise click.UsageError("Give --until or --for, not both.")
-    if span_s is not None:
-        until = (system_clock() + timedelta(seconds=span_s)).isoformat()
 
     def one(name: str) -> str:
-        answer = server.post(path(name, "/pause"), {"reason": reason, "until": until})
-        return f"{answer['name']} is {answer['status']}" + (f"; it resumes {when(until)}." if until else ".")
+        answer = server.post(path(name, "/pause"), {"reason": reason, "until": until, "duration": span_s})
+        ends_at = answer["pause"]["until"]
+        return f"{answer['name']} is {answer['status']}" + (f"; it resumes {when(ends_at)}." if ends_at else ".")
 
     each(names, one)
 

@@ -350,10 +350,8 @@ class App:
         return Call(self, task, payload=values.encode(payload, "payload"), options=said, decode=decode)
 
     def _jobs(self, calls: Sequence[Call[R]]) -> list[dict[str, Any]]:
-        now = self._shell.now()
         jobs = [
-            requests.job_fields(call.name, call.payload, call.options.fields(call.name, call.payload, now=now))
-            for call in calls
+            requests.job_fields(call.name, call.payload, call.options.fields(call.name, call.payload)) for call in calls
         ]
         if self._keyed and len(jobs) == 1:
             jobs[0].setdefault("idempotency_key", self._shell.new_key())

@@ -96,14 +96,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 changes.setdefault(other, None)
         return msgspec.structs.replace(self, **changes)
 
-    def fields(self, task: str, payload: bytes, *, now: datetime) -> dict[str, Any]:
+    def fields(self, task: str, payload: bytes) -> dict[str, Any]:
         """Return what a request for this job says besides task and payload."""
         found = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in _SILENT}
         found.pop("unique", None)
         if self.timeout_seconds is None:
             found["timeout_seconds"] = None
         if isinstance(self.start_deadline, float):
-            found["start_deadline"] = now + timedelta(seconds=self.start_deadline)
+            found["start_within"] = found.pop("start_deadline")
         if (self.unique or self.unique_for is not None) and self.unique_key is None:
             found["unique_key"] = _key_of(task, payload)
         return found

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, overload
 from uuid import UUID
@@ -185,7 +184,7 @@ def _asked(task: Any, payload: Any, options: JobOptions) -> tuple[str, str | Non
             "payload",
             f"{len(text)} bytes, more than {MAX_PAYLOAD_BYTES}. Store the data elsewhere and pass its address.",
         )
-    said = own.over(**options).fields(name, text, now=datetime.now(UTC))
+    said = own.over(**options).fields(name, text)
     return name, None if payload is None else text.decode(), msgspec.json.encode(said).decode()
 
 

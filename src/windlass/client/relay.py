@@ -12,7 +12,7 @@ import difflib
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -178,7 +178,7 @@ class _Written(Options, frozen=True, kw_only=True):
 
     said: Mapping[str, Raw]
 
-    def fields(self, task: str, payload: bytes, *, now: datetime) -> dict[str, Any]:
+    def fields(self, task: str, payload: bytes) -> dict[str, Any]:
         """Return what a request for this job says besides task and payload."""
         return dict(self.said)
 

@@ -82,9 +82,9 @@ def try_change(ref: Ref, fields: Mapping[str, Any]) -> Request:
     return Request(method="PATCH", path=_path(ref), body=_json({**fields, "dry_run": True}), answer=ScheduleChange)
 
 
-def pause(ref: Ref, *, reason: str | None, until: datetime | None) -> Request:
-    """Ask that a schedule makes no jobs, until it is resumed or until then."""
-    said = {} if until is None else {"until": until}
+def pause(ref: Ref, *, reason: str | None, until: datetime | float | None) -> Request:
+    """Ask that a schedule makes no jobs: until it is resumed, until then, or for so many seconds."""
+    said = {} if until is None else {"until" if isinstance(until, datetime) else "duration": until}
     return Request(method="POST", path=_path(ref, "pause"), body=_because(reason, **said), answer=Known)
 
 

@@ -7,7 +7,7 @@ Every verb stands twice, blocking and with an `a` before it for use in an event 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from msgspec import UNSET
@@ -235,9 +235,9 @@ class Schedule(Generic[R]):
         self.name, self.next_run_at = known.name, known.next_run_at
 
     def _pausing(self, reason: str | None, until: datetime | Span | None) -> Request:
-        if until is not None and not isinstance(until, datetime):
-            until = self._shell.now() + timedelta(seconds=parse_duration(until, "until"))
-        return requests.pause(self.id, reason=reason, until=None if until is None else aware("until", until))
+        if until is not None:
+            until = aware("until", until) if isinstance(until, datetime) else parse_duration(until, "until")
+        return requests.pause(self.id, reason=reason, until=until)
 
     def _running(self, payload: Any, reason: str | None) -> Request:
         said = None if payload is UNSET else values.encode(payload, "payload")

@@ -12,7 +12,6 @@ import random
 import threading
 import time
 from collections import Counter
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -71,10 +70,6 @@ class Shell:
         """The database that calls go to because no server was found; None: a server was, or nobody looked yet."""
         door = self._door
         return None if door is None or door.is_server else door.where
-
-    def now(self) -> datetime:
-        """Return the time of this machine."""
-        return datetime.now(UTC)
 
     def new_key(self) -> str:
         """Return a key that no other submit has."""

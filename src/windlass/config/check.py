@@ -77,7 +77,7 @@ def check(settings: Settings, sources: Mapping[str, str]) -> None:
             "duties would change hands all the time. Raise the first or lower the second.",
         )
     security = settings.security
-    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert")):
+    for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if getattr(security, name) is not None and getattr(security, other) is None:
             source = sources[f"security.{name}"]
             raise InvalidInput(f"security.{name}", f"set (from {source}) without security.{other}; set that too.")

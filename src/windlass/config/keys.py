@@ -20,7 +20,14 @@ from windlass.config.workkinds import FIELD_DEFAULTS, FIELD_TYPES
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
 
-SECRETS = frozenset({"database.url", "database.replica_url", "security.bootstrap_key", "client.key"})
+WITHOUT_EFFECT = {
+    "database.replica_url": "all reads go to database.url. Take it out.",
+    "worker.region": "no job is routed by region. Take it out, and route by worker.labels, which jobs ask for.",
+    "security.tls_client_ca": "workers, programs and commands of Windlass cannot show a certificate. Take it out, and "
+    "demand keys (security.keys_required), or let a proxy ask for certificates.",
+}
+"""Settings that somebody may expect, and why there are none."""
+SECRETS = frozenset({"database.url", "security.bootstrap_key", "client.key"})
 """Keys that may be given by a file of their own; what can be read of them is redacted."""
 
 SAME = {
@@ -109,6 +116,9 @@ def printable(name: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the end of a sentence that names the known name most like this one."""
+    for key, why in WITHOUT_EFFECT.items():
+        if name in (key, variable_of(key)):
+            return why
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean {found[0]}?" if found else "`windlass config show` lists all there are."
 

@@ -65,8 +65,6 @@ class Database(Section, frozen=True, kw_only=True):
 
     url: DatabaseUrl = "sqlite:///windlass.db"
     """Set it to PostgreSQL for more than one server; add ?pooler=transaction behind a transaction-mode pooler."""
-    replica_url: DatabaseUrl | None = None
-    """Set it to read lists and history from a replica."""
     pool_size: Annotated[int, Meta(ge=1, le=100)] = 3
     """Raise it when dashboards and lists wait for each other: connections for reads; the others are fixed."""
 
@@ -116,8 +114,6 @@ class Worker(Section, frozen=True, kw_only=True):
     """Set it to dedicate workers to queues; unless it is set they serve also those that the tasks name."""
     labels: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
     """Set it for what only this worker has, such as gpu: jobs that ask for a label go only there."""
-    region: Name | None = None
-    """Set it when workers run in several regions."""
     isolation: Literal["thread", "process"] = "thread"
     """Set it to process for tasks that hold the interpreter or must be killed."""
     spot_notice: Literal["auto", "off", "aws", "gcp", "azure"] = "auto"
@@ -282,8 +278,6 @@ class Security(Section, frozen=True, kw_only=True):
     """Set it, with tls_key, to serve HTTPS without a proxy: the certificate's file."""
     tls_key: Text | None = None
     """The file of the certificate's private key."""
-    tls_client_ca: Text | None = None
-    """Set it to demand client certificates signed by the authority in this file."""
     redact: Annotated[tuple[Word, ...], Meta(max_length=200)] = SECRET_NAMES
     """Extend it with names of arguments that hold secrets; names are compared without case, - and _."""
     bootstrap_key: Word | None = None

@@ -56,14 +56,16 @@ async def make_days(db: Statements, table: str, instants: Iterable[datetime]) ->
             await _make(db, table, name, day)
 
 
-async def drop_partitions(db: Database, *, days: int, keep: Mapping[str, datetime | None] | None = None) -> list[str]:
-    """Drop the partitions whose whole day ended more than `days` days ago; return their names.
+async def drop_partitions(
+    db: Database, *, days: int, keep: Mapping[str, datetime | None] | None = None
+) -> dict[str, int]:
+    """Drop the partitions whose whole day ended more than `days` days ago; return their names and estimated rows.
 
     Of the tables in `keep` those stay that hold anything from the instant on.
     """
     before = await _now(db) - timedelta(days=days)
     kept = keep or {}
-    dropped = []
+    dropped = {}
     for row in await db.fetch(SQL.partitions):
         match = _NAME.fullmatch(row["name"])
         if match is None or _end(match[2]) > min(before, kept.get(match[1]) or before):
@@ -76,7 +78,7 @@ async def drop_partitions(db: Database, *, days: int, keep: Mapping[str, datetim
             await db.maintain(f"DROP TABLE {SCHEMA}.{row['name']}")
         except Contention:  # another server is dropping it; if that one fails, the next run goes on
             continue
-        dropped.append(row["name"])
+        dropped[row["name"]] = int(row["row_estimate"])
     return dropped
 
 

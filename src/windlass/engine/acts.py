@@ -188,13 +188,12 @@ class Acts:
         async with self.turn():
             return await workers.drain(self._db, tenant=tenant, worker=worker)
 
-    async def close(self, session: UUID, *, tenant: str, reason: str) -> int:
-        """End a session; what it holds goes back. Return how many jobs did."""
+    async def close(self, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
+        """End a session; what it holds goes back. Return where it went."""
         async with self.turn():
-            released = await workers.close(self._db, session, tenant=tenant, reason=reason)
-        if released:
-            self._wake.look()
-        return released
+            moved = await workers.close(self._db, session, tenant=tenant, reason=reason)
+        tell(self._wake, moved)
+        return moved
 
     async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
         """End a session whose process died; return where its leases went."""

@@ -57,7 +57,7 @@ def watch_duty(meters: Meters) -> Duty:
                 schedule=found.name,
                 schedule_id=str(found.schedule_id),
                 tenant=found.tenant,
-                slot_at=found.slot_at.isoformat(),
+                slot_at=found.slot_at,
                 message=found.reason,
             )
         meters.runs_missing.inc(sum(found.kind == "run.missing" for found in looked.told))

@@ -45,6 +45,7 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         run_at=asked.run_at,
         delay_ms=span_ms("delay", asked.delay),
         start_by=asked.start_deadline,
+        start_within_ms=span_ms("start_within", asked.start_within),
         timeout_s=None if timeout_s is None else math.ceil(timeout_s),
         max_attempts=attempts_of(asked.max_attempts, asked.max_retries, usual=jobs.max_attempts),
         max_lost=asked.max_lost or jobs.max_lost,

@@ -158,7 +158,9 @@ def _sweeping(days: int, dead_days: int) -> Run:
     async def run(db: Database, most: int) -> Ran:
         swept = await retention.sweep(db, days=days, dead_days=dead_days, chunk=most)
         removed = sum(swept.rows.values())
-        log.event("history.cleaned", rows=removed, days_dropped=len(swept.partitions_dropped))
+        dropped = swept.partitions_dropped
+        estimate = sum(dropped.values()) if dropped else None
+        log.event("history.cleaned", rows=removed, partitions=len(dropped) or None, partition_rows_estimate=estimate)
         return Ran(len(swept.partitions_made) + len(swept.partitions_dropped) + removed)
 
     return run

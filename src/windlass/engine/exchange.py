@@ -67,9 +67,10 @@ async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost
     if found is None or (found.tenant, found.worker) != (tenant, worker):
         raise NotFound(f"There is no session {session} of worker {worker}.")
     if lost:
-        engine.moved(await engine.acts.lose(session, tenant=tenant, chance=engine.outside.chance))
+        moved = await engine.acts.lose(session, tenant=tenant, chance=engine.outside.chance)
     else:
-        await engine.acts.close(session, tenant=tenant, reason=reason)
+        moved = await engine.acts.close(session, tenant=tenant, reason=reason)
+    engine.moved(moved)
 
 
 async def claim(engine: Engine, ask: Ask) -> Handout:

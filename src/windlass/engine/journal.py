@@ -11,19 +11,23 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from windlass import log
 from windlass.engine.line import Ask, Handed
 from windlass.errors import WindlassError
-from windlass.job import Outcome, State
+from windlass.job import Outcome, failure_text
 from windlass.queue.firing import Fired
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
-from windlass.queue.report import Answer, Complete, Fail, Release, Report, Status
+from windlass.queue.report import Answer, Complete, Report, Status
 from windlass.queue.submit import Submitted
 from windlass.queue.workers import NewSession
 
 NAMED = 5
 """How many jobs a line names; beyond that it only counts them."""
+
+_RETRIED = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
 
 logger = logging.getLogger("windlass")
 
@@ -60,6 +64,8 @@ def fired(batch: Fired) -> None:
     if batch.counts:
         counts: dict[str, Any] = {decision.word: count for decision, count in sorted(batch.counts.items())}
         log.event("schedule.fired", jobs=batch.made, late_s=round(batch.late_s, 3), **counts)
+    for tenant, schedule, job, ahead in batch.waiting:
+        log.event("job.waiting", job=str(job), tenant=tenant, schedule=str(schedule), jobs_ahead=ahead)
 
 
 def claimed(ask: Ask, jobs: Sequence[Handed]) -> None:
@@ -72,37 +78,35 @@ def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:
     done: list[tuple[Complete, Answer]] = []
     for report, answer in zip(reports, answers, strict=True):
         if answer.status is Status.STALE:
-            log.event("report.stale", job=str(report.job_id), fence=report.fence, worker=report.worker)
-        elif answer.status is Status.APPLIED:
-            if isinstance(report, Complete):
-                done.append((report, answer))
-            else:
-                _ended(report, answer)
+            log.event(
+                "report.stale",
+                job=str(report.job_id),
+                fence=report.fence,
+                worker=report.worker,
+                tenant=report.tenant,
+            )
+        elif answer.status is Status.APPLIED and isinstance(report, Complete):
+            done.append((report, answer))
+        elif answer.moved is not None:
+            _ended(answer.moved)
     if done:
+        named = done[:NAMED]
         _several(
             "job.completed",
             [report.job_id for report, _ in done],
             tenant=sorted({report.tenant for report, _ in done}),
             worker=sorted({report.worker for report, _ in done}),
-            run_ms=[answer.run_ms for _, answer in done[:NAMED]],
+            attempt=[answer.attempt for _, answer in named],
+            waited_ms=[answer.waited_ms for _, answer in named],
+            run_ms=[answer.run_ms for _, answer in named],
+            metrics=[_metrics(report.metrics) for report, _ in named] if any(r.metrics for r, _ in named) else None,
         )
 
 
 def moved(moves: Iterable[Moved]) -> None:
     """Tell of leases that duties have ended: lost, timed out, revoked, or finished in a task's own transaction."""
     for done in moves:
-        move, lease = done.move, done.move.lease
-        named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "fence": lease.fence}
-        if move.record.outcome is Outcome.SUCCEEDED:
-            log.event("job.completed", **named, attempt=lease.attempt)
-        elif move.record.outcome is Outcome.LOST:
-            log.event("job.lost", **named, attempt=lease.attempt, claimed_at=lease.claimed_at, lost=lease.lost + 1)
-        elif move.record.outcome is Outcome.TIMED_OUT:
-            log.event("job.failed", **named, message=move.record.error)
-        if move.to == "dead":
-            log.event("job.dead", job=str(lease.id), reason=move.record.reason)
-        elif move.to == "timer":
-            log.event("job.retrying", job=str(lease.id), attempt=move.attempt + 1, next_run_at=done.next_run_at)
+        _ended(done)
 
 
 def registered(session: NewSession) -> None:
@@ -117,16 +121,33 @@ def registered(session: NewSession) -> None:
     )
 
 
-def _ended(report: Report, answer: Answer) -> None:
-    named: dict[str, Any] = {"job": str(report.job_id), "worker": report.worker, "tenant": report.tenant}
-    if isinstance(report, Fail):
-        log.event("job.failed", **named, outcome=report.outcome.name.lower(), message=report.error)
-    elif isinstance(report, Release):
-        log.event("job.released", **named, reason=report.reason)
-    if answer.state is State.DEAD:
-        log.event("job.dead", **named)
-    elif answer.state is State.SCHEDULED:
-        log.event("job.retrying", **named, next_run_at=answer.next_run_at)
+def _ended(done: Moved) -> None:
+    move, lease, record = done.move, done.move.lease, done.move.record
+    named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "tenant": lease.tenant}
+    held = {**named, "fence": lease.fence, "attempt": lease.attempt}
+    if record.outcome is Outcome.SUCCEEDED:
+        waited_s = ((lease.started_at or lease.claimed_at) - lease.due_at).total_seconds()
+        log.event("job.completed", **held, waited_ms=round(waited_s * 1000), metrics=_metrics(record.metrics))
+    elif record.outcome is Outcome.LOST:
+        lost_count = lease.lost + 1
+        beat_at = lease.heartbeat_at
+        log.event("job.lost", **held, last_heartbeat_at=beat_at, claimed_at=lease.claimed_at, lost=lost_count)
+    elif record.outcome in (Outcome.FAILED, Outcome.TIMED_OUT):
+        message = failure_text(record.error_type, record.error)
+        log.event("job.failed", **held, outcome=record.outcome.name.lower(), message=message)
+    elif record.outcome is Outcome.RELEASED:
+        log.event("job.released", **held, reason=record.reason)
+    elif record.outcome is Outcome.SNOOZED:
+        log.event("job.snoozed", **held, next_run_at=done.next_run_at, reason=record.reason)
+    if move.to == "dead":
+        log.event("job.dead", **named, attempt=move.attempt, reason=record.reason)
+    elif move.to != "done" and record.outcome in _RETRIED:
+        delay_s = move.delay_ms / 1000
+        log.event("job.retrying", **named, attempt=move.attempt + 1, delay_s=delay_s, next_run_at=done.next_run_at)
+
+
+def _metrics(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
 
 
 def _several(name: str, ids: Sequence[UUID], **fields: Any) -> None:

@@ -24,7 +24,7 @@ _SAME = (
     *("retry_policy", "delivery", "labels", "tags", "concurrency_key", "headers", "timezone"),
 )
 """Fields that a job and a schedule have in common."""
-_NEVER = ("delay", "unique_key", "unique_for", "start_deadline")
+_NEVER = ("delay", "unique_key", "unique_for", "start_deadline", "start_within")
 """Fields that say nothing of a job which is made again and again."""
 _NAMES = {"cron": "schedule", "start": "run_at", "name": "schedule_name"}
 

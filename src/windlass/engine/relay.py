@@ -154,7 +154,8 @@ def job_of(row: Waiting, settings: Settings) -> NewJob:
         raise InvalidInput("options", f"{error}") from None
     if row.payload is not None:
         asked = msgspec.structs.replace(asked, payload=Raw(row.payload.encode("utf-8", "surrogatepass")))
-    return new_job(asked, settings, job_id=row.id, tenant=asked.tenant or row.tenant)
+    job = new_job(asked, settings, job_id=row.id, tenant=asked.tenant or row.tenant)
+    return msgspec.structs.replace(job, asked_ms_ago=row.age_ms)
 
 
 def _refusal(error: Exception) -> WindlassError:

@@ -23,7 +23,7 @@ from windlass.job import Outcome
 from windlass.queue import report as step
 from windlass.queue.checkpoints import Kept, Note
 from windlass.queue.logs import Chunk, Line
-from windlass.queue.newjob import MAX_DELAY_MS, check_instant
+from windlass.queue.newjob import check_instant
 from windlass.queue.report import Report
 from windlass.queue.workers import MAX_INT, Beat, Held, NewSession
 from windlass.wire import trail
@@ -218,9 +218,12 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
             )
         case wire.SnoozeEntry():
+            if (entry.delay is None) == (entry.until is None):
+                raise InvalidInput("delay", "one of delay and until is needed, and only one.")
             return step.Snooze(
                 **lease,
-                delay_ms=_delay_ms(entry),
+                delay_ms=span_ms("delay", entry.delay) or 0,
+                until=entry.until,
                 reason=entry.reason,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
             )
@@ -286,17 +289,6 @@ def json_text(field: str, raw: Raw | UnsetType, *, longest: int) -> str | None:
 def span_ms(field: str, span: Span | None) -> int | None:
     """Return a span in whole milliseconds, none shorter than what was said."""
     return None if span is None else math.ceil(parse_duration(span, field) * 1000)
-
-
-def _delay_ms(entry: wire.SnoozeEntry) -> int:
-    """Return how long a job is put off; a time that has passed is now, one beyond a century is in a century."""
-    if (entry.delay is None) == (entry.until is None):
-        raise InvalidInput("delay", "one of delay and until is needed, and only one.")
-    if entry.until is None:
-        return span_ms("delay", entry.delay) or 0
-    check_instant("until", entry.until)
-    wait_ms = math.ceil((entry.until - system_clock()).total_seconds() * 1000)
-    return max(0, min(wait_ms, MAX_DELAY_MS))
 
 
 def _lease_ms(lease_s: float | None, settings: Settings) -> int:

@@ -29,7 +29,7 @@ from windlass.ids import Ids
 from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.plans import Plan, decide_again, decide_all, with_ids
+from windlass.queue.plans import Plan, Waiting, decide_again, decide_all, with_ids
 from windlass.queue.schedule import SHARDS, Decision
 from windlass.queue.slots import Known
 
@@ -71,6 +71,8 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs were made, by queue."""
     cancelled: list[tuple[str, Cancelled]] = []
     """Jobs that were replaced, with their tenants."""
+    waiting: list[Waiting] = []
+    """Jobs that wait for the run before them."""
     late_s: float = 0.0
     """How late the latest of them was."""
     full: bool = False
@@ -158,6 +160,7 @@ def _together(parts: Sequence[Fired], *, failed: list[UUID], full: bool) -> Fire
         ready=ready,
         queues=queues,
         cancelled=[answer for part in parts for answer in part.cancelled],
+        waiting=[job for part in parts for job in part.waiting],
         late_s=max((part.late_s for part in parts), default=0.0),
         full=full,
         failed=failed,
@@ -238,6 +241,7 @@ class _Batch:
             ready={row["lane"]: row["rank"] for row in made if row["rank"] is not None},
             queues=Counter(plan.row["queue"] for plan in plans for job_id in plan.job_ids if job_id),
             cancelled=cancelled,
+            waiting=[job for plan in plans for job in plan.waiting],
             late_s=max((plan.row["now_at"] - plan.row["next_at"]).total_seconds() for plan in plans),
         )
 

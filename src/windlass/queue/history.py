@@ -192,7 +192,7 @@ async def timeline(db: Statements, job_id: UUID, *, tenant: str) -> list[Event]:
 async def events_of(db: Statements, job_id: UUID) -> list[Event]:
     """Return everything that happened to a job or a schedule that the caller has found, in order."""
     rows = await db.fetch(SQL.timeline, id=job_id)
-    return [Event(row["happened_at"], row["kind"], row["worker"], row["detail"]) for row in rows]
+    return [Event(row["happened_at"], row["kind"], row["worker"], row["detail"], row["actor"]) for row in rows]
 
 
 async def report(db: Statements, job_id: UUID, *, tenant: str) -> Report:

@@ -202,4 +202,4 @@ SELECT job_id, run, attempt, fence, outcome, result, metrics, error_type, error,
 -- name: timeline
 -- What happened to a job, in order; things of the same instant in the order they must have had.
 -- both
-SELECT happened_at, kind, worker, detail FROM job_events WHERE job_id = :id ORDER BY happened_at, coalesce(fence, 0), step, kind
+SELECT happened_at, kind, worker, actor, detail FROM job_events WHERE job_id = :id ORDER BY happened_at, coalesce(fence, 0), step, kind

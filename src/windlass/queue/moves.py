@@ -52,9 +52,14 @@ class Lease(msgspec.Struct, frozen=True):
     lane: int
     session: UUID
     worker: str | None
+    tenant: str | None
+    heartbeat_at: datetime | None
+    """The last one of its session."""
     bare: int | None
     claimed_at: datetime
     started_at: datetime | None
+    due_at: datetime
+    """When the job was first due."""
     run: int
     max_attempts: int
     max_lost: int
@@ -96,6 +101,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     releases: int = 0
     started: bool = False
     delay_ms: int = 0
+    until: datetime | None = None
+    """When it is due again, in place of a delay; a time that has passed is now."""
     why: Reason = Reason.RETRY
     preferred: bool = False
     held: bool = False
@@ -175,8 +182,8 @@ def give_back(lease: Lease, reason: str) -> Move:
     return release(lease, reason)
 
 
-def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
-    """Put a job off: it is due again after the delay, no attempt is used."""
+def snooze(lease: Lease, reason: str | None, *, delay_ms: int = 0, until: datetime | None = None) -> Move:
+    """Put a job off: it is due again after the delay, or at a time; no attempt is used."""
     if lease.cancelling:
         return cancelled(lease, Record(outcome=Outcome.CANCELLED, reason=reason), started=True)
     return Move(
@@ -186,6 +193,7 @@ def snooze(lease: Lease, reason: str | None, *, delay_ms: int) -> Move:
         attempt=lease.attempt - 1,
         started=True,
         delay_ms=delay_ms,
+        until=until,
         why=Reason.SNOOZE,
     )
 
@@ -270,7 +278,7 @@ def _ready_row(move: Move) -> tuple[object, ...]:
 
 
 def _timer_row(move: Move) -> tuple[object, ...]:
-    return (*_ready_row(move), move.delay_ms, int(move.why))
+    return (*_ready_row(move), move.delay_ms, move.until, int(move.why))
 
 
 def _end_row(move: Move) -> tuple[object, ...]:

@@ -75,6 +75,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: int | None = None
     start_by: datetime | None = None
     """Start deadline: not started by then, the job expires."""
+    start_within_ms: int | None = None
+    """The same, as a span from when the job was asked for."""
+    asked_ms_ago: int = 0
+    """How long ago the job was asked for: of a row of the outbox, its age."""
     timeout_s: int | None = 3600
     max_attempts: int = 3
     max_lost: int = 5
@@ -108,7 +112,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     def content_hash(self) -> str:
         """Tells a repeated request from another one under the same idempotency key; ids and keys do not count."""
         content = msgspec.structs.asdict(self)
-        for name in ("id", "idempotency_key", "idempotency_ms"):
+        for name in ("id", "idempotency_key", "idempotency_ms", "asked_ms_ago"):
             del content[name]
         return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
 
@@ -158,12 +162,15 @@ def _validate(job: NewJob) -> None:
     check_range("max_lost", job.max_lost, 1, MAX_ATTEMPTS)
     check_range("timeout_s", job.timeout_s, 1, MAX_TIMEOUT_S)
     check_range("delay_ms", job.delay_ms, 0, MAX_DELAY_MS)
+    check_range("start_within_ms", job.start_within_ms, 0, MAX_DELAY_MS)
     check_range("idempotency_ms", job.idempotency_ms, 1, MAX_DELAY_MS)
     check_range("unique_ms", job.unique_ms, 1, MAX_DELAY_MS)
     for field, instant in (("run_at", job.run_at), ("start_by", job.start_by), ("slot_at", job.slot_at)):
         check_instant(field, instant)
     if job.run_at is not None and job.delay_ms is not None:
         raise InvalidInput("delay_ms", "run_at is given too; give one of them.")
+    if job.start_by is not None and job.start_within_ms is not None:
+        raise InvalidInput("start_within_ms", "start_deadline is given too; give one of them.")
     if job.retry is not None:
         check_policy(job.retry)
 

@@ -41,6 +41,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     options: str
     """A JSON object: the fields of a request besides task and payload."""
     fence: int | None
+    age_ms: int
+    """How long ago it was written, by the database's clock."""
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -4,11 +4,13 @@
 -- hot: a duty must not wait for lists.
 -- index: outbox_due.
 -- postgres
-SELECT CAST(id AS text) AS name, kind, tenant, task, payload, options, fence FROM outbox
+SELECT CAST(id AS text) AS name, kind, tenant, task, payload, options, fence,
+       CAST(greatest(0, extract(epoch FROM :now - created_at) * 1000) AS bigint) AS age_ms FROM outbox
  WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 -- sqlite
 SELECT id AS name, CAST(kind AS BLOB) AS kind, CAST(tenant AS BLOB) AS tenant, CAST(task AS BLOB) AS task,
-       CAST(payload AS BLOB) AS payload, CAST(options AS BLOB) AS options, fence
+       CAST(payload AS BLOB) AS payload, CAST(options AS BLOB) AS options, fence,
+       CAST(max(0, min((:now - created_at) / 1000, 3153600000000)) AS INTEGER) AS age_ms
   FROM outbox WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 
 -- name: find_row

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -26,6 +27,15 @@ SLOTS = 2000
 NO_BASE = datetime(1970, 1, 1, tzinfo=UTC)
 CRON = 1
 INTERVAL = 2
+
+
+class Waiting(NamedTuple):
+    """A job that waits for runs of its schedule before it."""
+
+    tenant: str
+    schedule_id: UUID
+    job_id: UUID
+    ahead_count: int
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -53,6 +63,14 @@ class Plan(msgspec.Struct, frozen=True):
         """The first of the slots that were due."""
         next_at: datetime = self.row["next_at"]
         return next_at - timedelta(seconds=self.decided.offset_s)
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """The jobs that wait for the run before them."""
+        ahead = range(self.row["waiting_count"] + 1, self.decided.waiting_count + 1)
+        made = zip(self.job_ids, self.decided.choices, strict=True)
+        ids = [job_id for job_id, choice in made if job_id and choice.decision is Decision.WAITING]
+        return [Waiting(self.lane.tenant, self.id, *pair) for pair in zip(ids, ahead, strict=False)]
 
     @property
     def let_go(self) -> UUID | None:
@@ -104,10 +122,33 @@ def decide_again(plans: Sequence[Plan], known: Mapping[UUID, Known]) -> list[tup
 
 def with_ids(found: Sequence[tuple[Row, Decided]], ids: Ids) -> list[Plan]:
     """Return plans, with ids for the jobs that are to be made."""
-    return [
-        Plan(row, decided, [ids.new() if choice.decision in MADE else None for choice in decided.choices])
-        for row, decided in found
-    ]
+    plans = []
+    for row, found_of in found:
+        job_ids = [ids.new() if choice.decision in MADE else None for choice in found_of.choices]
+        plans.append(Plan(row, _explained(row, found_of, job_ids), job_ids))
+    return plans
+
+
+def _explained(row: Row, decided: Decided, job_ids: Sequence[UUID | None]) -> Decided:
+    """Return the same with a reason at each slot that is skipped: which policy, and which job was not over."""
+    if all(choice.decision in MADE for choice in decided.choices):
+        return decided
+    before, waiting_count = row["live_job_id"], row["waiting_count"]
+    choices = []
+    for choice, job_id in zip(decided.choices, job_ids, strict=True):
+        if choice.decision is Decision.OVERLAPPED:
+            waiting = f", and {waiting_count} waited for it" if waiting_count else ""
+            reason = f"Overlap policy {OVERLAPS[row['overlap']]}: job {before} was not over{waiting}."
+            choice = msgspec.structs.replace(choice, reason=reason)
+        elif choice.decision is Decision.MISSED:
+            reason = f"Catch-up policy {CATCH_UPS[row['catch_up']]}: not run within {row['misfire_grace_s']} s."
+            choice = msgspec.structs.replace(choice, reason=reason)
+        elif choice.decision is Decision.WAITING:
+            waiting_count += 1
+        elif job_id is not None:
+            before = job_id
+        choices.append(choice)
+    return msgspec.structs.replace(decided, choices=choices)
 
 
 def decided(row: Row, known: Known = NOTHING_KNOWN) -> Decided:

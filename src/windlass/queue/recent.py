@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.ids import first_id_at
-from windlass.job import STATE_OF_OUTCOME, Outcome
+from windlass.job import STATE_OF_OUTCOME, Outcome, failure_text
 from windlass.queue.newjob import check_instant
 
 SQL = load(__file__)
@@ -37,6 +37,8 @@ class JobEvent(msgspec.Struct, frozen=True):
     kind: str
     worker: str | None
     detail: str | None
+    actor: str | None = None
+    """The person or the part of Windlass that did it, where no worker did."""
 
 
 async def events_since(db: Statements, tenant: str, *, since: datetime, limit: int = EVENTS) -> list[JobEvent]:
@@ -63,7 +65,7 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
 
 
 def _act(row: Row) -> JobEvent:
-    return JobEvent(row["happened_at"], row["job_id"], row["kind"], row["worker"], row["detail"])
+    return JobEvent(row["happened_at"], row["job_id"], row["kind"], None, row["detail"], row["actor"])
 
 
 def _events(row: Row) -> Iterator[_Told]:
@@ -81,7 +83,8 @@ def _events(row: Row) -> Iterator[_Told]:
         return
     outcome = Outcome(row["outcome"])
     if row["session"] is not None or kind == ATTEMPT:
-        yield from event(4, row["finished_at"], outcome.name.lower(), worker, row["error"] or row["reason"])
+        detail = failure_text(row["error_type"], row["error"]) or row["reason"]
+        yield from event(4, row["finished_at"], outcome.name.lower(), worker, detail)
     if kind == DONE and row["session"] is None:
         yield from event(5, row["finished_at"], STATE_OF_OUTCOME[outcome].value, None, row["reason"])
     if kind == DEAD or (kind == ATTEMPT and row["next_run_at"] is None and outcome in _DIED):

@@ -105,6 +105,7 @@ async def cancel(
                 continue
             # It is ended before anybody can see it.
             await store(transaction, places, [job])
+            await transaction.fetch(SQL.keep_created, id=job.id, created_at=schedule.created_at)
             await transaction.fetch(control.SQL.cancel_queued, ids=[job.id], tenant=tenant, reason=actor.reason)
             await control.note_events(transaction, [job.id], "cancel_requested", actor)
             cancelled = await scheduledits.remove(transaction, [schedule_id], tenant=tenant, actor=actor)
@@ -130,6 +131,7 @@ def as_job(schedule: Schedule) -> Job:
         "next_run_at": schedule.next_at,
         "reason": None if schedule.pause is None else schedule.pause.reason,
         "held": False,
+        "source": "schedule",
     }
     return Job(**fields)
 

@@ -22,6 +22,11 @@ SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pau
 SELECT count(*) AS examined, coalesce(sum(CASE WHEN {filters} THEN 1 ELSE 0 END), 0) AS schedules
   FROM (SELECT * FROM schedule WHERE tenant = :tenant ORDER BY id DESC LIMIT :examined) x
 
+-- name: keep_created
+-- Let the job that stands for a schedule have been made when the schedule was.
+-- both
+UPDATE job SET created_at = :created_at WHERE id = :id
+
 -- name: read_clock
 -- The time that decides what is due.
 -- both

@@ -21,8 +21,8 @@ from windlass.errors import InvalidInput
 from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import checkpoints, moves
 from windlass.queue.checkpoints import Note
-from windlass.queue.moves import Lease, LeaseName, Move, Record
-from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_json, check_range, check_text, storable
+from windlass.queue.moves import Lease, LeaseName, Move, Moved, Record
+from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_instant, check_json, check_range, check_text, storable
 
 SQL = load(__file__)
 
@@ -77,7 +77,9 @@ class Fail(LeaseReport, frozen=True, kw_only=True):
 class Snooze(LeaseReport, frozen=True, kw_only=True):
     """The task wants to be run again later; no attempt is used."""
 
-    delay_ms: int
+    delay_ms: int = 0
+    until: datetime | None = None
+    """When it is due again, in place of a delay."""
     reason: str | None = None
     checkpoint: str | None = None
     """JSON text, for the attempt that goes on."""
@@ -107,8 +109,13 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Of a job that is ready again."""
     run_ms: int | None = None
     """How long the attempt ran, as it is known."""
+    attempt: int | None = None
+    """Of a job that succeeded; with how long it waited from when it was due until this attempt began."""
+    waited_ms: int | None = None
     prefer_same_worker: bool = False
     """The same worker may claim the job back at once."""
+    moved: Moved | None = None
+    """How the lease ended, of an applied report that tells of no success."""
 
 
 async def report(db: Statements, reports: Sequence[Report], *, chance: Chance) -> list[Answer]:
@@ -164,6 +171,8 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
             State.SUCCEEDED,
             lane=row["lane"],
             run_ms=row["run_ms"] if r.duration_ms is None else r.duration_ms,
+            attempt=row["attempt"],
+            waited_ms=row["waited_ms"],
         )
         for number, r in reports.items()
         if (row := applied.get(r.job_id)) is not None
@@ -190,6 +199,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
             rank=done.rank,
             run_ms=done.move.record.duration_ms,
             prefer_same_worker=done.move.preferred,
+            moved=done,
         )
         for job_id, done in moved.items()
     }
@@ -210,7 +220,7 @@ def _note(item: Fail | Snooze | Release) -> Note | None:
 
 def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
     if isinstance(item, Snooze):
-        return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms)
+        return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms, until=item.until)
     if isinstance(item, Release):
         if item.error is None:
             return moves.release(lease, storable(item.reason), started=item.started)
@@ -311,6 +321,7 @@ def _validate(item: Report, index: int) -> None:
             text = getattr(item, field, None)
             if text is not None:
                 check_json(field, text)
+        check_instant("until", getattr(item, "until", None))
         for field in ("duration_ms", "delay_ms"):
             check_range(field, getattr(item, field, None), 0, MAX_DELAY_MS)
     except InvalidInput as problem:

@@ -31,23 +31,26 @@ INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, r
 SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
        coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')),
        greatest(:now, least(greatest(j.claimed_at, j.started_at), :now + interval '1 minute'))
-  FROM j RETURNING id, fence, lane, CAST(extract(epoch FROM finished_at - started_at) * 1000 AS bigint) AS run_ms
+  FROM j RETURNING id, fence, lane, attempt, CAST(extract(epoch FROM finished_at - started_at) * 1000 AS bigint) AS run_ms,
+            CAST(extract(epoch FROM started_at - greatest(run_at, created_at)) * 1000 AS bigint) AS waited_ms
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, duration_ms);
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, began_at, fence, lane, attempt, due_at);
 DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
-SELECT q.id, q.flags, i.worker, i.result, i.metrics, i.duration_ms
-  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+SELECT q.id, q.flags, i.worker, i.result, i.metrics,
+       coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))),
+       q.fence, q.lane, q.attempt, max(j.run_at, j.created_at)
+  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session CROSS JOIN job AS j ON j.id = q.id
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session);
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
 SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.claimed_at,
-       coalesce(q.started_at, max(q.claimed_at, :now - coalesce(p.duration_ms * 1000, :now - q.claimed_at))), :now
+       p.began_at, :now
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
 DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick)
-RETURNING id, fence, lane, (:now - coalesce(started_at, claimed_at)) / 1000 AS run_ms
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick);
+SELECT id, fence, lane, attempt, (:now - began_at) / 1000 AS run_ms, (began_at - due_at) / 1000 AS waited_ms FROM temp.complete_pick
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.

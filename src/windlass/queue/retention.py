@@ -29,7 +29,8 @@ class Swept(msgspec.Struct, frozen=True):
     """What one run made and removed."""
 
     partitions_made: list[str]
-    partitions_dropped: list[str]
+    partitions_dropped: dict[str, int]
+    """With about how many rows each held, by the statistics of the database."""
     rows: dict[str, int]
     pages_given_back: int
     """To the disk, by the SQLite file."""
@@ -38,7 +39,7 @@ class Swept(msgspec.Struct, frozen=True):
 async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int = CHUNK) -> Swept:
     """Make partitions ahead and remove what is older than `days` (0: keep), dead jobs than `dead_days` (0: keep)."""
     made: list[str] = []
-    dropped: list[str] = []
+    dropped: dict[str, int] = {}
     rows: dict[str, int] = {}
     if db.capabilities.partitions:
         made = await make_partitions(db)

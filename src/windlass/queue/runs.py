@@ -16,7 +16,7 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import NotFound
-from windlass.job import State
+from windlass.job import State, failure_text
 from windlass.queue.newjob import EARLIEST, LATEST, check_instant
 from windlass.queue.schedule import Decision
 
@@ -151,7 +151,7 @@ def _run(row: Row, job: Row | None, starts: Row | None) -> Run:
         late_ms=_ms(late),
         attempt=None if job is None else job["attempt"],
         worker=None if job is None else job["worker"],
-        error=None if job is None else job["error"],
+        error=None if job is None else failure_text(job["error_type"], job["error"]),
     )
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Row
-from windlass.job import Outcome, State
+from windlass.job import Outcome, Source, State
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +62,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     reason: str | None
     held: bool
+    source: Source
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +94,8 @@ class Event(msgspec.Struct, frozen=True):
     kind: str
     worker: str | None
     detail: str | None
+    actor: str | None = None
+    """The person or the part of Windlass that did it, where no worker did."""
 
 
 def job_from_row(row: Row) -> Job:

@@ -190,12 +190,12 @@ async def heartbeat(
     return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
 
 
-async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
-    """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
+async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
+    """End a session by its worker's wish; what it holds goes back without using an attempt. Return where it went."""
     async with db.transaction() as transaction:
         leases = await _ended(transaction, session, tenant, SessionState.STOPPED)
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
-    return len(moved)
+    return list(moved.values())
 
 
 async def lose(db: Statements, session: UUID, *, tenant: str, reason: str, chance: Callable[[], float]) -> list[Moved]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from windlass.engine import planned
+from windlass.engine.translate import span_ms
 from windlass.errors import InvalidInput
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule
 from windlass.server.call import Call
 from windlass.server.thinking import think
+from windlass.wire.base import PauseRequest
 
 
 async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> None:
@@ -23,10 +25,18 @@ async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = 
     await think(lambda: _check_fire(schedules, now))
 
 
-async def until_later(call: Call, until: datetime | None) -> datetime | None:
-    """Return the end of a pause; InvalidInput if it has passed, so that nothing would be paused."""
+async def end_of_pause(call: Call, asked: PauseRequest) -> datetime | None:
+    """Return when a pause ends; InvalidInput if that has passed, so that nothing would be paused."""
+    until = asked.until
     check_instant("until", until)
-    if until is not None and until <= await read_clock(call.engine.db):
+    if until is None and asked.duration is None:
+        return None
+    now = await read_clock(call.engine.db)
+    if until is None:
+        return now + timedelta(milliseconds=span_ms("duration", asked.duration) or 0)
+    if asked.duration is not None:
+        raise InvalidInput("duration", "until is given too. Give one of them.")
+    if until <= now:
         raise InvalidInput("until", f"{until.isoformat()} has passed. Give a later time, or none.")
     return until
 

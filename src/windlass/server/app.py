@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import logging
 import re
 import secrets
 from collections.abc import AsyncGenerator, MutableMapping, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from prometheus_client import Counter, Histogram
 
+from windlass import log
 from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
 from windlass.queue.newjob import check_name
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from windlass.engine.engine import Engine
     from windlass.server.auth import Gate
 
-logger = logging.getLogger("windlass")
 
 END_S = 1.0
 """For the last piece of a stream that is ended from here."""
@@ -111,8 +110,9 @@ class Door:
             reply = problem_of(error, items=route.items if route else None)
         except ClientGone:
             return
-        except Exception:
-            logger.exception("A request met a fault: %s %s, request %s", scope["method"], _shown(route), request_id)
+        except Exception as error:
+            fields = {"request": request_id, "tenant": call.tenant, "method": scope["method"], "route": _shown(route)}
+            log.event("request.failed", error=error, **fields)
             reply = unexpected(request_id)
         if isinstance(reply.content, AsyncGenerator):
             await self._stream(reply, call, send)

@@ -15,7 +15,7 @@ from windlass.job import State
 from windlass.queue import checkpoints, explain, history
 from windlass.queue import recurring as both
 from windlass.server import recurring
-from windlass.server.accepted import until_later
+from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_job, payload_text
 from windlass.server.shown import redacted, shown_attempt, shown_event, shown_job, shown_submit
@@ -233,7 +233,7 @@ async def pause(call: Call) -> wire.Moved:
     """Keep a job from being claimed."""
     asked: PauseRequest = call.body
     actor = call.actor(asked.reason)
-    until = await until_later(call, asked.until)
+    until = await end_of_pause(call, asked)
     try:
         state = await call.engine.acts.pause_job(call.job_id, tenant=call.tenant, actor=actor, until=until)
     except NotFound:

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.clock import system_clock
 from windlass.errors import InvalidInput, Unavailable
 from windlass.queue.newjob import check_instant
 from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_since
+from windlass.queue.recurring import read_clock
 from windlass.server.call import Call, Reply
 from windlass.wire.live import EventsQuery, StreamedEvent
 
@@ -28,7 +28,7 @@ QUIET_LOOKS = 15
 async def events(call: Call) -> Reply:
     """Stream what happens to jobs, from now or from `since` on."""
     asked: EventsQuery = call.query
-    since = asked.since or _last_event(call.headers.get("last-event-id")) or system_clock()
+    since = asked.since or _last_event(call.headers.get("last-event-id")) or await read_clock(call.engine.db)
     check_instant("since", since)
     call.engine.changes.check_room()
     return Reply(200, _stream(call, asked, since), media_type=b"text/event-stream")
@@ -109,6 +109,7 @@ def _encoded(call: Call, event: JobEvent) -> bytes:
         kind=event.kind,
         happened_at=event.happened_at,
         worker_id=event.worker,
+        actor=event.actor,
         detail=call.hidden(event.detail),
     )
     moment = msgspec.json.encode(event.happened_at).strip(b'"')

@@ -15,6 +15,7 @@ _WIRE_NAMES = {
     "timeout_s": "timeout_seconds",
     "delay_ms": "delay",
     "start_by": "start_deadline",
+    "start_within_ms": "start_within",
     "retry": "retry_policy",
     "worker": "worker_id",
     "lease_ms": "lease_seconds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.queue import queues as step
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
-from windlass.server.accepted import until_later
+from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
@@ -41,7 +41,7 @@ async def pause(call: Call) -> wire.Queue:
     """Hand out nothing from a queue; what runs goes on."""
     asked: PauseRequest = call.body
     lane = LaneName(call.tenant, call.allow_queue(call.path))
-    until = await until_later(call, asked.until)
+    until = await end_of_pause(call, asked)
     await call.engine.acts.pause_queue(lane, actor=call.actor(asked.reason), until=until)
     return await get(call)
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from windlass import __version__
+from windlass import __version__, log
 from windlass.config import Settings
 from windlass.config.address import Address, address_file, remove_address, sqlite_file, write_address
 from windlass.config.settings import Server
@@ -71,6 +71,7 @@ async def serve(
     stopping = Stopping() if stopping is None else stopping
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
+        url = f"{_scheme(settings)}://{_shown(host)}:{port}"
         door = Starting()
         server = _Listener(_configuration(settings, door))
         _load_certificates(server, settings)
@@ -81,12 +82,12 @@ async def serve(
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
-                        url = f"{_scheme(settings)}://{_shown(host)}:{port}"
                         with announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
+                            log.event("server.started", url=url, server=engine.name, version=__version__)
                             opened(url)
                             await stopping.wait()
-                        logger.info("The server stops: requests under way are finished.")
+                        log.event("server.stopping", server=engine.name, requests=len(server.server_state.tasks))
                         engine.draining = True
                         draining = asyncio.create_task(engine.drain(), name="drain")
                         if stopping.gently:
@@ -100,6 +101,7 @@ async def serve(
                 logging.getLogger("uvicorn.error").disabled = True
                 serving.cancel()
                 await asyncio.gather(serving, return_exceptions=True)
+    log.event("server.stopped", url=url, at_once=stopping.at_once)
     return INTERRUPTED if stopping.at_once else 0
 
 
@@ -285,8 +287,6 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds),
         ssl_certfile=security.tls_cert,
         ssl_keyfile=security.tls_key,
-        ssl_ca_certs=security.tls_client_ca,
-        ssl_cert_reqs=ssl.CERT_REQUIRED if security.tls_client_ca else ssl.CERT_NONE,
     )
 
 
@@ -297,7 +297,7 @@ def _load_certificates(server: uvicorn.Server, settings: Settings) -> None:
         security = settings.security
         raise SetupError(
             f"The certificate {security.tls_cert} with key {security.tls_key} cannot be used: {error}. "
-            "Check security.tls_cert, tls_key and tls_client_ca."
+            "Check security.tls_cert and tls_key."
         ) from error
 
 

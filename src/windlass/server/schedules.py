@@ -24,7 +24,7 @@ from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
 from windlass.queue.schedulewrites import keep_to_queues
-from windlass.server.accepted import accept, until_later
+from windlass.server.accepted import accept, end_of_pause
 from windlass.server.acted import tell_changes
 from windlass.server.auth import require
 from windlass.server.call import Call, Reply
@@ -265,7 +265,7 @@ async def pause(call: Call) -> wire.Schedule:
         schedule.id,
         tenant=call.tenant,
         actor=call.actor(asked.reason),
-        until=await until_later(call, asked.until),
+        until=await end_of_pause(call, asked),
         queues=call.principal.queues,
     )
     return shown_schedule(call, paused)

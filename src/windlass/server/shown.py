@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.job import Outcome
+from windlass.job import Outcome, failure_text
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
 from windlass.queue.explain import Reason
@@ -29,7 +29,7 @@ _AS_IT_IS = (
     *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
     *("fence", "lost", "releases", "run", "idempotency_key", "unique_key", "flow_id", "parent_id", "schedule_id"),
     *("created_at", "scheduled_at", "next_run_at", "claimed_at", "heartbeat_at", "lease_expires_at", "started_at"),
-    *("finished_at", "error_type", "held"),
+    *("finished_at", "error_type", "held", "source"),
 )
 """Columns of a job that are shown under their own names."""
 
@@ -72,7 +72,7 @@ def shown_job(
         result=_raw(job.result),
         metrics=redacted(call, job.metrics),
         error_message=error,
-        failure_reason=error,
+        failure_reason=failure_text(job.error_type, error),
         reason=call.hidden(job.reason),
         waiting=None
         if reasons is None
@@ -99,7 +99,9 @@ def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
 def shown_event(call: Call, event: history.Event) -> wire.Event:
     """Return something that happened as it is shown."""
     detail = call.hidden(event.detail)
-    return wire.Event(happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, detail=detail)
+    return wire.Event(
+        happened_at=event.happened_at, kind=event.kind, worker_id=event.worker, actor=event.actor, detail=detail
+    )
 
 
 def shown_attempt(call: Call, attempt: history.Attempt) -> wire.Attempt:

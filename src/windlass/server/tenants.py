@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.queue import tenants as step
-from windlass.server.accepted import until_later
+from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
@@ -45,7 +45,7 @@ async def pause(call: Call) -> wire.Tenant:
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
     call.was = _shown(tenant)
-    until = await until_later(call, asked.until)
+    until = await end_of_pause(call, asked)
     call.became = {"paused": True, "until": until}
     await call.engine.acts.pause_tenant(tenant.name, actor=call.actor(asked.reason), until=until)
     return _shown(await step.get(call.engine.db, tenant.name))

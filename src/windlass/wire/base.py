@@ -105,9 +105,13 @@ class Because(Body, frozen=True, kw_only=True):
 
 
 class PauseRequest(Because, frozen=True, kw_only=True):
-    """Why to pause, and until when."""
+    """Why to pause, and until when or for how long; neither: until it is resumed."""
+
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = (("until", "duration"),)
 
     until: Instant | None = None
+    duration: PositiveSpan | None = None
+    """From now on, in seconds or as `30m`, `2h`."""
 
 
 class FieldProblem(msgspec.Struct, frozen=True):

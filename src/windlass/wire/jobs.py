@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import State, WaitCode
+from windlass.job import Source, State
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
@@ -95,8 +95,9 @@ class JobRequest(Body, frozen=True, kw_only=True):
     }
     exclusive: ClassVar[tuple[tuple[str, str], ...]] = (
         ("run_at", "delay"),
+        ("start_deadline", "start_within"),
         ("max_attempts", "max_retries"),
-        *(("schedule", other) for other in ("delay", "unique_key", "unique_for", "start_deadline")),
+        *(("schedule", other) for other in ("delay", "unique_key", "unique_for", "start_deadline", "start_within")),
     )
     bound: ClassVar[Mapping[str, Any]] = needs("schedule", "timezone", "schedule_name")
 
@@ -126,6 +127,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     """Not started by then, it expires."""
+    start_within: PositiveSpan | None = None
+    """Not started so long after the submit, it expires; in seconds or as `10m`."""
     labels: Names = ()
     """Only for workers that have all of them."""
     tags: Names = ()
@@ -236,22 +239,8 @@ class Job(Left, frozen=True, kw_only=True):
     failure_reason: str | None
     reason: str | None
     held: bool
-    waiting: list[Waiting] | None = None
-    """Why it waits, what must end first at the top; empty if it does not wait, null in lists, which do not look."""
-
-
-class StuckLane(Waiting, frozen=True, kw_only=True):
-    """A task with jobs that are due, and why nobody is handed them."""
-
-    queue: str
-    task: str
-    labels: list[str]
-
-
-class StuckLanes(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks with jobs that are due, and that are paused or that no live worker serves; by queue and name."""
-
-    tasks: list[StuckLane]
+    source: Source
+    """Who made it: a submit, a slot of a schedule (also by a backfill), or a schedule run by hand."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,6 +289,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     happened_at: datetime
     kind: str
     worker_id: str | None
+    actor: str | None = None
+    """Who did it, where no worker did: the name of a key, or a part of Windlass."""
     detail: str | None
 
 

@@ -19,6 +19,8 @@ class StreamedEvent(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     happened_at: datetime
     worker_id: str | None
+    actor: str | None = None
+    """Who did it, where no worker did: the name of a key, or a part of Windlass."""
     detail: str | None
 
 

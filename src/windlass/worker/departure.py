@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.wire import work as wire
+from windlass.worker.frames import Leaving
 
 STOPPING_S = 4.0
 """How long bodies have to end after they were told to: flag, a second, exception; then nobody waits for them."""
@@ -21,6 +22,7 @@ class Departure(msgspec.Struct):
     by: float
     replace: bool = False
     is_stopping: bool = False
+    given_back_count: int = 0
 
     def hasten(self, by: float) -> None:
         """Let the sooner end count."""
@@ -40,12 +42,19 @@ class Departure(msgspec.Struct):
         """Return when to look again."""
         return self.by if now < self.by else max(now + LOOK_S, self.by + STOPPING_S)
 
+    @property
+    def leaving(self) -> Leaving:
+        """What a runner says when it has left."""
+        return Leaving(self.reason, self.replace, self.given_back_count)
+
     def reworded(self, entry: wire.Entry) -> wire.Entry:
         """Return an entry that says why its job is given back."""
         if not isinstance(entry, wire.ReleaseEntry):
             return entry
+        self.given_back_count += 1
         return msgspec.structs.replace(entry, reason=self.reason)
 
     def release(self, job_id: UUID, fence: int) -> wire.ReleaseEntry:
         """Return the word that gives a job back whose body runs."""
+        self.given_back_count += 1
         return wire.ReleaseEntry(job_id=job_id, fence=fence, reason=self.reason, started=True)

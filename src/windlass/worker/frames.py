@@ -63,6 +63,7 @@ class Leaving(_Frame, frozen=True, tag="leaving"):
 
     reason: str
     replace: bool = False
+    given_back_count: int = 0
 
 
 class Failed(_Frame, frozen=True, tag="failed"):

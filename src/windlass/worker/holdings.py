@@ -63,6 +63,11 @@ class Holdings:
         return self.lose([lease for lease in exclusive if self.is_unfinished(lease)])
 
     @property
+    def worker_id(self) -> str | None:
+        """The name under which the session is open."""
+        return None if self.opened is None else self.opened.worker_id
+
+    @property
     def lease_s(self) -> float:
         """The length of the lease."""
         return 0.0 if self.opened is None else self.opened.lease_s

@@ -335,7 +335,8 @@ class Keeper:
             return Ending(kind="failed", reason=last.reason, lived_s=lived_s, was_open=was_open)
         if isinstance(last, frames.Leaving):
             await self._session.close(lost=False, last_beat=self._beat())
-            log.event("worker.stopped", worker=self.worker_id, reason=last.reason, jobs=len(self.held))
+            jobs = last.given_back_count + len(self.held)
+            log.event("worker.stopped", worker=self.worker_id, reason=last.reason, jobs=jobs)
             replace = self._replace or last.replace
             return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
         how = _how(code)

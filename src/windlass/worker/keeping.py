@@ -137,7 +137,6 @@ class OwnKeeping:
                     host=platform.node()[:200] or None,
                     pid=os.getpid(),
                     version=worker.version,
-                    region=worker.region,
                     tasks=self._tasks[:300],
                     signatures=self._signatures,
                     labels=worker.labels,

@@ -117,7 +117,7 @@ class Pools:
         """How many bodies were given up and may still run."""
         return self._zombie_count
 
-    def start(self, jobs: Sequence[wire.ClaimedJob], *, now: float) -> None:
+    def start(self, jobs: Sequence[wire.ClaimedJob], *, now: float, worker: str | None = None) -> None:
         """Run these, in order, as slots come free."""
         attempts = []
         unknown = []
@@ -136,6 +136,8 @@ class Pools:
             loop_batch = self._for_loop(now)
             has_more = self._has_work()
             awake = self._is_to_wake(bool(unknown))
+        for job in (attempt.job for attempt in attempts):
+            log.event("job.pooled", job=job.id, task=job.task, tenant=job.tenant, attempt=job.attempt, worker=worker)
         self._to_loop(loop_batch)
         if has_more:
             self._threads.rouse()

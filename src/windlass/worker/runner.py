@@ -88,7 +88,7 @@ class Worker:
             self._open(await self._keeping.open(sorted(self._tasks), self._signatures))
             await self._work()
             assert self._departure is not None
-            leaving = Leaving(self._departure.reason, self._departure.replace)
+            leaving = self._departure.leaving
             self._keeping.tick(self._tick())
             await self._keeping.leave(leaving)
             return leaving
@@ -103,8 +103,8 @@ class Worker:
         if self._departure is None:
             self._departure = Departure(reason, by, replace)
             self._holdings.claims_closed = True
-            worker = None if self._holdings.opened is None else self._holdings.opened.worker_id
-            log.event("worker.stopping", worker=worker, reason=reason, jobs=self._holdings.held_count)
+            worker, jobs = self._holdings.worker_id, self._holdings.held_count
+            log.event("worker.stopping", worker=worker, reason=reason, jobs=jobs)
             if self._begun:
                 self._claims.recall()
                 self._give_back(self._pools.take_line(), reason)
@@ -247,7 +247,7 @@ class Worker:
                 self._give_back(jobs, self._departure.reason)
             else:
                 self._moved_at = now
-                self._pools.start(ready, now=now)
+                self._pools.start(ready, now=now, worker=self._holdings.worker_id)
         self._stop(self._holdings.unfinished_of(claim.cancel))
 
     def _started(self, jobs: Sequence[Lease]) -> None:
@@ -270,7 +270,10 @@ class Worker:
 
     def _give_back(self, jobs: Sequence[wire.ClaimedJob], reason: str) -> None:
         given = [job for job in jobs if self._holdings.ended(job.id, job.fence)]
-        self._reports.add([wire.ReleaseEntry(job_id=job.id, fence=job.fence, reason=reason) for job in given])
+        self._reports.add(self._worded([wire.ReleaseEntry(job_id=j.id, fence=j.fence, reason=reason) for j in given]))
+
+    def _worded(self, entries: Sequence[wire.Entry]) -> Sequence[wire.Entry]:
+        return entries if self._departure is None else [self._departure.reworded(entry) for entry in entries]
 
     # What the pools have done.
 
@@ -315,8 +318,6 @@ class Worker:
                 over.append((end.job_id, end.fence))
             else:
                 entries.append(end.entry)
-        if self._departure is not None:
-            entries = [self._departure.reworded(entry) for entry in entries]
         self._jobs_done += len(entries)
         self._jobs_completed += sum(isinstance(entry, wire.CompleteEntry) for entry in entries)
         self._jobs_failed += sum(isinstance(entry, wire.FailEntry) for entry in entries)
@@ -325,9 +326,9 @@ class Worker:
         self._holdings.capacity.ended(len(ended), run_s)
         if self._settings.worker.max_jobs:
             self._holdings.jobs_left = self._settings.worker.max_jobs - self._jobs_done
-        self._reports.add(entries)
+        self._reports.add(self._worded(entries))
         if due := self._holdings.due():
-            self._pools.start(due, now=now)
+            self._pools.start(due, now=now, worker=self._holdings.worker_id)
         self._claims.ring()
 
     def _every_second(self, now: float) -> None:
@@ -362,9 +363,8 @@ class Worker:
         self._doubted_at = now if self._doubted_at is None else self._doubted_at
         if now - self._doubted_at < DOUBT_S:
             return self._doubted_at + DOUBT_S
-        stopping = holdings.lapse(self._pools.exclusive_leases())
-        log.event("worker.lapsed", jobs=holdings.held_count, stopped_jobs=len(stopping))
-        for lease in stopping:
+        log.event("worker.lapsed", worker=holdings.worker_id, jobs=holdings.held_count)
+        for lease in holdings.lapse():
             self._pools.stop(lease, "lost")
         self._claims.recall()
         return now + SECOND_S

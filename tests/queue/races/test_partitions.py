@@ -173,7 +173,7 @@ async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
         return {f"{table}_{day:%Y%m%d}" for table in PARTITIONED}
 
     async def drop(db: Database, _: set[str]) -> list[str]:
-        return await drop_partitions(db, days=1)
+        return list(await drop_partitions(db, days=1))
 
     async def judge(old: set[str], left: list[str] | WindlassError, right: list[str] | WindlassError) -> None:
         assert old <= {*good(left), *good(right)}

@@ -100,7 +100,7 @@ async def test_rel_x1_report_beside_goodbye(stage: Stage, say: Say, after: State
     """A report and the closing of its session: what is reported is not given back as well."""
 
     async def goodbye(db: Database, scene: Scene) -> int:
-        return await workers.close(db, scene.session, tenant="default", reason="drain")
+        return len(await workers.close(db, scene.session, tenant="default", reason="drain"))
 
     async def judge(scene: Scene, answer: Answer | WindlassError, returned: int | WindlassError) -> None:
         told, back = good(answer).status, good(returned)

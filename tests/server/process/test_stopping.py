@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from tests.proofs.witness import Connection
 from tests.server.process.conftest import Launch
 
 FILE = "sqlite:///windlass.db"
-STOPS = "The server stops"
+STOPS = "server.stopping"
 HAND_OVER_S = 1.0
 AT_ONCE_S = 3.0
 """Much less than it would wait for the request that is under way."""
@@ -63,6 +64,11 @@ async def test_rel_a12_term_drains(launch: Launch) -> None:
         assert 204 == (await waiting).status_code
     assert 0 == await server.ended()
     assert "Traceback" not in server.text
+    told = re.findall(r"INFO  (server\.\w+) (.*)", server.text)
+    assert ["server.started", "server.stopping", "server.stopped"] == [event for event, _ in told]
+    assert ["version=", "requests=1", "at_once=false"] == [
+        re.findall(r"version=|requests=\d|at_once=\w+", fields)[0] for _, fields in told
+    ]
 
 
 async def test_rel_a12_int_ends_with_0(launch: Launch) -> None:

@@ -1,4 +1,4 @@
-"""TLS by configuration: a certificate, and client certificates of an own authority."""
+"""TLS by configuration: a certificate, with which clients that trust its authority come in."""
 
 from __future__ import annotations
 
@@ -16,23 +16,19 @@ FILE = "sqlite:///windlass.db"
 
 
 class Papers:
-    """An authority, the server's certificate, and one of a client's, as files."""
+    """An authority, and the server's certificate as files."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = trustme.CA()
         certificate = self.authority.issue_cert("127.0.0.1")
         self.cert, self.key = folder / "server.pem", folder / "server.key"
-        self.ca = folder / "ca.pem"
         certificate.private_key_pem.write_to_path(self.key)
         self.cert.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-        self.authority.cert_pem.write_to_path(self.ca)
 
-    def client(self, *, known: bool) -> ssl.SSLContext:
-        """Return what a client needs: trust in the server, and if `known` a certificate of its own."""
+    def client(self) -> ssl.SSLContext:
+        """Return what a client needs: trust in the server."""
         context = ssl.create_default_context()
         self.authority.configure_trust(context)
-        if known:
-            self.authority.issue_cert("worker-1").configure_cert(context)
         return context
 
 
@@ -49,7 +45,7 @@ async def test_rel_t14_a_server_speaks_tls(launch: Launch, papers: Papers) -> No
     url = await server.serving()
 
     assert url.startswith("https://")
-    async with httpx2.AsyncClient(base_url=url, verify=papers.client(known=False)) as client:
+    async with httpx2.AsyncClient(base_url=url, verify=papers.client()) as client:
         assert 200 == (await client.get("/readyz")).status_code
     async with httpx2.AsyncClient(base_url=url) as stranger:
         with pytest.raises(httpx2.ConnectError):
@@ -57,26 +53,6 @@ async def test_rel_t14_a_server_speaks_tls(launch: Launch, papers: Papers) -> No
     async with httpx2.AsyncClient(base_url=url.replace("https", "http")) as clear:
         with pytest.raises(httpx2.HTTPError):
             await clear.get("/readyz")
-
-
-async def test_rel_d13_a_client_without_a_certificate_is_refused(launch: Launch, papers: Papers) -> None:
-    """Where client certificates are demanded, one of the authority's lets in; none, or a stranger's, does not."""
-    server = await launch(
-        *server_arguments(FILE),
-        security_tls_cert=str(papers.cert),
-        security_tls_key=str(papers.key),
-        security_tls_client_ca=str(papers.ca),
-    )
-    url = await server.serving()
-
-    async with httpx2.AsyncClient(base_url=url, verify=papers.client(known=True)) as client:
-        assert 200 == (await client.get("/readyz")).status_code
-    stranger = papers.client(known=False)
-    trustme.CA().issue_cert("worker-1").configure_cert(stranger)
-    for context in (papers.client(known=False), stranger):
-        async with httpx2.AsyncClient(base_url=url, verify=context) as refused:
-            with pytest.raises(httpx2.HTTPError):
-                await refused.get("/readyz")
 
 
 async def test_a_certificate_that_cannot_be_read_is_named(launch: Launch, papers: Papers) -> None:

@@ -138,7 +138,7 @@ CREATE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
@@ -152,28 +152,30 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
-       0 AS held
+       0 AS held,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END AS source
   FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = ANY(ARRAY[q.session]);
 
 CREATE VIEW windlass.jobs_timed (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
        j.created_at, j.run_at, t.due_at, j.start_by,
        CAST(NULL AS text), CAST(NULL AS uuid), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
-       CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), 0
+       CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), 0,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END
   FROM windlass.timer t JOIN windlass.job j ON j.id = t.id JOIN windlass.lane l ON l.id = t.lane;
 
 CREATE VIEW windlass.jobs_done (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
@@ -181,21 +183,23 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
        d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
-       d.result, d.metrics, d.error_type, d.error, d.reason, 0
+       d.result, d.metrics, d.error_type, d.error, d.reason, 0,
+       CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM windlass.done d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs_dead (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
        d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
-       d.result, d.metrics, d.error_type, d.error, d.reason, d.held
+       d.result, d.metrics, d.error_type, d.error, d.reason, d.held,
+       CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM windlass.dead d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs AS
@@ -222,26 +226,27 @@ SELECT id, run, attempt, fence, lane, outcome, result, metrics, error_type, erro
 
 -- Ordinary steps are read from the columns of job and attempts; `event` holds only the rest, so nothing stands twice.
 CREATE VIEW windlass.job_events AS
-SELECT id AS job_id, created_at AS happened_at, 0 AS fence, 0 AS step, 'submitted' AS kind, CAST(NULL AS text) AS worker, CAST(NULL AS text) AS detail FROM windlass.jobs
+SELECT id AS job_id, created_at AS happened_at, 0 AS fence, 0 AS step, 'submitted' AS kind, CAST(NULL AS text) AS worker, CAST(NULL AS text) AS actor, CAST(NULL AS text) AS detail FROM windlass.jobs
 UNION ALL
-SELECT id, claimed_at, fence, 1, 'assigned', worker, CAST(NULL AS text) FROM windlass.jobs WHERE finished_at IS NULL AND claimed_at IS NOT NULL
+SELECT id, claimed_at, fence, 1, 'assigned', worker, CAST(NULL AS text), CAST(NULL AS text) FROM windlass.jobs WHERE finished_at IS NULL AND claimed_at IS NOT NULL
 UNION ALL
-SELECT id, started_at, fence, 2, 'running', worker, CAST(NULL AS text) FROM windlass.jobs WHERE finished_at IS NULL AND started_at IS NOT NULL
+SELECT id, started_at, fence, 2, 'running', worker, CAST(NULL AS text), CAST(NULL AS text) FROM windlass.jobs WHERE finished_at IS NULL AND started_at IS NOT NULL
 UNION ALL
-SELECT job_id, claimed_at, fence, 1, 'assigned', worker, CAST(NULL AS text) FROM windlass.attempts WHERE claimed_at IS NOT NULL
+SELECT job_id, claimed_at, fence, 1, 'assigned', worker, CAST(NULL AS text), CAST(NULL AS text) FROM windlass.attempts WHERE claimed_at IS NOT NULL
 UNION ALL
-SELECT job_id, started_at, fence, 2, 'running', worker, CAST(NULL AS text) FROM windlass.attempts WHERE started_at IS NOT NULL
+SELECT job_id, started_at, fence, 2, 'running', worker, CAST(NULL AS text), CAST(NULL AS text) FROM windlass.attempts WHERE started_at IS NOT NULL
 UNION ALL
 SELECT job_id, finished_at, fence, 4, CASE outcome WHEN 0 THEN 'succeeded' WHEN 1 THEN 'failed' WHEN 2 THEN 'timed_out' WHEN 3 THEN 'lost'
-       WHEN 4 THEN 'cancelled' WHEN 5 THEN 'released' WHEN 6 THEN 'snoozed' ELSE 'expired' END, worker, coalesce(error, reason)
+       WHEN 4 THEN 'cancelled' WHEN 5 THEN 'released' WHEN 6 THEN 'snoozed' ELSE 'expired' END, worker, CAST(NULL AS text),
+       coalesce(CASE WHEN error_type <> lower(error_type) THEN error_type || CASE WHEN error = '' THEN '' ELSE ': ' || error END ELSE error END, reason)
   FROM windlass.attempts
 UNION ALL
-SELECT id, finished_at, fence, 5, state, CAST(NULL AS text), reason FROM windlass.jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
+SELECT id, finished_at, fence, 5, state, CAST(NULL AS text), CAST(NULL AS text), reason FROM windlass.jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
 UNION ALL
 -- A failure after which nothing was to follow: its job was dead, and has been retried by hand since.
-SELECT job_id, finished_at, fence, 5, 'dead', CAST(NULL AS text), reason FROM windlass.attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
+SELECT job_id, finished_at, fence, 5, 'dead', CAST(NULL AS text), CAST(NULL AS text), reason FROM windlass.attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
 UNION ALL
-SELECT job_id, happened_at, CAST(NULL AS int), 3, kind, actor, reason FROM windlass.event;
+SELECT job_id, happened_at, CAST(NULL AS int), 3, kind, CAST(NULL AS text), actor, reason FROM windlass.event;
 
 CREATE VIEW windlass.workers AS
 SELECT worker, id AS session, tenant,
@@ -373,7 +378,7 @@ CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
@@ -387,28 +392,30 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,
-       0 AS held
+       0 AS held,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END AS source
   FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session;
 
 CREATE VIEW jobs_timed (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
        j.created_at, j.run_at, t.due_at, j.start_by,
        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       NULL, NULL, NULL, NULL, NULL, 0
+       NULL, NULL, NULL, NULL, NULL, 0,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END
   FROM timer t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane;
 
 CREATE VIEW jobs_done (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
@@ -416,21 +423,23 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
        d.created_at, d.run_at, NULL, d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, NULL, NULL, NULL,
-       d.result, d.metrics, d.error_type, d.error, d.reason, 0
+       d.result, d.metrics, d.error_type, d.error, d.reason, 0,
+       CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM done d JOIN lane l ON l.id = d.lane;
 
 CREATE VIEW jobs_dead (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
        d.created_at, d.run_at, NULL, d.start_by,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, NULL, NULL, NULL,
-       d.result, d.metrics, d.error_type, d.error, d.reason, d.held
+       d.result, d.metrics, d.error_type, d.error, d.reason, d.held,
+       CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM dead d JOIN lane l ON l.id = d.lane;
 
 CREATE VIEW jobs AS
@@ -457,26 +466,27 @@ SELECT id, run, attempt, fence, lane, outcome, result, metrics, error_type, erro
 
 -- Ordinary steps are read from the columns of job and attempts; `event` holds only the rest, so nothing stands twice.
 CREATE VIEW job_events AS
-SELECT id AS job_id, created_at AS happened_at, 0 AS fence, 0 AS step, 'submitted' AS kind, NULL AS worker, NULL AS detail FROM jobs
+SELECT id AS job_id, created_at AS happened_at, 0 AS fence, 0 AS step, 'submitted' AS kind, NULL AS worker, NULL AS actor, NULL AS detail FROM jobs
 UNION ALL
-SELECT id, claimed_at, fence, 1, 'assigned', worker, NULL FROM jobs WHERE finished_at IS NULL AND claimed_at IS NOT NULL
+SELECT id, claimed_at, fence, 1, 'assigned', worker, NULL, NULL FROM jobs WHERE finished_at IS NULL AND claimed_at IS NOT NULL
 UNION ALL
-SELECT id, started_at, fence, 2, 'running', worker, NULL FROM jobs WHERE finished_at IS NULL AND started_at IS NOT NULL
+SELECT id, started_at, fence, 2, 'running', worker, NULL, NULL FROM jobs WHERE finished_at IS NULL AND started_at IS NOT NULL
 UNION ALL
-SELECT job_id, claimed_at, fence, 1, 'assigned', worker, NULL FROM attempts WHERE claimed_at IS NOT NULL
+SELECT job_id, claimed_at, fence, 1, 'assigned', worker, NULL, NULL FROM attempts WHERE claimed_at IS NOT NULL
 UNION ALL
-SELECT job_id, started_at, fence, 2, 'running', worker, NULL FROM attempts WHERE started_at IS NOT NULL
+SELECT job_id, started_at, fence, 2, 'running', worker, NULL, NULL FROM attempts WHERE started_at IS NOT NULL
 UNION ALL
 SELECT job_id, finished_at, fence, 4, CASE outcome WHEN 0 THEN 'succeeded' WHEN 1 THEN 'failed' WHEN 2 THEN 'timed_out' WHEN 3 THEN 'lost'
-       WHEN 4 THEN 'cancelled' WHEN 5 THEN 'released' WHEN 6 THEN 'snoozed' ELSE 'expired' END, worker, coalesce(error, reason)
+       WHEN 4 THEN 'cancelled' WHEN 5 THEN 'released' WHEN 6 THEN 'snoozed' ELSE 'expired' END, worker, NULL,
+       coalesce(CASE WHEN error_type <> lower(error_type) THEN error_type || CASE WHEN error = '' THEN '' ELSE ': ' || error END ELSE error END, reason)
   FROM attempts
 UNION ALL
-SELECT id, finished_at, fence, 5, state, NULL, reason FROM jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
+SELECT id, finished_at, fence, 5, state, NULL, NULL, reason FROM jobs WHERE finished_at IS NOT NULL AND (session IS NULL OR state = 'dead')
 UNION ALL
 -- A failure after which nothing was to follow: its job was dead, and has been retried by hand since.
-SELECT job_id, finished_at, fence, 5, 'dead', NULL, reason FROM attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
+SELECT job_id, finished_at, fence, 5, 'dead', NULL, NULL, reason FROM attempt WHERE next_run_at IS NULL AND outcome IN (1, 2, 3)
 UNION ALL
-SELECT job_id, happened_at, NULL, 3, kind, actor, reason FROM event;
+SELECT job_id, happened_at, NULL, 3, kind, NULL, actor, reason FROM event;
 
 CREATE VIEW workers AS
 SELECT worker, id AS session, tenant,

@@ -21,7 +21,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 $$
 DECLARE
     known CONSTANT text[] := ARRAY['tenant', 'queue', 'priority', 'run_at', 'delay', 'timeout_seconds', 'max_attempts', 'max_retries',
-        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'labels', 'tags',
+        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'start_within', 'labels', 'tags',
         'concurrency_key', 'headers'];
     unknown text;
     us CONSTANT bigint := CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint);
@@ -80,7 +80,7 @@ CREATE OR REPLACE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
@@ -94,7 +94,8 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
-       0 AS held
+       0 AS held,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END AS source
   FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = ANY(ARRAY[q.session]);
 
 -- sqlite
@@ -116,7 +117,7 @@ CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
@@ -130,5 +131,6 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,
-       0 AS held
+       0 AS held,
+       CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END AS source
   FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session;

@@ -1,0 +1,115 @@
+"""O17: what duties did is told as their events promise."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from tests.clock import TestClock
+from tests.engine.loops_world import Pace, Wake
+from tests.queue.fired import every_minute, fire
+from tests.queue.steps import Steps
+from windlass import log
+from windlass.config import Settings
+from windlass.config.redact import Redactor
+from windlass.config.settings import Queue
+from windlass.db import Database
+from windlass.db.partitions import PARTITIONED
+from windlass.engine import journal
+from windlass.engine.duty import queue_duties
+from windlass.engine.whole import whole_duties
+from windlass.queue import rescue
+from windlass.queue.schedule import Policy
+
+
+@pytest.fixture
+def steps(db: Database, clock: TestClock) -> Steps:
+    """The steps of the queue, with what every call needs filled in."""
+    return Steps(db, clock)
+
+
+def told(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
+    """Return the fields of all lines of an event, as a program reads them."""
+    lines = [record.msg for record in caplog.records if isinstance(record.msg, log.Line)]
+    return [json.loads(json.dumps(line.shown(Redactor()))) for line in lines if line.name == name]
+
+
+async def test_a_lost_lease_names_worker_tenant_and_last_heartbeat(
+    steps: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And that the job runs again, at once."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    steps.clock.advance(5)
+    worker = await steps.worker("ann", lease_s=30)
+    lease = await steps.lease(worker)
+    steps.clock.advance(2)
+    await steps.beat(worker, lease, started=True)
+    for _ in range(10):
+        steps.clock.advance(5)
+        journal.moved((await rescue.rescue(steps.db, chance=lambda: 0.0)).moved)
+
+    [lost], [retrying] = told(caplog, "job.lost"), told(caplog, "job.retrying")
+    named = {"job": str(lease.id), "worker": "ann", "tenant": "default"}
+    times = {"last_heartbeat_at": "2026-01-01T12:00:07Z", "claimed_at": "2026-01-01T12:00:05Z"}
+    assert named | times | {"attempt": 1, "fence": 1, "lost": 1} == lost
+    assert (2, 0.0) == (retrying["attempt"], retrying["delay_s"])
+
+
+async def test_history_that_is_removed_is_counted(steps: Steps, caplog: pytest.LogCaptureFixture) -> None:
+    """Y5: the rows that were deleted; of partitions that were dropped how many, and about how many rows."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    worker = await steps.worker()
+    for _ in range(3):
+        await steps.complete(await steps.lease(worker))
+    if steps.db.capabilities.partitions:
+        for table in PARTITIONED:
+            await steps.db.maintain(f"ANALYZE windlass.{table}")
+    steps.clock.advance(days=40)
+    duties = queue_duties(Wake(), lambda: 0.0, periods=Pace(), days=30, dead_days=0)
+    [retention] = [duty for duty in duties if duty.name == "retention"]
+
+    await retention.run(steps.db, 5000)
+
+    [line] = told(caplog, "history.cleaned")
+    if steps.db.capabilities.partitions:
+        assert line["partitions"] >= len(PARTITIONED)
+        assert 3 == line["partition_rows_estimate"]
+    else:
+        assert {"rows"} == set(line)
+        assert line["rows"] >= 3
+
+
+@pytest.mark.parametrize(("job_count", "severity"), [(2, None), (3, "warning"), (4, "warning"), (5, "critical")])
+async def test_a_deep_queue_is_warned_of(
+    steps: Steps, caplog: pytest.LogCaptureFixture, job_count: int, severity: str | None
+) -> None:
+    """V22: above `queue.depth_warning` with the hint to scale, above `queue.depth_critical` as critical."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    await steps.submit(*(steps.job() for _ in range(job_count)))
+    settings = Settings(queue=Queue(depth_warning=2, depth_critical=4))
+    [rolling] = [duty for duty in whole_duties(settings, lambda: 0.0) if duty.name == "rollup"]
+
+    for _ in range(2):
+        await rolling.run(steps.db, 1000)
+
+    [health] = told(caplog, "queue.health")
+    assert job_count == health["pending"]
+    deep = [(line["pending"], line["severity"]) for line in told(caplog, "queue.deep")]
+    assert ([] if severity is None else [(job_count, severity)]) == deep
+    assert all("Start more workers" in line["hint"] for line in told(caplog, "queue.deep"))
+
+
+async def test_a_job_that_waits_for_the_run_before_it_is_told(steps: Steps, caplog: pytest.LogCaptureFixture) -> None:
+    """Its schedule, and how many are before it."""
+    caplog.set_level(logging.DEBUG, logger="windlass")
+    schedule = await every_minute(steps, policy=Policy(overlap="queue_all"))
+    for _ in range(3):
+        journal.fired(await fire(steps, 60))
+
+    waiting = told(caplog, "job.waiting")
+
+    assert [1, 2] == [line["jobs_ahead"] for line in waiting]
+    assert {(str(schedule.id), "default")} == {(line["schedule"], line["tenant"]) for line in waiting}
