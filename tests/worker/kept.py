@@ -126,6 +126,7 @@ class ToldServer:
         return wire.Registered(
             worker_id=request.worker_id,
             session=request.session,
+            start_id=request.session,
             lease_seconds=request.lease_seconds,
             heartbeat_seconds=request.lease_seconds / 3,
         )

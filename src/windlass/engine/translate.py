@@ -6,6 +6,7 @@ both mean the same. Who may speak is decided before, by the door; which lease is
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -64,8 +65,17 @@ def registered(session: NewSession) -> wire.Registered:
     """Return what a worker is told of its session."""
     lease_s = session.lease_ms / 1000
     return wire.Registered(
-        worker_id=session.worker, session=session.id, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
+        worker_id=session.worker,
+        session=session.id,
+        start_id=start_id(session.id),
+        lease_seconds=lease_s,
+        heartbeat_seconds=lease_s / 3,
     )
+
+
+def start_id(session: UUID) -> UUID:
+    """Return what tells one start of a worker from another; the session itself is a secret of its worker."""
+    return UUID(bytes=hashlib.blake2b(session.bytes, digest_size=16, person=b"windlass.start").digest())
 
 
 def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
@@ -108,6 +118,7 @@ def ask_of(asked: wire.ClaimRequest, *, tenant: str, settings: Settings) -> Ask:
         labels=frozenset((*asked.labels, *can.labels)),
         wait_s=asked.wait,
         lease_ms=_lease_ms(asked.lease_seconds, settings),
+        lease_asked=asked.lease_seconds is not None,
     )
 
 

@@ -1,24 +1,41 @@
 -- name: register
--- Open a session, or say the same again; one that has ended, or is another worker's, is not returned.
+-- Open a session, or say the same again; one that has ended, or is another worker's, is not returned. A presence that is named is
+-- a session from then on.
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
+                     host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
-        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 -- sqlite
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
+                     host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
-        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
    build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
+
+-- name: open_session
+-- Open a session that a call names and that was not registered; a presence that is named becomes one, as it was registered.
+-- One that has ended, or is another worker's, is not returned.
+-- postgres
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, 1, 0, 0, 0)
+ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond'
+ WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
+-- sqlite
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, 1, 0, 0, 0)
+ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * 1000
+ WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 
 -- name: register_bare
@@ -41,24 +58,29 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 
 -- name: renew
 -- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
+-- A beat for a presence renews nothing else: its row may be a session by now, whose leases live by its own beats.
+-- lease_ms: what a caller without a session shows by its beats; what was asked for stands.
 -- locks: session rows; a session beats at one server, so rivals are rare and may run again.  HOT: no indexed column changes.
 -- plan: `state + 0` keeps out session_live, which would be read whole for a hash join.
 -- postgres
-UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
+UPDATE session s SET heartbeat_at = :now, lease_ms = CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, i.lease_ms) ELSE s.lease_ms END,
+       expires_at = :now + CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, i.lease_ms) ELSE s.lease_ms END * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms),
        completed = least(CAST(s.completed AS bigint) + i.completed, 2147483647), failed = least(CAST(s.failed AS bigint) + i.failed, 2147483647),
        draining = greatest(s.draining, i.draining)
-  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int, draining int) AS i
- WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0
-RETURNING s.id, s.tenant, s.draining
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int, draining int, presence int, lease_ms int) AS i
+ WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0 AND s.presence >= i.presence
+RETURNING s.id, s.tenant, s.draining, s.lease_ms
 -- sqlite
-UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
+UPDATE session SET heartbeat_at = :now,
+       lease_ms = CASE WHEN session.presence = 1 THEN max(session.lease_ms, i.lease_ms) ELSE session.lease_ms END,
+       expires_at = :now + CASE WHEN session.presence = 1 THEN max(session.lease_ms, i.lease_ms) ELSE session.lease_ms END * 1000,
        busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms),
        completed = min(session.completed + i.completed, 2147483647), failed = min(session.failed + i.failed, 2147483647),
        draining = max(session.draining, i.draining)
   FROM rows(:beats) AS i
- WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0
-RETURNING id, tenant, draining
+ WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0 AND session.presence >= i.presence
+RETURNING id, tenant, draining, lease_ms
 
 -- name: start
 -- Note that jobs have begun, once, and from now on count their time-outs.
@@ -162,12 +184,15 @@ DELETE FROM session WHERE id IN (
 RETURNING id
 
 -- name: find_sessions
--- Sessions by their ids: whose they are, and whether they may hold leases.
+-- Sessions by their ids: whose they are, whether they may hold leases, and how long ago they were heard.
 -- hot: workers wait for it.
 -- postgres
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT id, worker, tenant, lease_ms, state, draining, bare, presence,
+       CAST(extract(epoch FROM :now - heartbeat_at) AS double precision) AS silent_s
+  FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, worker, tenant, lease_ms, state, draining, bare, presence, (:now - heartbeat_at) / 1000000.0 AS silent_s
+  FROM session WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.
@@ -180,10 +205,3 @@ SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session
  WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
-
--- name: find_presence
--- The newest live presence of a worker's name: never a session that may hold leases, which its own worker must keep alive.
--- index: session_worker.
--- hot: workers wait for it.
--- both
-SELECT id FROM session WHERE state = 0 AND bare = 0 AND presence = 1 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1

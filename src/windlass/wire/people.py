@@ -198,10 +198,12 @@ class WorkersQuery(NamePages, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker, as its newest session is."""
+    """A worker, as its newest start is."""
 
     id: str
     worker_id: str
+    start_id: UUID
+    """Of its newest start; another at each."""
     status: str
     last_heartbeat_at: datetime
     expires_at: datetime

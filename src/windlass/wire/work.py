@@ -306,7 +306,7 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
 
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     session: UUID | None = None
-    """Random and fresh at each start; without one it is made here."""
+    """Random and fresh at each start; without one it is made here, and the worker may name it or keep none."""
     lease_seconds: Lease | None = None
     max_threads: Count = 1
     host: Name | None = None
@@ -322,11 +322,13 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """The session is open: keep it alive with heartbeats, and name it in every call."""
+    """The worker is known: keep it alive with heartbeats. Who names the session in every call holds its jobs by it."""
 
     status: Literal["registered"] = "registered"
     worker_id: str
     session: UUID
+    start_id: UUID
+    """Of this start, as the list of workers shows it."""
     lease_seconds: float
     heartbeat_seconds: float
 
