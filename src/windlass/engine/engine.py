@@ -354,11 +354,15 @@ class Engine:
             await self.gauges.refresh()
         except WindlassError:
             return {}
-        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
+        # Read from the database, so that every server sends the same. Where nobody leads, every server fires.
+        leaders = self.gauges.leaders if self.settings.duties.mode == "lease" else self.loops.live_count
+        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": leaders}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
-        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
+        answers = await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms)
+        self.meters.lateness.observe_all([late_ms / 1000 for answer in answers for late_ms in answer.late_ms])
+        return list(answers)
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

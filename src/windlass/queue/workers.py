@@ -148,6 +148,8 @@ class BeatAnswer(msgspec.Struct, frozen=True):
     """Leases it did not name and that went back to the queue."""
     draining: bool = False
     lease_ms: int = 0
+    late_ms: list[int] = []
+    """Of each first attempt whose start it told first: from due to the start."""
 
 
 async def register(db: Statements, session: NewSession) -> None:
@@ -181,8 +183,11 @@ async def heartbeat(
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
         begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
+        late: dict[UUID, list[int]] = {}
         if begun:
-            await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
+            for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
+                if row["attempt"] == 1:
+                    late.setdefault(row["session"], []).append(row["late_ms"])
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
         if missing := [name for name in named if name not in own]:
             # The relay has ended what an application finished in its own transaction (outbox.py).
@@ -202,7 +207,7 @@ async def heartbeat(
             transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
         )
     returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
-    return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
+    return [_answer(beat, alive, own, returned=returned, stopped=stopped, late=late) for beat in beats]
 
 
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
@@ -269,7 +274,7 @@ async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Sessi
             worker=row["worker"],
             tenant=row["tenant"],
             lease_ms=row["lease_ms"],
-            alive=row["state"] == 0,
+            alive=row["state"] == SessionState.ALIVE,
             draining=bool(row["draining"]),
             bare=bool(row["bare"]),
             is_presence=bool(row["presence"]),
@@ -321,19 +326,12 @@ def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
     for beat in beats:
         name = (beat.session, beat.tenant)
         merged[name] = _merged(merged[name], beat) if name in merged else beat
-    return [
-        (
-            *name,
-            beat.busy,
-            beat.skew_ms,
-            beat.completed or 0,
-            beat.failed or 0,
-            int(beat.draining),
-            int(beat.presence),
-            beat.lease_ms,
-        )
-        for name, beat in sorted(merged.items(), key=lambda item: item[0])
-    ]
+    rows: list[tuple[object, ...]] = []
+    for name in sorted(merged):
+        beat = merged[name]
+        said = (beat.busy, beat.skew_ms, beat.completed or 0, beat.failed or 0)
+        rows.append((*name, *said, int(beat.draining), int(beat.presence), beat.lease_ms))
+    return rows
 
 
 def _merged(before: Beat, beat: Beat) -> Beat:
@@ -356,7 +354,8 @@ def _answer(
     own: dict[tuple[UUID, int, UUID], int],
     *,
     returned: set[tuple[UUID, UUID]],
-    stopped: list[UUID],
+    stopped: dict[UUID, list[UUID]],
+    late: dict[UUID, list[int]],
 ) -> BeatAnswer:
     renewed = alive.get((beat.session, beat.tenant))
     if renewed is None:
@@ -369,11 +368,12 @@ def _answer(
     named = [job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL]
     return BeatAnswer(
         alive=True,
-        cancel=named if beat.held is not None else stopped,
+        cancel=named if beat.held is not None else stopped.get(beat.session, []),
         lost=[job_id for job_id, bits in flags.items() if bits is None],
         released=sorted(job_id for job_id, session in returned if session == beat.session),
         draining=bool(renewed["draining"]),
         lease_ms=renewed["lease_ms"],
+        late_ms=late.pop(beat.session, []),
     )
 
 

@@ -83,7 +83,7 @@ UPDATE session SET heartbeat_at = :now,
 RETURNING id, tenant, draining, lease_ms
 
 -- name: start
--- Note that jobs have begun, once, and from now on count their time-outs.
+-- Note that jobs have begun, once, and from now on count their time-outs. late_ms: from due to the start.
 -- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
 -- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
@@ -96,11 +96,13 @@ UPDATE queue q SET started_at = greatest(:now, least(q.claimed_at, :now + interv
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
   FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
+RETURNING q.session, q.attempt, CAST(extract(epoch FROM greatest(q.started_at - j.run_at, interval '0')) * 1000 AS bigint) AS late_ms
 -- sqlite
 UPDATE queue SET started_at = :now,
        deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END
   FROM rows(:begun, id uuid, fence int, session uuid) AS i CROSS JOIN job AS j ON j.id = i.id
  WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND queue.session = i.session AND queue.started_at IS NULL
+RETURNING session, attempt, max(started_at - (SELECT job.run_at FROM job WHERE job.id = queue.id), 0) / 1000 AS late_ms
 
 -- name: held
 -- Which of the named leases are really the session's own, with their flags (2: cancel).
