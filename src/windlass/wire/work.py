@@ -38,12 +38,22 @@ FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED"
 """How an attempt ended without success, in each spelling that is taken."""
 
 
+Capability = (
+    bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Text, ...] | dict[str, Any] | None
+)
+"""What a worker says of one capability."""
+Capable = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], Capability], Meta(max_length=32)]
+
+
 class Capabilities(Body, frozen=True, kw_only=True):
-    """What a worker can run."""
+    """What a worker can run. Further fields are labels: `"gpu": true` is `gpu`, `"region": "eu"` is `region=eu`."""
+
+    extras: ClassVar[str | None] = "others"
 
     tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
     """Null: every task."""
-    labels: Labels = ()
+    labels: Labels | Capable = ()
+    others: Capable = msgspec.field(default_factory=dict)
 
 
 class ClaimRequest(Body, frozen=True, kw_only=True):
