@@ -47,12 +47,6 @@ async def counted(engine: Engine, worker: str) -> tuple[int, int]:
     return shown.completed, shown.failed
 
 
-async def settled(engine: Engine) -> None:
-    """Wait until the signs of life of calls before are stored."""
-    while tasks := engine._sessions._beating:
-        await asyncio.wait(tasks)
-
-
 async def called(engine: Engine, elapsed: Elapsed, worker: str, expected: tuple[int, int]) -> None:
     """Let the worker call a moment later, until it is shown with these counts."""
     elapsed.s += COUNTS_S + 1
@@ -83,11 +77,11 @@ async def test_counts_that_could_not_be_stored_go_with_the_next_beat(db: Databas
     engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
     async with engine.running():
         await end_two(engine, "curl")
-        await settled(engine)
+        await engine._sessions.idle()
         await close(db, (await get_worker(db, "default", "curl")).session, tenant="default", reason="bye")
         elapsed.s += COUNTS_S + 1
         await engine.seen("default", "curl")
-        await settled(engine)
+        await engine._sessions.idle()
         between = await counted(engine, "curl")
 
         await called(engine, elapsed, "curl", (1, 1))

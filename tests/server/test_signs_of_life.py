@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -61,8 +60,7 @@ async def post(client: httpx2.AsyncClient, engine: Engine, path: str, **body: An
     """Send a call, wait until the sign of life in it is stored, and return the answer."""
     answer = await client.post(path, json={"worker_id": WORKER, **body})
     assert answer.status_code in (200, 204), answer.text
-    while tasks := engine._sessions._beating:
-        await asyncio.wait(tasks)
+    await engine._sessions.idle()
     found: Json = answer.json() if answer.status_code == 200 else {}
     return found
 
@@ -254,8 +252,7 @@ async def test_reports_of_an_ended_session_bring_nobody_back(
     await client.delete(f"/workers/{WORKER}?session={session}")
     engine._sessions._known.clear()
     await client.post(f"/jobs/{job['id']}/complete", json=lease(job))
-    while tasks := engine._sessions._beating:
-        await asyncio.wait(tasks)
+    await engine._sessions.idle()
 
     assert "stopped" == (await shown(client))["status"]
 

@@ -203,6 +203,7 @@ class Engine:
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
+        await self._sessions.idle()
         for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
         with suppress(WindlassError):  # others look by themselves in a while

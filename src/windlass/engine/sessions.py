@@ -162,6 +162,11 @@ class Sessions:
                 self._meeting.add(name)
                 self._spawn(self._meet(name, session))
 
+    async def idle(self) -> None:
+        """Return when the signs of life of all calls so far are stored, or could not be."""
+        while self._beating:
+            await asyncio.wait(self._beating)
+
     def _touch(self, name: Name, known: Present, told: Told) -> None:
         now = self._outside.monotonic()
         due = now - known.heard_at > self._pause_s(name, known)
