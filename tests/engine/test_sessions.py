@@ -77,12 +77,16 @@ async def test_counts_that_could_not_be_stored_go_with_the_next_beat(db: Databas
     engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
     async with engine.running():
         await end_two(engine, "curl")
+        await engine._sessions.idle()
         await close(db, (await get_worker(db, "default", "curl")).session, tenant="default", reason="bye")
+        elapsed.s += COUNTS_S + 1
+        await engine.seen("default", "curl")
+        await engine._sessions.idle()
+        between = await counted(engine, "curl")
 
-        await called(engine, elapsed, "curl", (0, 0))
-        while (await get_worker(db, "default", "curl")).ended_at is not None:
-            await engine.seen("default", "curl")
         await called(engine, elapsed, "curl", (1, 1))
+
+    assert (0, 0) == between
 
 
 async def test_the_counts_of_a_session_are_stored_with_its_heartbeat(engine: Engine) -> None:

@@ -92,8 +92,8 @@ MUTANTS = (
         (
             Edit(
                 "engine/sessions.py",
-                "if session is None or (session.tenant, session.worker) != (tenant, worker)",
-                "if session is None",
+                "if known is None or _is_foreign(known.session, tenant, worker) or",
+                "if known is None or",
             ),
         ),
         (f"{DISPATCH}whose_session_it_is_is_checked_before_anything_is_assigned[sqlite]",),

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
+
+def presence(name: str) -> tuple[str, ...]:
+    """Return a test of presences, on both databases."""
+    return (f"tests/queue/test_presence.py::test_{name}",)
+
+
 MUTANTS = (
     Mutant(
         "dead-session-renewed",
@@ -16,6 +22,33 @@ MUTANTS = (
         both("workers", "renew", "AND s.tenant = i.tenant", "", sqlite="AND session.tenant = i.tenant"),
         races("tenants::rel_i18_a_foreign_renew_changes_nothing"),
         "N1, I18: the sessions of another tenant are unknown",
+    ),
+    Mutant(
+        "session-renewed-as-a-presence",
+        both("workers", "renew", "AND s.presence >= i.presence", "", sqlite="AND session.presence >= i.presence"),
+        (
+            *races("sessions::rel_x9_a_presence_is_opened_beside_a_call_without_it"),
+            *presence("rel_x9_a_presence_that_was_opened_is_renewed_by_its_own_beats_alone"),
+        ),
+        "L18: calls under a worker's name keep no lease alive",
+    ),
+    Mutant(
+        "session-opened-by-another-worker",
+        both("workers", "open_session", "AND s.worker = excluded.worker", ""),
+        presence("a_session_is_opened_by_its_own_worker_alone"),
+        "L12: a session is its worker's own",
+    ),
+    Mutant(
+        "session-opened-by-another-tenant",
+        both("workers", "open_session", "AND s.tenant = excluded.tenant", ""),
+        presence("a_session_is_opened_by_its_own_worker_alone"),
+        "N1, I18: the sessions of another tenant are unknown",
+    ),
+    Mutant(
+        "ended-session-opened-again",
+        both("workers", "open_session", "s.state = 0 AND", ""),
+        presence("a_session_is_opened_by_its_own_worker_alone"),
+        "I6: a session that has ended never comes back",
     ),
     Mutant(
         "close-of-any-tenant",

@@ -9,19 +9,19 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.queue.steps import Steps, Worker
+from windlass.db import Query
 from windlass.errors import InvalidInput, NotFound
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.fleet import Status, get_worker, list_workers, threads
+from windlass.queue.presence import appear
 from windlass.queue.workers import (
+    BareSession,
     Beat,
-    NewSession,
     claim_bare,
     close,
     drain,
-    find_presence,
     find_sessions,
     heartbeat,
-    register,
 )
 
 
@@ -182,9 +182,8 @@ async def test_bare_callers_and_strangers_are_in_no_list(steps: Steps) -> None:
 
 async def test_a_bare_caller_is_shown_with_the_jobs_it_holds(steps: Steps) -> None:
     """H1, H2: who keeps no session is listed by its presence, busy by its leases, idle when they have ended."""
-    for tenant in ("default", "acme"):
-        await register(steps.db, NewSession(id=steps.ids.new(), worker="ann", tenant=tenant, presence=1))
-    await register(steps.db, NewSession(id=steps.ids.new(), worker="bob", presence=1))
+    for tenant, worker in (("default", "ann"), ("acme", "ann"), ("default", "bob")):
+        await appear(steps.db, BareSession(steps.ids.new(), worker, tenant, 30_000))
     steps.clock.advance(1)
     jobs = await alone(steps, "ann", 2)
     await alone(steps, "eve", 1)
@@ -236,21 +235,6 @@ async def test_a_session_is_found_by_its_key(steps: Steps) -> None:
     assert {} == await find_sessions(steps.db, [uuid4()])
 
 
-async def test_rel_x9_a_presence_is_never_a_session_that_holds_leases(steps: Steps) -> None:
-    """A caller known by its name alone has a sign of life of its own; a real session lives by its own beats."""
-    await steps.worker("ann")
-    none = await find_presence(steps.db, tenant="default", worker="ann")
-    presence = NewSession(id=steps.ids.new(), worker="ann", presence=1)
-    await register(steps.db, presence)
-
-    found = await find_presence(steps.db, tenant="default", worker="ann")
-    known = await find_sessions(steps.db, [presence.id])
-
-    assert (None, presence.id) == (none, found)
-    assert known[presence.id].bare
-    assert None is await find_presence(steps.db, tenant="acme", worker="ann")
-
-
 async def test_the_counts_of_several_beats_are_added(steps: Steps) -> None:
     """H1: beats that one flush carries, of one session or of several, lose no count."""
     ann, bob = await steps.worker("ann"), await steps.worker("bob")
@@ -273,13 +257,53 @@ async def test_a_count_that_cannot_be_is_refused(steps: Steps, field: str, count
 
 
 async def test_the_threads_of_all_live_workers(steps: Steps) -> None:
-    """Capacity and busy threads are added up over tenants; what has ended, and bare callers, do not count."""
-    await steps.worker("ann")
-    gone = await steps.worker("eve")
+    """O7: threads are added up over tenants, in use by what is told or held; what has ended does not count."""
+    ann = await steps.worker("ann", capacity=3)
+    await steps.lease(ann)
+    told = await steps.worker("told", capacity=4)
+    await beat(steps, told, busy=4)
+    gone = await steps.worker("eve", tenant="acme", capacity=9)
+    await appear(steps.db, BareSession(steps.ids.new(), "bare", "default", 30_000))
+    await alone(steps, "bare", 1)
     before = await threads(steps.db)
-    await close(steps.db, gone.session, tenant="default", reason="bye")
+    await close(steps.db, gone.session, tenant="acme", reason="bye")
 
     after = await threads(steps.db)
 
-    assert 0 < after.total < before.total
-    assert 0 == after.busy
+    assert (3 + 4 + 9 + 1, 1 + 4 + 1) == (before.total, before.busy)
+    assert (3 + 4 + 1, 1 + 4 + 1) == (after.total, after.busy)
+
+
+async def test_a_presence_beside_a_session_adds_no_threads(steps: Steps) -> None:
+    """O7: a worker that calls with its session and without it has the threads that it registered, once."""
+    ann = await steps.worker("ann", capacity=3)
+    await appear(steps.db, BareSession(steps.ids.new(), "ann", "default", 30_000))
+    await steps.lease(ann)
+
+    found = await threads(steps.db)
+
+    assert (3, 1) == (found.total, found.busy)
+
+
+async def test_the_view_of_workers_tells_the_threads_in_use(steps: Steps) -> None:
+    """H1: plain SQL shows what the API shows: threads in use by what is told or held, and the status that follows."""
+    ann = await steps.worker("ann", capacity=2)
+    one = await steps.lease(ann)
+    told = await steps.worker("told", capacity=2)
+    await beat(steps, told, busy=2)
+    for worker in ("bare", "idle"):
+        await appear(steps.db, BareSession(steps.ids.new(), worker, "default", 30_000))
+    [alone_id] = await alone(steps, "bare", 1)
+    text = "SELECT worker, status, busy_threads, available_threads, held_jobs, current_job_id FROM workers ORDER BY 1"
+    rows = await steps.db.fetch(Query("workers", "The view.", text, text))
+
+    expected = [
+        ("ann", "active", 1, 1, 1, one.id),
+        ("bare", "busy", 1, 0, 1, alone_id),
+        ("idle", "idle", 0, 1, 0, None),
+        ("told", "busy", 2, 0, 0, None),
+    ]
+    assert expected == [
+        (*list(row.values())[:5], None if row["current_job_id"] is None else UUID(str(row["current_job_id"])))
+        for row in rows
+    ]

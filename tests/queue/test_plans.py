@@ -385,7 +385,7 @@ async def test_heartbeats_look_up_what_they_name(url: str) -> None:
         renewed = await explained(
             connection,
             workers.SQL.renew,
-            beats=[(made(SESSION, n), "default", 1, None, 0, 0, 0) for n in range(10, 110)],
+            beats=[(made(SESSION, n), "default", 1, None, 0, 0, 0, 0, 0) for n in range(10, 110)],
         )
 
     for plan in (held, begun):

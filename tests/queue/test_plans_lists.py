@@ -58,7 +58,6 @@ CASES: list[Case] = [
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),
     (workers.SQL.find_sessions, {"ids": [made(SESSION, 9)]}, 1),
-    (workers.SQL.find_presence, {"tenant": "default", "worker": "worker9"}, 1),
     (queues.SQL.list_queues, {"tenant": "default", "queue": None, "cursor": "", "limit": 10}, LANES + 1),
 ]
 

@@ -145,7 +145,7 @@ CASES: list[Case] = [
     (workers.SQL.start, {"begun": leases(made(SESSION, 3)), "grace_ms": 1}, "SEARCH queue USING PRIMARY KEY (id=?)"),
     (
         workers.SQL.renew,
-        {"beats": [(made(SESSION, 3), "default", 1, None, 0, 0, 0)]},
+        {"beats": [(made(SESSION, 3), "default", 1, None, 0, 0, 0, 0, 0)]},
         "SEARCH session USING PRIMARY KEY (id=?)",
     ),
     (history.SQL.get, {"id": made(TIMED, 5), "tenant": "default"}, "SEARCH t USING PRIMARY KEY (id=?)"),

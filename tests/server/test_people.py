@@ -294,6 +294,34 @@ async def test_tenants_are_made_paused_and_removed(calls: Calls) -> None:
     assert (False, None) == (resumed.json()["paused"], resumed.json()["pause"])
 
 
+async def test_a_tenant_is_changed(calls: Calls) -> None:
+    """P39: from its own tenant or above, and audited; what it cannot be is refused."""
+    root, client, reader = calls("root"), calls("admin.a"), calls("reader.a")
+    await root.post("/tenants", json={"name": "a"})
+    until = "2027-01-01T00:00:00Z"
+
+    paused = await client.patch("/tenants/a", json={"paused": True, "reason": "unpaid", "until": until})
+    await submit(client)
+    none = await claim(client)
+    resumed = await root.patch("/tenants/a", json={"paused": False, "reason": "paid"})
+    refused = [
+        await client.patch("/tenants/a", json={}),
+        await client.patch("/tenants/a", json={"name": "b", "paused": True}),
+        await client.patch("/tenants/default", json={"paused": True}),
+        await reader.patch("/tenants/a", json={"paused": True}),
+    ]
+    audit = (await client.get("/audit")).json()["entries"]
+
+    assert (True, "unpaid", until) == (
+        paused.json()["paused"],
+        *(paused.json()["pause"][k] for k in ("reason", "until")),
+    )
+    assert (200, False, None) == (resumed.status_code, resumed.json()["paused"], resumed.json()["pause"])
+    assert ([], 1) == (none, len(await claim(client)))
+    assert [422, 422, 404, 403] == [answer.status_code for answer in refused]
+    assert ["paid", "unpaid"] == [entry["reason"] for entry in audit if entry["action"] == "tenant.change"]
+
+
 async def test_duties_show_their_holders(calls: Calls, engine: Engine) -> None:
     """A reader sees who does what; only from above tenants is a duty taken away."""
     listed = await calls("reader.a").get("/duties")

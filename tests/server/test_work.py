@@ -63,7 +63,7 @@ async def test_a_claim_may_stand_in_the_query(client: httpx2.AsyncClient) -> Non
         {"worker_id": ""},
         {"worker_id": None},
         {"session": "x"},
-        {"capabilities": {"gpu": True}},
+        {"capabilities": {"tasks": [1]}},
         {"tenant": "b"},
     ],
 )
@@ -72,6 +72,36 @@ async def test_a_claim_that_cannot_be_is_refused(client: httpx2.AsyncClient, fie
     answer = await client.post("/jobs/claim", json={"worker_id": WORKER, **fields})
 
     assert 422 == answer.status_code
+
+
+@pytest.mark.parametrize(
+    ("labels", "capabilities"),
+    [
+        (["gpu"], {"gpu": True}),
+        (["gpu", "region=eu"], {"labels": ["gpu"], "region": "eu", "ssd": False, "cores": None}),
+        (["gpu", "cores=8"], {"tasks": ["t"], "labels": {"gpu": True, "cores": 8}}),
+        (["zone=a"], {"zone": ["a", "b"], "disk": {"size": 3}}),
+        (["disk"], {"disk": {"size": 3}}),
+    ],
+)
+async def test_capabilities_are_a_free_object(
+    client: httpx2.AsyncClient, labels: list[str], capabilities: dict[str, Any]
+) -> None:
+    """P16, L17: what a worker says that it has are labels; a job that asks for more stays where it is."""
+    await submit(client, labels=[*labels, "other"])
+    job_id = await submit(client, labels=labels)
+
+    jobs = await claim(client, capabilities=capabilities)
+
+    assert [job_id] == [job["id"] for job in jobs]
+
+
+@pytest.mark.parametrize("value", [False, None])
+async def test_what_a_worker_has_not_is_no_label(client: httpx2.AsyncClient, value: Any) -> None:
+    """P16: a capability that is false or null is none."""
+    await submit(client, labels=["gpu"])
+
+    assert [] == await claim(client, capabilities={"gpu": value})
 
 
 async def test_a_long_poll_is_answered_when_work_appears(client: httpx2.AsyncClient) -> None:

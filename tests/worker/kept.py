@@ -126,7 +126,11 @@ class ToldServer:
         assert request.session is not None
         lease_s = request.lease_seconds or self.lease_s
         return wire.Registered(
-            worker_id=request.worker_id, session=request.session, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
+            worker_id=request.worker_id,
+            session=request.session,
+            start_id=request.session,
+            lease_seconds=request.lease_seconds,
+            heartbeat_seconds=request.lease_seconds / 3,
         )
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:

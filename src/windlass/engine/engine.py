@@ -36,7 +36,7 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.schedules import Schedules
-from windlass.engine.sessions import Sessions
+from windlass.engine.sessions import CALLED, Present, Sessions, Told
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
@@ -44,11 +44,11 @@ from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
 from windlass.engine.whole import whole_duties
-from windlass.errors import CommitUnknown, Conflict, NotFound, Unavailable, WindlassError
+from windlass.errors import CommitUnknown, Conflict, Unavailable, WindlassError
 from windlass.ids import Ids
 from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
-from windlass.queue import workers
+from windlass.queue import presence, workers
 from windlass.queue.claim import Claimed
 from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
@@ -56,7 +56,7 @@ from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
-from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession
+from windlass.queue.workers import Beat, BeatAnswer, NewSession
 
 RESTART_PAUSE_S = 1.0
 BEATS_S = 0.05
@@ -64,16 +64,6 @@ BEATS_S = 0.05
 REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 
 logger = logging.getLogger("windlass")
-
-
-class JobBeat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat for one job."""
-
-    cancel: bool
-    lease_ms: int
-    draining: bool
-    fence: int
-    session: UUID
 
 
 class Engine:
@@ -213,6 +203,7 @@ class Engine:
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
+        await self._sessions.idle()
         for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
         with suppress(WindlassError):  # others look by themselves in a while
@@ -237,8 +228,13 @@ class Engine:
                 journal.claimed(ask, jobs)
                 self.meters.handed(jobs, len(jobs))
                 return Handout(jobs)
-        elif await self._sessions.seen(ask.tenant, ask.worker):
-            return Handout([])
+        else:
+            asked_ms = ask.lease_ms if ask.lease_asked else 0
+            caller = await self.seen(ask.tenant, ask.worker, Told(lease_ms=asked_ms))
+            if caller.draining:
+                return Handout([])
+            if caller.lease_asked and not ask.lease_asked:
+                ask = msgspec.structs.replace(ask, lease_ms=caller.lease_ms)
         # Short of room, the server takes on less before it refuses what is brought to it.
         room = 1.0 - max(self._submits.fullness, self._reports.fullness)
         if room < 1.0:
@@ -256,42 +252,34 @@ class Engine:
 
     async def report(self, reports: Sequence[Report]) -> list[Answer]:
         """Record how attempts ended; answered item by item, after the commit."""
-        return await self._reports.ask(reports)
+        answers = await self._reports.ask(reports)
+        self._sessions.reported(reports)
+        return answers
 
     async def heartbeat(self, beat: Beat, *, worker: str | None = None) -> BeatAnswer:
         """Renew a session and reconcile what it holds; NotFound if it is not the named worker's."""
         if worker is not None:
             await self._sessions.check_worker(beat.session, tenant=beat.tenant, worker=worker)
-        return await self._beats.ask(self._sessions.with_counts(beat))
+        return await self._beats.ask(self._sessions.heartbeat(beat))
 
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
         await workers.register(self.db, session)
         journal.registered(session)
 
-    async def seen(self, tenant: str, worker: str) -> bool:
-        """Take a call of a bare caller as its sign of life; return whether it is told to drain."""
-        return await self._sessions.seen(tenant, worker)
+    async def register_presence(self, session: NewSession, *, lease_asked: bool) -> None:
+        """Note what a worker says of itself that names no session; it may open this one later, or keep none."""
+        await presence.register(self.db, session, lease_asked=lease_asked)
+        self._sessions.registered(session.tenant, session.worker)
+        journal.registered(session)
 
-    async def beat_job(
-        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: bool
-    ) -> JobBeat:
-        """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
-        lease = await workers.find_lease(self.db, job_id, tenant=tenant)
-        if lease is None or lease.worker != worker:
-            raise NotFound(f"Worker {worker} does not hold job {job_id}.")
-        if fence not in (None, lease.fence) or session not in (None, lease.session):
-            raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
-        # Of a bare caller this is its only word: it tells the start too.
-        held = Held(job_id, lease.fence, started or lease.bare)
-        answer = await self.heartbeat(Beat(session=lease.session, held=[held], tenant=tenant, whole=False))
-        if lease.bare:
-            draining = await self.seen(tenant, worker)
-        else:
-            draining = answer.draining
-        if not answer.alive or job_id in answer.lost:
-            raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
-        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
+    async def open_session(self, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
+        """Open a session that a call names and that is not known; Conflict if it has ended or is another worker's."""
+        await workers.open_session(self.db, session, worker=worker, tenant=tenant, lease_ms=lease_ms)
+
+    async def seen(self, tenant: str, worker: str, told: Told = CALLED) -> Present:
+        """Take a call of a bare caller as its sign of life; return its presence, as it was known before."""
+        return await self._sessions.seen(tenant, worker, told)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
@@ -367,11 +355,15 @@ class Engine:
             await self.gauges.refresh()
         except WindlassError:
             return {}
-        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
+        # Read from the database, so that every server sends the same. Where nobody leads, every server fires.
+        leaders = self.gauges.leaders if self.settings.duties.mode == "lease" else self.loops.live_count
+        return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": leaders}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
-        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
+        answers = await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms)
+        self.meters.lateness.observe_all([late_ms / 1000 for answer in answers for late_ms in answer.late_ms])
+        return list(answers)
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

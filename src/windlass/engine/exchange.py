@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+import msgspec
+
 from windlass.engine import words
 from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
+from windlass.engine.sessions import Told
 from windlass.engine.translate import (
     answer_of,
     beat_of,
@@ -27,14 +30,20 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import NewSession, find_sessions
+from windlass.queue.workers import Beat, Held, find_lease, find_sessions
 from windlass.wire import work as wire
 
 
 async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) -> wire.Registered:
-    """Open a session, or say the same again; Conflict if it has ended or is another worker's."""
+    """Open a session, or say the same again; Conflict if it has ended or is another worker's.
+
+    A worker that names none is noted under its name alone, and gets one that it may name from then on.
+    """
     session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
-    await engine.register(session)
+    if asked.session is None:
+        await engine.register_presence(session, lease_asked=asked.lease_seconds is not None)
+    else:
+        await engine.register(session)
     await engine.signatures.publish(tenant, asked.signatures, session=session.id)
     return registered(session)
 
@@ -44,9 +53,9 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
     beat = beat_of(asked, session, tenant=tenant)
     answer = await engine.heartbeat(beat, worker=asked.worker_id)
     if not answer.alive:
-        # Not known here yet, or ended; registering tells which, by Conflict.
+        # Not known here yet, or ended; opening it tells which, by Conflict.
         lease_ms = round(engine.settings.jobs.lease_seconds * 1000)
-        await engine.register(NewSession(id=session, worker=asked.worker_id, tenant=tenant, lease_ms=lease_ms))
+        await engine.open_session(session, worker=asked.worker_id, tenant=tenant, lease_ms=lease_ms)
         answer = await engine.heartbeat(beat, worker=asked.worker_id)
         if not answer.alive:
             raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
@@ -59,6 +68,35 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
         drain=answer.draining,
         refused=await words.keep(engine, named, tenant=tenant, notes=beaten_notes(asked)),
     )
+
+
+class JobBeat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat for one job."""
+
+    cancel: bool
+    lease_ms: int
+    draining: bool
+    fence: int
+    session: UUID
+
+
+async def beat_job(engine: Engine, job_id: UUID, held: wire.JobBeatRequest, *, tenant: str) -> JobBeat:
+    """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
+    worker = held.worker_id
+    lease = await find_lease(engine.db, job_id, tenant=tenant)
+    if lease is None or lease.worker != worker:
+        raise NotFound(f"Worker {worker} does not hold job {job_id}.")
+    if held.fence not in (None, lease.fence) or held.session not in (None, lease.session):
+        raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
+    # Of a bare caller this is its only word: it tells the start too.
+    named = Held(job_id, lease.fence, held.started or lease.bare)
+    answer = await engine.heartbeat(Beat(session=lease.session, held=[named], tenant=tenant, whole=False))
+    draining = answer.draining
+    if lease.bare:
+        draining = (await engine.seen(tenant, worker, Told(lease_ms=lease.lease_ms))).draining
+    if not answer.alive or job_id in answer.lost:
+        raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
+    return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
 
 
 async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost: bool, reason: str) -> None:
@@ -80,7 +118,7 @@ async def claim(engine: Engine, ask: Ask) -> Handout:
     except NotFound:
         if ask.session is None:
             raise
-        await engine.register(NewSession(id=ask.session, worker=ask.worker, tenant=ask.tenant, lease_ms=ask.lease_ms))
+        await engine.open_session(ask.session, worker=ask.worker, tenant=ask.tenant, lease_ms=ask.lease_ms)
         return await engine.claim(ask)
 
 

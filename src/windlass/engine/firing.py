@@ -44,6 +44,9 @@ STOPS_TOLD = 50
 
 logger = logging.getLogger("windlass")
 
+FIRING = "fire-"
+"""How the names of the firing duties begin."""
+
 
 class Firing:
     """The firing duties of one server, which share their looks."""
@@ -83,7 +86,7 @@ class Firing:
         """The duties, for the loops that hold them."""
         settings = self._settings
         return [
-            Duty(f"fire-{number}", partial(self._run, number), settings.tick_seconds, settings.batch)
+            Duty(f"{FIRING}{number}", partial(self._run, number), settings.tick_seconds, settings.batch)
             for number in range(settings.shards)
         ]
 

@@ -6,11 +6,15 @@ Every server tells the same of the database; counters of what went by are each s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine.firing import FIRING
 from windlass.engine.meters import Names
 from windlass.engine.outside import Outside
 from windlass.engine.whole import recommendation
@@ -18,6 +22,22 @@ from windlass.job import State
 from windlass.queue import duties, firing, fleet, stats, watches
 
 KEPT_S = 5.0
+
+
+class _Totals(Collector):
+    """Counts that the database keeps, by duty; a counter of the library only counts by itself."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._text = text
+        self.of_duty: dict[str, int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the counts as they were read last."""
+        metric = CounterMetricFamily(self._name, self._text, labels=["duty"])
+        for duty, count in self.of_duty.items():
+            metric.add_metric([duty], count)
+        yield metric
 
 
 class Gauges:
@@ -32,6 +52,8 @@ class Gauges:
         self._outside = outside
         self.pending = 0
         """Claimable jobs, as they were counted last."""
+        self.leaders = 0
+        """Servers that held duties of firing then."""
         self._read_s = float("-inf")
         self._reading = asyncio.Lock()
 
@@ -50,8 +72,10 @@ class Gauges:
         self._holders = gauge("duty_holders", "1 if a server has the duty.", "duty")
         self._heartbeat_age = gauge("duty_heartbeat_age_seconds", "Since a duty's holder was heard.", "duty")
         self._progress_age = gauge("duty_progress_age_seconds", "Since a run ended without an error.", "duty")
-        self._items = gauge("duty_items_total", "What a duty has done so far.", "duty")
-        self._errors = gauge("duty_errors_total", "Runs of a duty that failed so far.", "duty")
+        self._items = _Totals(settings.metrics.prefix + "duty_items", "What a duty has done so far.")
+        self._errors = _Totals(settings.metrics.prefix + "duty_errors", "Runs of a duty that failed so far.")
+        for totals in (self._items, self._errors):
+            registry.register(totals)
         self._missing = gauge("schedule_runs_missing", "Schedules whose run has not succeeded in time, nor one since.")
         self._dead_rows = gauge("dead_rows", "Rows of hot tables that VACUUM has yet to remove.", "table")
         self._snapshot = gauge("oldest_snapshot_seconds", "Age of the oldest snapshot.", "application")
@@ -100,13 +124,15 @@ class Gauges:
         self._skew.set(threads.skew_ms / 1000)
 
     async def _read_duties(self) -> None:
-        for duty in await duties.list_duties(self._db):
+        found = await duties.list_duties(self._db)
+        self.leaders = len({duty.holder for duty in found if duty.held_by and duty.name.startswith(FIRING)})
+        for duty in found:
             self._holders.labels(duty.name).set(int(duty.held_by is not None))
             self._heartbeat_age.labels(duty.name).set(duty.heartbeat_age_s)
             if duty.progress_age_s is not None:
                 self._progress_age.labels(duty.name).set(duty.progress_age_s)
-            self._items.labels(duty.name).set(duty.metadata.items)
-            self._errors.labels(duty.name).set(duty.metadata.errors)
+            self._items.of_duty[duty.name] = duty.metadata.items
+            self._errors.of_duty[duty.name] = duty.metadata.errors
 
     async def _read_storage(self) -> None:
         storage = await stats.storage(self._db)

@@ -58,6 +58,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float = 0.0
     lease_ms: int = 30_000
     """Of a bare caller; a session has its own."""
+    lease_asked: bool = True
+    """False: a bare caller's jobs are leased for as long as it asked for when it registered, if it did."""
 
 
 class Handed(msgspec.Struct, frozen=True):

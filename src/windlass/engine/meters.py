@@ -105,7 +105,7 @@ class Meters:
             "queue_wait_seconds", "From due or created to claimed, of first attempts.", WAIT_BUCKETS_S, "queue"
         )
         self.lateness = histogram(
-            "lateness_seconds", "From the time asked for to claimed, of first attempts.", WAIT_BUCKETS_S
+            "lateness_seconds", "From the time asked for to the start, of first attempts.", WAIT_BUCKETS_S
         )
         self.runs_missing = counter("schedule_run_alarms_total", "Slots whose run had not succeeded in time.")
         self.batch_rows = histogram("batch_rows", "Rows of one flush.", ROWS_BUCKETS, "line")
@@ -137,20 +137,15 @@ class Meters:
         """Count jobs that were just handed out."""
         self.claim_slots.observe(slots)
         counts: Counter[str] = Counter()
-        late: list[float] = []
         waits: defaultdict[str, list[float]] = defaultdict(list)
         for handed in jobs:
             job, queue = handed.job, handed.lane.queue
             counts[queue] += 1
             if job.attempt == 1:
-                late_s = max((job.claimed_at - job.scheduled_at).total_seconds(), 0.0)
-                late.append(late_s)
-                if job.created_at > job.scheduled_at:
-                    late_s = max((job.claimed_at - job.created_at).total_seconds(), 0.0)
-                waits[queue].append(late_s)
-        self.lateness.observe_all(late)
-        for queue, waited in waits.items():
-            self._queue(queue).wait.observe_all(waited)
+                waited = job.claimed_at - max(job.scheduled_at, job.created_at)
+                waits[queue].append(max(waited.total_seconds(), 0.0))
+        for queue, waits_s in waits.items():
+            self._queue(queue).wait.observe_all(waits_s)
         for queue, count in counts.items():
             self._queue(queue).claimed.inc(count)
 
@@ -158,6 +153,7 @@ class Meters:
         """Count the reports of one flush and what became of them."""
         completed: Counter[int | None] = Counter()
         runs: defaultdict[int | None, list[float]] = defaultdict(list)
+        self.lateness.observe_all([answer.late_ms / 1000 for answer in answers if answer.late_ms is not None])
         for report, answer in zip(reports, answers, strict=True):
             if answer.status is Status.STALE:
                 self.stale_reports.inc()
@@ -181,6 +177,8 @@ class Meters:
     def moved(self, move: Move, lane: Lane | None) -> None:
         """Count a lease that a duty has ended."""
         of_queue = self._of_lane(lane)
+        if move.late_ms is not None:
+            self.lateness.observe_all([move.late_ms / 1000])
         if move.record.outcome is Outcome.SUCCEEDED:
             of_queue.completed.inc()
         elif move.record.outcome is Outcome.LOST:

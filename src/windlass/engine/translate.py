@@ -6,8 +6,9 @@ both mean the same. Who may speak is decided before, by the door; which lease is
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID
 
@@ -64,8 +65,17 @@ def registered(session: NewSession) -> wire.Registered:
     """Return what a worker is told of its session."""
     lease_s = session.lease_ms / 1000
     return wire.Registered(
-        worker_id=session.worker, session=session.id, lease_seconds=lease_s, heartbeat_seconds=lease_s / 3
+        worker_id=session.worker,
+        session=session.id,
+        start_id=start_id(session.id),
+        lease_seconds=lease_s,
+        heartbeat_seconds=lease_s / 3,
     )
+
+
+def start_id(session: UUID) -> UUID:
+    """Return what tells one start of a worker from another; the session itself is a secret of its worker."""
+    return UUID(bytes=hashlib.blake2b(session.bytes, digest_size=16, person=b"windlass.start").digest())
 
 
 def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
@@ -105,10 +115,25 @@ def ask_of(asked: wire.ClaimRequest, *, tenant: str, settings: Settings) -> Ask:
         count=asked.count,
         queues=tuple(sorted(set(asked.queues))),
         tasks=None if tasks is None else frozenset(tasks),
-        labels=frozenset((*asked.labels, *can.labels)),
+        labels=frozenset((*asked.labels, *_labels(can.labels), *_labels(can.others))),
         wait_s=asked.wait,
         lease_ms=_lease_ms(asked.lease_seconds, settings),
+        lease_asked=asked.lease_seconds is not None,
     )
+
+
+def _labels(capabilities: Sequence[str] | Mapping[str, wire.Capability]) -> Iterator[str]:
+    """Return the labels that capabilities stand for: `gpu` of one that is true, `region=eu` of one that has a value."""
+    if not isinstance(capabilities, Mapping):
+        yield from capabilities
+        return
+    for name, value in capabilities.items():
+        if isinstance(value, tuple):
+            yield from (f"{name}={part}" for part in value)
+        elif isinstance(value, dict) or value is True:
+            yield name
+        elif value is not None and value is not False:
+            yield f"{name}={value}"
 
 
 def next_ask(asked: wire.ReportRequest, *, tenant: str) -> Ask | None:

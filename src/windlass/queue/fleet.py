@@ -1,8 +1,8 @@
 """Fleet: the workers as people see them: who they are, whether they live, what they hold.
 
-A worker is known by its name and shown as its newest session is; sessions live and end in workers.py.
+A worker is known by its name and shown as its newest start is; sessions live and end in workers.py.
 It is as busy as it told, or as it holds leases, in whichever of its live sessions: what it does not tell is seen.
-A bare caller, which has a session for each job, is listed by its presence (engine/sessions.py keeps one).
+A bare caller, which has a session for each job, is listed by its presence (presence.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as its newest session is, with the jobs of all its live ones."""
+    """A worker as its newest start is, with the jobs of all its live sessions."""
 
     worker: str
     session: UUID

@@ -1,5 +1,6 @@
 -- name: list_workers
--- A page of the workers of a tenant, or one of them, by name, each as its newest session is.
+-- A page of the workers of a tenant, or one of them, by name, each as its newest start is: of rows that live before those that do not.
+-- Rows of one start (a session, and the presence of calls that do not name it) are told together: counts, last heartbeat, skew.
 -- A session that was not heard for its lease is dead, also before rescue has said so; one that has not beaten yet is starting.
 -- It is as busy as it told, or as it holds leases in all its live sessions: `held` in its own, `alone` in those of single jobs.
 -- index: session_worker, queue_leased.  cost: where the tenant has bare callers, all leases are looked through once.
@@ -7,9 +8,15 @@
 WITH alone AS MATERIALIZED (
     SELECT b.worker, count(*) AS count FROM queue q JOIN session b ON b.id = q.session
      WHERE q.place = 1 AND b.bare = 1 AND b.state = 0 AND b.tenant = :tenant AND (CAST(:worker AS text) IS NULL OR b.worker = :worker)
-       AND EXISTS (SELECT 1 FROM session p WHERE p.bare = 0 AND p.presence = 1 AND p.tenant = :tenant
+       AND EXISTS (SELECT 1 FROM session p WHERE p.bare = 0 AND p.presence > 0 AND p.tenant = :tenant
                       AND (CAST(:worker AS text) IS NULL OR p.worker = :worker))
      GROUP BY b.worker
+),
+newest AS (
+    SELECT s.*, row_number() OVER (PARTITION BY s.worker ORDER BY CASE WHEN s.state = 0 AND s.expires_at > :now THEN 0 ELSE 1 END,
+                                   s.started_at DESC, s.presence, s.id DESC) AS place
+      FROM session s
+     WHERE s.bare = 0 AND s.tenant = :tenant AND s.worker > CAST(:cursor AS text) AND (CAST(:worker AS text) IS NULL OR s.worker = :worker)
 )
 SELECT y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at, y.ended_at, y.lease_ms, y.total_threads, y.busy_threads,
        y.held, y.alone, y.completed, y.failed, y.host, y.pid, y.version, y.build, y.region, y.labels, y.tasks, y.queues, y.skew_ms FROM (
@@ -18,15 +25,16 @@ SELECT y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at
                 WHEN w.told_busy = 0 AND w.held + w.alone = 0 THEN CASE WHEN w.heartbeat_at = w.started_at THEN 'starting' ELSE 'idle' END
                 WHEN w.told_busy < w.total_threads AND w.held + w.alone < w.total_threads THEN 'active' ELSE 'busy' END AS status
       FROM (
-        SELECT s.worker, s.id AS session, s.state, s.draining, s.heartbeat_at, s.expires_at, s.started_at, s.ended_at, s.lease_ms,
-               s.capacity AS total_threads, s.busy AS told_busy, s.completed, s.failed, s.host, s.pid, s.version, s.build, s.region, s.labels,
-               s.tasks, s.queues, s.skew_ms, coalesce((SELECT a.count FROM alone a WHERE a.worker = s.worker), 0) AS alone,
+        SELECT s.worker, s.id AS session, s.state, s.draining, s.expires_at, s.started_at, s.ended_at, s.lease_ms, s.capacity AS total_threads,
+               s.busy AS told_busy, s.host, s.pid, s.version, s.build, s.region, s.labels, s.tasks, s.queues, t.heartbeat_at, t.completed,
+               t.failed, coalesce(s.skew_ms, t.skew_ms) AS skew_ms, coalesce((SELECT a.count FROM alone a WHERE a.worker = s.worker), 0) AS alone,
                CAST((SELECT coalesce(sum((SELECT count(*) FROM queue q WHERE q.place = 1 AND q.session = h.id)), 0) FROM session h
                       WHERE h.bare = 0 AND h.state = 0 AND h.tenant = s.tenant AND h.worker = s.worker) AS int) AS held
-          FROM session s
-         WHERE s.bare = 0 AND s.tenant = :tenant AND s.worker > CAST(:cursor AS text) AND (CAST(:worker AS text) IS NULL OR s.worker = :worker)
-           AND s.id = (SELECT n.id FROM session n WHERE n.bare = 0 AND n.tenant = s.tenant AND n.worker = s.worker
-                        ORDER BY n.started_at DESC, n.id DESC LIMIT 1)
+          FROM newest s JOIN (
+               SELECT o.worker, o.started_at, max(o.heartbeat_at) AS heartbeat_at, CAST(sum(o.completed) AS bigint) AS completed,
+                      CAST(sum(o.failed) AS bigint) AS failed, max(o.skew_ms) AS skew_ms
+                 FROM newest o GROUP BY o.worker, o.started_at) t ON t.worker = s.worker AND t.started_at = s.started_at
+         WHERE s.place = 1
       ) w
 ) y WHERE CAST(:status AS text) IS NULL OR y.status = :status
  ORDER BY y.worker LIMIT :limit
@@ -62,12 +70,24 @@ SELECT worker, id FROM (
  WHERE place_in_line <= :most
 
 -- name: threads
--- The threads of all live workers, busy ones, and the largest difference of a worker's clock.
--- index: session_live.
+-- The threads of all live workers, those in use, and the largest difference of a worker's clock. A worker's presence beside a session of
+-- its own adds no threads. In use: what its rows tell, or the leases under its name.
+-- index: session_live, queue_leased.  cost: all leases are counted once.
 -- postgres
-SELECT CAST(coalesce(sum(capacity), 0) AS bigint) AS total, CAST(coalesce(sum(busy), 0) AS bigint) AS busy,
-       coalesce(max(abs(skew_ms)), 0) AS skew_ms
-  FROM session WHERE state = 0 AND bare = 0
+SELECT CAST(coalesce(sum(CASE WHEN w.own > 0 THEN w.own ELSE w.present END), 0) AS bigint) AS total,
+       CAST(coalesce(sum(greatest(w.told, w.held)), 0) AS bigint) AS busy, coalesce(max(w.skew_ms), 0) AS skew_ms
+  FROM (
+    SELECT sum(CASE WHEN s.bare + s.presence = 0 THEN s.capacity ELSE 0 END) AS own,
+           sum(CASE WHEN s.presence > 0 THEN s.capacity ELSE 0 END) AS present,
+           sum(CASE WHEN s.bare = 0 THEN s.busy ELSE 0 END) AS told, sum(coalesce(q.held, 0)) AS held, max(abs(s.skew_ms)) AS skew_ms
+      FROM session s LEFT JOIN (SELECT session, count(*) AS held FROM queue WHERE place = 1 GROUP BY session) q ON q.session = s.id
+     WHERE s.state = 0 GROUP BY s.tenant, s.worker) w
 -- sqlite
-SELECT coalesce(sum(capacity), 0) AS total, coalesce(sum(busy), 0) AS busy, coalesce(max(abs(skew_ms)), 0) AS skew_ms
-  FROM session WHERE state = 0 AND bare = 0
+SELECT coalesce(sum(CASE WHEN w.own > 0 THEN w.own ELSE w.present END), 0) AS total,
+       coalesce(sum(max(w.told, w.held)), 0) AS busy, coalesce(max(w.skew_ms), 0) AS skew_ms
+  FROM (
+    SELECT sum(CASE WHEN s.bare + s.presence = 0 THEN s.capacity ELSE 0 END) AS own,
+           sum(CASE WHEN s.presence > 0 THEN s.capacity ELSE 0 END) AS present,
+           sum(CASE WHEN s.bare = 0 THEN s.busy ELSE 0 END) AS told, sum(coalesce(q.held, 0)) AS held, max(abs(s.skew_ms)) AS skew_ms
+      FROM session AS s LEFT JOIN (SELECT session, count(*) AS held FROM queue WHERE place = 1 GROUP BY session) AS q ON q.session = s.id
+     WHERE s.state = 0 GROUP BY s.tenant, s.worker) AS w

@@ -8,7 +8,7 @@ finished, else in `attempt`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -64,6 +64,8 @@ class Lease(msgspec.Struct, frozen=True):
     max_attempts: int
     max_lost: int
     retry: str | None
+    run_at: datetime
+    now_at: datetime
 
     @property
     def policy(self) -> RetryPolicy:
@@ -106,6 +108,17 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     why: Reason = Reason.RETRY
     preferred: bool = False
     held: bool = False
+
+    @property
+    def late_ms(self) -> int | None:
+        """From due to the start of a first attempt, where the end of the lease is the first to tell the start."""
+        lease = self.lease
+        if not self.started or lease.started_at is not None or lease.attempt != 1:
+            return None
+        ran = lease.now_at - lease.claimed_at
+        if self.record.duration_ms is not None:
+            ran = min(ran, timedelta(milliseconds=self.record.duration_ms))
+        return max(0, (lease.now_at - ran - lease.run_at) // timedelta(milliseconds=1))
 
     @property
     def flags(self) -> int:

@@ -35,13 +35,13 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JO
 -- name: read_leases
 -- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
 -- postgres
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
-       q.started_at, greatest(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
+       j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN job j ON j.id = ANY(ARRAY[q.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.place + 0 = 1
 -- sqlite
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
-       q.started_at, max(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
+       j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
   LEFT JOIN session AS s ON s.id = q.session
  WHERE q.place = 1

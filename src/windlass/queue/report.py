@@ -109,9 +109,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Of a job that is ready again."""
     run_ms: int | None = None
     """How long the attempt ran, as it is known."""
-    attempt: int | None = None
-    """Of a job that succeeded; with how long it waited from when it was due until this attempt began."""
-    waited_ms: int | None = None
+    late_ms: int | None = None
+    """From due to the start of a first attempt, where this report was the first to tell the start."""
     prefer_same_worker: bool = False
     """The same worker may claim the job back at once."""
     moved: Moved | None = None
@@ -171,8 +170,7 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
             State.SUCCEEDED,
             lane=row["lane"],
             run_ms=row["run_ms"] if r.duration_ms is None else r.duration_ms,
-            attempt=row["attempt"],
-            waited_ms=row["waited_ms"],
+            late_ms=row["late_ms"],
         )
         for number, r in reports.items()
         if (row := applied.get(r.job_id)) is not None
@@ -198,6 +196,7 @@ async def _settle(db: Statements, reports: dict[int, Fail | Snooze | Release], c
             lane=done.move.lease.lane,
             rank=done.rank,
             run_ms=done.move.record.duration_ms,
+            late_ms=done.move.late_ms,
             prefer_same_worker=done.move.preferred,
             moved=done,
         )

@@ -1,5 +1,6 @@
 -- name: complete
 -- Move jobs that succeeded from queue and job into history, one statement for the batch.
+-- late_ms: from due to the start of a first attempt whose start nobody told before.
 -- guard: job, fence, place (1 leased), and who may speak: the session's worker and tenant, and the session when named.
 -- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
 -- plan: ids looked up one by one, in the order of i, which is that of the locks: by ANY(ARRAY[…]) no other join is possible, and
@@ -19,28 +20,33 @@ q AS (
 j AS (
     DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
     RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
-              q.claimed_at, q.started_at, q.flags, q.duration_ms
+              q.claimed_at, q.started_at, q.flags,
+              coalesce(q.started_at, greatest(q.claimed_at, :now - q.duration_ms * interval '1 millisecond')) AS began_at,
+              greatest(:now, least(greatest(q.claimed_at, q.started_at), :now + interval '1 minute')) AS ended_at
 ),
 k AS MATERIALIZED (
     SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
      WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
-                  started_at, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
-       coalesce(j.started_at, greatest(j.claimed_at, :now - j.duration_ms * interval '1 millisecond')),
-       greatest(:now, least(greatest(j.claimed_at, j.started_at), :now + interval '1 minute'))
-  FROM j RETURNING id, fence, lane, attempt, CAST(extract(epoch FROM finished_at - started_at) * 1000 AS bigint) AS run_ms,
-            CAST(extract(epoch FROM started_at - greatest(run_at, created_at)) * 1000 AS bigint) AS waited_ms
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
+d AS (
+    INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
+                      started_at, finished_at)
+    SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
+           j.began_at, j.ended_at FROM j
+)
+SELECT j.id, j.fence, j.lane, CAST(extract(epoch FROM j.ended_at - j.began_at) * 1000 AS bigint) AS run_ms,
+       CASE WHEN j.attempt = 1 AND j.started_at IS NULL
+            THEN CAST(extract(epoch FROM greatest(j.began_at - j.run_at, interval '0')) * 1000 AS bigint) END AS late_ms
+  FROM j
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, flags, worker, result, metrics, began_at, fence, lane, attempt, due_at);
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, flags, worker, result, metrics, began_at, late);
 DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
-SELECT q.id, q.flags, i.worker, i.result, i.metrics,
+SELECT q.id, q.fence, q.lane, q.flags, i.worker, i.result, i.metrics,
        coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))),
-       q.fence, q.lane, q.attempt, max(j.run_at, j.created_at)
-  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session CROSS JOIN job AS j ON j.id = q.id
+       CASE WHEN q.attempt = 1 AND q.started_at IS NULL THEN 1 END
+  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session);
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
@@ -48,9 +54,11 @@ SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.res
        p.began_at, :now
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
+UPDATE temp.complete_pick SET late = max(0, began_at - (SELECT j.run_at FROM job AS j WHERE j.id = complete_pick.id)) / 1000
+ WHERE late = 1;
 DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick);
-SELECT id, fence, lane, attempt, (:now - began_at) / 1000 AS run_ms, (began_at - due_at) / 1000 AS waited_ms FROM temp.complete_pick
+SELECT id, fence, lane, (:now - began_at) / 1000 AS run_ms, late AS late_ms FROM temp.complete_pick
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.

@@ -74,7 +74,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs gone dead."""
     active_workers: int
     average_wait_s: float
-    """From due to claimed, over the attempts that ended in the last hour and those claimed in it that still run."""
+    """From created to claimed, over the attempts that ended in the last hour and those claimed in it that still run.
+
+    A retry waits from when the attempt before let the job go on.
+    """
     scheduled: int
     blocked: int
     sleeping: int

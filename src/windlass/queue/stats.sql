@@ -5,26 +5,26 @@ SELECT :now AS now_at, (SELECT beat_at FROM pulse WHERE name = 'stats') AS rolle
 
 -- name: ended
 -- What ended from :since until :until, by minute, tenant and queue, of one tenant or of all. Also what has been retried by hand since.
--- wait_ms: from the time an attempt was due, by its job or by the attempt before it, to its claim. run_ms: from its start to its end.
+-- wait_ms: from when a job was made, or the attempt before let it go on, to its claim. run_ms: from its start to its end.
 -- index: done_finished, dead_finished, attempt_finished, lane by lane; attempts before by attempt_job.
 -- postgres
 SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
        count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
        count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
-       CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.due_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms,
+       CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.since_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms,
        CAST(coalesce(extract(epoch FROM sum(x.finished_at - x.started_at)) * 1000, 0) AS bigint) AS run_ms
   FROM (
     SELECT date_trunc('minute', e.finished_at, 'UTC') AS minute_at, l.tenant, l.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
            CASE WHEN e.claimed_at IS NULL THEN NULL
                 WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
-                ELSE coalesce(e.due_at, (SELECT greatest(j.created_at, j.run_at) FROM job j WHERE j.id = e.id),
-                              (SELECT max(greatest(o.created_at, o.run_at)) FROM done o WHERE o.id = e.id),
-                              (SELECT greatest(o.created_at, o.run_at) FROM dead o WHERE o.id = e.id)) END AS due_at
+                ELSE coalesce(e.since_at, (SELECT j.created_at FROM job j WHERE j.id = e.id),
+                              (SELECT max(o.created_at) FROM done o WHERE o.id = e.id),
+                              (SELECT o.created_at FROM dead o WHERE o.id = e.id)) END AS since_at
       FROM lane l CROSS JOIN LATERAL (
-           SELECT d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, greatest(d.created_at, d.run_at) AS due_at
+           SELECT d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, d.created_at AS since_at
              FROM done d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
-           SELECT d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, greatest(d.created_at, d.run_at)
+           SELECT d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, d.created_at
              FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
            SELECT a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
@@ -36,19 +36,19 @@ SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS 
 SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
        count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
        count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
-       coalesce(sum(max(x.claimed_at - x.due_at, 0)), 0) / 1000 AS wait_ms, coalesce(sum(x.finished_at - x.started_at), 0) / 1000 AS run_ms
+       coalesce(sum(max(x.claimed_at - x.since_at, 0)), 0) / 1000 AS wait_ms, coalesce(sum(x.finished_at - x.started_at), 0) / 1000 AS run_ms
   FROM (
     SELECT e.finished_at / 60000000 * 60000000 AS minute_at, e.tenant, e.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
            CASE WHEN e.claimed_at IS NULL THEN NULL
                 WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
-                ELSE coalesce(e.due_at, (SELECT max(j.created_at, j.run_at) FROM job AS j WHERE j.id = e.id),
-                              (SELECT max(o.created_at, o.run_at) FROM done AS o WHERE o.id = e.id),
-                              (SELECT max(o.created_at, o.run_at) FROM dead AS o WHERE o.id = e.id)) END AS due_at
+                ELSE coalesce(e.since_at, (SELECT j.created_at FROM job AS j WHERE j.id = e.id),
+                              (SELECT o.created_at FROM done AS o WHERE o.id = e.id),
+                              (SELECT o.created_at FROM dead AS o WHERE o.id = e.id)) END AS since_at
       FROM (
-           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, max(d.created_at, d.run_at) AS due_at
+           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, d.created_at AS since_at
              FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
-           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, max(d.created_at, d.run_at)
+           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, d.created_at
              FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
            SELECT l.tenant, l.queue, a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
@@ -118,20 +118,20 @@ SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, clai
  ORDER BY minute_at, queue LIMIT :limit
 
 -- name: leased_waits
--- How many of the leases were claimed since an instant, and how long their jobs had been due; up to :most are looked at.
+-- How many of the leases were claimed since an instant, and how long their jobs had waited since they were made, or let go on; up to :most are looked at.
 -- index: queue_leased, by its order.
 -- postgres
-SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.due_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
+SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.since_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
   FROM (
     SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
-                              ELSE (SELECT greatest(j.created_at, j.run_at) FROM job j WHERE j.id = q.id) END AS due_at
+                              ELSE (SELECT j.created_at FROM job j WHERE j.id = q.id) END AS since_at
       FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q JOIN lane l ON l.id = q.lane
      WHERE q.claimed_at >= :since AND (CAST(:tenant AS text) IS NULL OR l.tenant = :tenant)) x
 -- sqlite
-SELECT count(*) AS claimed, coalesce(sum(max(x.claimed_at - x.due_at, 0)), 0) / 1000 AS wait_ms
+SELECT count(*) AS claimed, coalesce(sum(max(x.claimed_at - x.since_at, 0)), 0) / 1000 AS wait_ms
   FROM (
     SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
-                              ELSE (SELECT max(j.created_at, j.run_at) FROM job AS j WHERE j.id = q.id) END AS due_at
+                              ELSE (SELECT j.created_at FROM job AS j WHERE j.id = q.id) END AS since_at
       FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) AS q CROSS JOIN lane AS l ON l.id = q.lane
      WHERE q.claimed_at >= :since AND (:tenant IS NULL OR l.tenant = :tenant)) AS x
 

@@ -4,7 +4,8 @@ A session is one start of one worker process; it is the one identity of a holder
 One heartbeat renews the session and with it every lease it holds; jobs are not touched.
 The beat tells which jobs it holds and which have begun. What it does not name and is older than a lost claim answer
 can be, is given back: so a claim whose answer got lost repairs itself.
-A bare caller has one session per job claimed, so a beat for one job never keeps another alive.
+A bare caller has one session per job claimed, so a beat for one job never keeps another alive; presence.py tells that
+it lives.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.db import Statements, load
+from windlass.db import Row, Statements, load
 from windlass.errors import Conflict
 from windlass.ids import Ids
 from windlass.job import Flag
@@ -66,8 +67,6 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     labels: str | None = None
     tasks: str | None = None
     queues: str | None = None
-    presence: int = 0
-    """1: the sign of life of a caller that keeps no session; it never holds a lease."""
 
 
 class BareSession(msgspec.Struct, frozen=True):
@@ -89,7 +88,11 @@ class Session(msgspec.Struct, frozen=True):
     alive: bool
     draining: bool
     bare: bool
-    """Of one job, or the sign of life of a caller that keeps none: not one to claim with."""
+    """Of one job: not one to claim with."""
+    is_presence: bool
+    """Of a caller that keeps none so far: not one to claim with before it is opened."""
+    silent_s: float
+    """Since its last heartbeat."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):
@@ -129,6 +132,10 @@ class Beat(msgspec.Struct, frozen=True):
     failed: int | None = None
     draining: bool = False
     """It finishes what it holds and claims no more; once said, it stays so."""
+    presence: bool = False
+    """The sign of life of a caller that keeps no session; it renews nothing that holds leases."""
+    lease_ms: int = 0
+    """Of a presence: how long it is to last at least, where its caller has not asked for a length."""
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -140,13 +147,23 @@ class BeatAnswer(msgspec.Struct, frozen=True):
     released: list[UUID]
     """Leases it did not name and that went back to the queue."""
     draining: bool = False
+    lease_ms: int = 0
+    late_ms: list[int] = []
+    """Of each first attempt whose start it told first: from due to the start."""
 
 
 async def register(db: Statements, session: NewSession) -> None:
     """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
-    _check_session(session)
-    if not await db.fetch(SQL.register, **_columns(session)):
-        raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
+    check_session(session)
+    if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
+        raise _ended_session(session.id)
+
+
+async def open_session(db: Statements, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
+    """Open a session that a call names, as its worker has registered; Conflict if it has ended or is another's."""
+    check_bare(BareSession(session, worker, tenant, lease_ms))
+    if not await db.fetch(SQL.open_session, id=session, worker=worker, tenant=tenant, lease_ms=lease_ms):
+        raise _ended_session(session)
 
 
 async def heartbeat(
@@ -162,12 +179,15 @@ async def heartbeat(
             check_range("fence", held.fence, 1, MAX_INT)
     async with db.transaction() as transaction:
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
-        alive = {(row["id"], row["tenant"]): bool(row["draining"]) for row in renewed}
+        alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
         begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
+        late: dict[UUID, list[int]] = {}
         if begun:
-            await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
+            for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
+                if row["attempt"] == 1:
+                    late.setdefault(row["session"], []).append(row["late_ms"])
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
         if missing := [name for name in named if name not in own]:
             # The relay has ended what an application finished in its own transaction (outbox.py).
@@ -187,7 +207,7 @@ async def heartbeat(
             transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
         )
     returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
-    return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
+    return [_answer(beat, alive, own, returned=returned, stopped=stopped, late=late) for beat in beats]
 
 
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
@@ -254,18 +274,14 @@ async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Sessi
             worker=row["worker"],
             tenant=row["tenant"],
             lease_ms=row["lease_ms"],
-            alive=row["state"] == 0,
+            alive=row["state"] == SessionState.ALIVE,
             draining=bool(row["draining"]),
             bare=bool(row["bare"]),
+            is_presence=bool(row["presence"]),
+            silent_s=row["silent_s"],
         )
         for row in rows
     }
-
-
-async def find_presence(db: Statements, *, tenant: str, worker: str) -> UUID | None:
-    """Return the newest live presence of a worker's name."""
-    rows = await db.fetch(SQL.find_presence, tenant=tenant, worker=worker)
-    return rows[0]["id"] if rows else None
 
 
 async def find_lease(db: Statements, job_id: UUID, *, tenant: str) -> HeldLease | None:
@@ -305,26 +321,44 @@ async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUI
 
 
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
-    """Return one row for each session, in one order; of several beats the last counts, and all counts are added."""
-    last = {(beat.session, beat.tenant): beat for beat in beats}
-    counts = dict.fromkeys(last, (0, 0))
+    """Return one row for each session, in one order; of several beats the last word holds, and counts are added."""
+    merged: dict[tuple[UUID, str], Beat] = {}
     for beat in beats:
-        completed, failed = counts[beat.session, beat.tenant]
-        counts[beat.session, beat.tenant] = (completed + (beat.completed or 0), failed + (beat.failed or 0))
-    draining = {(beat.session, beat.tenant) for beat in beats if beat.draining}
-    return [(*name, last[name].busy, last[name].skew_ms, *counts[name], int(name in draining)) for name in sorted(last)]
+        name = (beat.session, beat.tenant)
+        merged[name] = _merged(merged[name], beat) if name in merged else beat
+    rows: list[tuple[object, ...]] = []
+    for name in sorted(merged):
+        beat = merged[name]
+        said = (beat.busy, beat.skew_ms, beat.completed or 0, beat.failed or 0)
+        rows.append((*name, *said, int(beat.draining), int(beat.presence), beat.lease_ms))
+    return rows
+
+
+def _merged(before: Beat, beat: Beat) -> Beat:
+    return msgspec.structs.replace(
+        beat,
+        busy=before.busy if beat.busy is None else beat.busy,
+        skew_ms=before.skew_ms if beat.skew_ms is None else beat.skew_ms,
+        completed=(before.completed or 0) + (beat.completed or 0),
+        failed=(before.failed or 0) + (beat.failed or 0),
+        draining=before.draining or beat.draining,
+        # The beat of a session renews it, whatever a call under its worker's name took it for.
+        presence=before.presence and beat.presence,
+        lease_ms=max(before.lease_ms, beat.lease_ms),
+    )
 
 
 def _answer(
     beat: Beat,
-    alive: dict[tuple[UUID, str], bool],
+    alive: dict[tuple[UUID, str], Row],
     own: dict[tuple[UUID, int, UUID], int],
     *,
     returned: set[tuple[UUID, UUID]],
-    stopped: list[UUID],
+    stopped: dict[UUID, list[UUID]],
+    late: dict[UUID, list[int]],
 ) -> BeatAnswer:
-    draining = alive.get((beat.session, beat.tenant))
-    if draining is None:
+    renewed = alive.get((beat.session, beat.tenant))
+    if renewed is None:
         return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
     flags: dict[UUID, int | None] = {}
     for held in beat.held or ():
@@ -334,19 +368,22 @@ def _answer(
     named = [job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL]
     return BeatAnswer(
         alive=True,
-        cancel=named if beat.held is not None else stopped,
+        cancel=named if beat.held is not None else stopped.get(beat.session, []),
         lost=[job_id for job_id, bits in flags.items() if bits is None],
         released=sorted(job_id for job_id, session in returned if session == beat.session),
-        draining=draining,
+        draining=bool(renewed["draining"]),
+        lease_ms=renewed["lease_ms"],
+        late_ms=late.pop(beat.session, []),
     )
 
 
 def check_bare(session: BareSession) -> None:
     """Return if a bare caller may have such a session."""
-    _check_session(NewSession(id=session.id, worker=session.worker, tenant=session.tenant, lease_ms=session.lease_ms))
+    check_session(NewSession(id=session.id, worker=session.worker, tenant=session.tenant, lease_ms=session.lease_ms))
 
 
-def _check_session(session: NewSession) -> None:
+def check_session(session: NewSession) -> None:
+    """Return if a worker may open such a session."""
     check_name("worker", session.worker)
     check_name("tenant", session.tenant)
     check_range("lease_ms", session.lease_ms, 1, MAX_LEASE_MS)
@@ -358,5 +395,5 @@ def _check_session(session: NewSession) -> None:
             check_text(field, text, longest=MAX_TEXT)
 
 
-def _columns(session: NewSession) -> dict[str, object]:
-    return msgspec.structs.asdict(session)
+def _ended_session(session: UUID) -> Conflict:
+    return Conflict(f"Session {session} has ended, or is another worker's. Register with a new one.")

@@ -1,27 +1,41 @@
 -- name: register
--- Open a session, or say the same again; one that has ended, or is another worker's, is not returned.
--- One that was never heard since is still starting: its beginning moves with it.
+-- Open a session, or say the same again; one that has ended, or is another worker's, is not returned. A presence that is named is
+-- a session from then on.
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
+                     host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
-        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
-   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
+   presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 -- sqlite
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
+                     host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
-        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
+        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
-   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
+   presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
+
+-- name: open_session
+-- Open a session that a call names and that was not registered; a presence that is named becomes one, as it was registered.
+-- One that has ended, or is another worker's, is not returned.
+-- postgres
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, 1, 0, 0, 0)
+ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond'
+ WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
+RETURNING id
+-- sqlite
+INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
+VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, 1, 0, 0, 0)
+ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * 1000
+ WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 
 -- name: register_bare
@@ -44,27 +58,32 @@ DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 
 -- name: renew
 -- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
+-- A beat for a presence renews nothing else: its row may be a session by now, whose leases live by its own beats.
+-- lease_ms: what a caller without a session shows by its beats; what was asked for stands.
 -- locks: session rows; a session beats at one server, so rivals are rare and may run again.  HOT: no indexed column changes.
 -- plan: `state + 0` keeps out session_live, which would be read whole for a hash join.
 -- postgres
-UPDATE session s SET heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond',
+UPDATE session s SET heartbeat_at = :now, lease_ms = CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, i.lease_ms) ELSE s.lease_ms END,
+       expires_at = :now + CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, i.lease_ms) ELSE s.lease_ms END * interval '1 millisecond',
        busy = coalesce(i.busy, s.busy), skew_ms = coalesce(i.skew_ms, s.skew_ms),
        completed = least(CAST(s.completed AS bigint) + i.completed, 2147483647), failed = least(CAST(s.failed AS bigint) + i.failed, 2147483647),
        draining = greatest(s.draining, i.draining)
-  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int, draining int) AS i
- WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0
-RETURNING s.id, s.tenant, s.draining
+  FROM rows(:beats, id uuid, tenant text, busy int, skew_ms int, completed int, failed int, draining int, presence int, lease_ms int) AS i
+ WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant = i.tenant AND s.state + 0 = 0 AND s.presence >= i.presence
+RETURNING s.id, s.tenant, s.draining, s.lease_ms
 -- sqlite
-UPDATE session SET heartbeat_at = :now, expires_at = :now + lease_ms * 1000,
+UPDATE session SET heartbeat_at = :now,
+       lease_ms = CASE WHEN session.presence = 1 THEN max(session.lease_ms, i.lease_ms) ELSE session.lease_ms END,
+       expires_at = :now + CASE WHEN session.presence = 1 THEN max(session.lease_ms, i.lease_ms) ELSE session.lease_ms END * 1000,
        busy = coalesce(i.busy, session.busy), skew_ms = coalesce(i.skew_ms, session.skew_ms),
        completed = min(session.completed + i.completed, 2147483647), failed = min(session.failed + i.failed, 2147483647),
        draining = max(session.draining, i.draining)
   FROM rows(:beats) AS i
- WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0
-RETURNING id, tenant, draining
+ WHERE session.id = i.id AND session.tenant = i.tenant AND session.state = 0 AND session.presence >= i.presence
+RETURNING id, tenant, draining, lease_ms
 
 -- name: start
--- Note that jobs have begun, once, and from now on count their time-outs.
+-- Note that jobs have begun, once, and from now on count their time-outs. late_ms: from due to the start.
 -- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
 -- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
@@ -77,11 +96,13 @@ UPDATE queue q SET started_at = greatest(:now, least(q.claimed_at, :now + interv
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
   FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
+RETURNING q.session, q.attempt, CAST(extract(epoch FROM greatest(q.started_at - j.run_at, interval '0')) * 1000 AS bigint) AS late_ms
 -- sqlite
 UPDATE queue SET started_at = :now,
        deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END
   FROM rows(:begun, id uuid, fence int, session uuid) AS i CROSS JOIN job AS j ON j.id = i.id
  WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND queue.session = i.session AND queue.started_at IS NULL
+RETURNING session, attempt, max(started_at - (SELECT job.run_at FROM job WHERE job.id = queue.id), 0) / 1000 AS late_ms
 
 -- name: held
 -- Which of the named leases are really the session's own, with their flags (2: cancel).
@@ -165,12 +186,15 @@ DELETE FROM session WHERE id IN (
 RETURNING id
 
 -- name: find_sessions
--- Sessions by their ids: whose they are, and whether they may hold leases.
+-- Sessions by their ids: whose they are, whether they may hold leases, and how long ago they were heard.
 -- hot: workers wait for it.
 -- postgres
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT id, worker, tenant, lease_ms, state, draining, bare, presence,
+       CAST(extract(epoch FROM :now - heartbeat_at) AS double precision) AS silent_s
+  FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT id, worker, tenant, lease_ms, state, draining, bare, presence, (:now - heartbeat_at) / 1000000.0 AS silent_s
+  FROM session WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.
@@ -183,10 +207,3 @@ SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session
  WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
-
--- name: find_presence
--- The newest live presence of a worker's name: never a session that may hold leases, which its own worker must keep alive.
--- index: session_worker.
--- hot: workers wait for it.
--- both
-SELECT id FROM session WHERE state = 0 AND bare = 0 AND presence = 1 AND tenant = :tenant AND worker = :worker ORDER BY started_at DESC LIMIT 1

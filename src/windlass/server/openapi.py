@@ -105,7 +105,9 @@ def _refine(kind: Any, components: dict[str, Any]) -> None:
         schema.update(struct.bound)
         if struct.extras is not None:
             schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
-            schema["additionalProperties"] = {"anyOf": [{"type": "number"}, {"type": "string", "maxLength": 65_536}]}
+            taken = schema["properties"][struct.extras]
+            [values] = [kind for kind in (taken, *taken.get("anyOf", ())) if "additionalProperties" in kind]
+            schema["additionalProperties"] = values["additionalProperties"]
 
 
 def _explain(kind: Any, components: dict[str, Any]) -> None:

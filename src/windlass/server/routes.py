@@ -223,6 +223,8 @@ ROUTES: tuple[Route, ...] = (
     _line("POST", "/tenants", tenants.create, "admin", "Make a tenant",
           {201: p.Tenant}, body=p.TenantRequest, tenanted=False, errors=(409,), audit="tenant.create"),
     _line("GET", "/tenants/{name}", tenants.get, "read", "Look at a tenant", {200: p.Tenant}, tenanted=False),
+    _line("PATCH", "/tenants/{name}", tenants.change, "operate", "Change a tenant: pause or resume it",
+          {200: p.Tenant}, body=p.TenantChange, tenanted=False, audit="tenant.change"),
     _line("DELETE", "/tenants/{name}", tenants.delete, "admin", "Remove a tenant that has nothing left",
           {204: None}, tenanted=False, errors=(409,), audit="tenant.delete"),
     _line("POST", "/tenants/{name}/pause", tenants.pause, "operate", "Hand out nothing of a tenant",

@@ -39,9 +39,24 @@ async def delete(call: Call) -> Reply:
     return Reply(204)
 
 
+async def change(call: Call) -> wire.Tenant:
+    """Pause a tenant or resume it."""
+    asked: wire.TenantChange = call.body
+    return await (_pause(call, asked) if asked.paused else _resume(call))
+
+
 async def pause(call: Call) -> wire.Tenant:
     """Hand out nothing of a tenant."""
     asked: PauseRequest = call.body
+    return await _pause(call, asked)
+
+
+async def resume(call: Call) -> wire.Tenant:
+    """Hand out a tenant's jobs again."""
+    return await _resume(call)
+
+
+async def _pause(call: Call, asked: PauseRequest) -> wire.Tenant:
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
     call.was = _shown(tenant)
@@ -51,8 +66,7 @@ async def pause(call: Call) -> wire.Tenant:
     return _shown(await step.get(call.engine.db, tenant.name))
 
 
-async def resume(call: Call) -> wire.Tenant:
-    """Hand out a tenant's jobs again."""
+async def _resume(call: Call) -> wire.Tenant:
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
     paused = await call.engine.acts.resume_tenant(tenant.name)

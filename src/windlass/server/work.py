@@ -44,14 +44,7 @@ async def claim(call: Call) -> Reply:
 async def heartbeat(call: Call) -> wire.JobBeat:
     """Renew the lease of one job."""
     asked: wire.JobBeatRequest = call.body
-    beat = await call.engine.beat_job(
-        call.job_id,
-        worker=asked.worker_id,
-        fence=asked.fence,
-        session=asked.session,
-        tenant=call.tenant,
-        started=asked.started,
-    )
+    beat = await exchange.beat_job(call.engine, call.job_id, asked, tenant=call.tenant)
     refused = []
     if asked.progress is not UNSET or asked.checkpoint is not UNSET:
         told = Note(job_id=call.job_id, fence=beat.fence, progress=asked.progress, checkpoint=asked.checkpoint)

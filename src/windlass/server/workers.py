@@ -5,9 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from windlass.engine import exchange, words
-from windlass.engine.translate import beaten_notes, skew_ms
+from windlass.engine.sessions import Told
+from windlass.engine.translate import beaten_notes, skew_ms, start_id
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound
-from windlass.queue import fleet
+from windlass.queue import fleet, presence
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire_people
 from windlass.wire import work as wire
@@ -29,24 +30,34 @@ async def heartbeat(call: Call) -> wire.Beat:
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
-    skew_ms(asked)  # refused alike, though nothing keeps it
     if len(asked.held or ()) > MOST_BARE:
         raise InvalidInput("held", f"more than {MOST_BARE} jobs without a session. Register, and name the session.")
-    draining = await call.engine.seen(call.tenant, asked.worker_id)
+    # The form of item workers, who beat once a minute.
+    is_item_form = asked.current_page_id is not None or asked.timestamp is not None
+    told = Told(
+        is_heartbeat=True,
+        lease_ms=presence.SLOW_MS if is_item_form else 0,
+        busy=asked.busy_threads,
+        skew_ms=skew_ms(asked),
+        completed=asked.completed,
+        failed=asked.failed,
+    )
+    caller = await call.engine.seen(call.tenant, asked.worker_id, told)
     cancel: list[UUID] = []
     lost: list[UUID] = []
-    named: list[tuple[UUID, int | None, bool]] = [(job.job_id, job.fence, job.started) for job in asked.held or ()]
+    named = {
+        job.job_id: wire.JobBeatRequest(worker_id=asked.worker_id, fence=job.fence, started=job.started)
+        for job in asked.held or ()
+    }
     if asked.current_page_id is not None:
-        named.append((asked.current_page_id, None, True))
-    foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])
+        named[asked.current_page_id] = wire.JobBeatRequest(worker_id=asked.worker_id, started=True)
+    foreign = await call.foreign_jobs(list(named))
     lost += foreign
-    for job_id, fence, started in named:
+    for job_id, job in named.items():
         if job_id in foreign:
             continue
         try:
-            beat = await call.engine.beat_job(
-                job_id, worker=asked.worker_id, fence=fence, session=None, tenant=call.tenant, started=started
-            )
+            beat = await exchange.beat_job(call.engine, job_id, job, tenant=call.tenant)
             if beat.cancel:
                 cancel.append(job_id)
         except (NotFound, Conflict):
@@ -54,7 +65,7 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
     notes = [note for note in beaten_notes(asked) if note.job_id not in foreign]
     named_by = wire.LeaseBody(worker_id=asked.worker_id)
     refused = await words.keep(call.engine, named_by, tenant=call.tenant, notes=notes)
-    return wire.Beat(cancel=cancel, lost=lost, released=[], drain=draining, refused=refused)
+    return wire.Beat(cancel=cancel, lost=lost, released=[], drain=caller.draining, refused=refused)
 
 
 async def find(call: Call) -> wire_people.WorkerList:
@@ -120,6 +131,7 @@ def _shown(worker: fleet.Worker) -> wire_people.Worker:
     return wire_people.Worker(
         id=worker.worker,
         worker_id=worker.worker,
+        start_id=start_id(worker.session),
         status=worker.status.value,
         last_heartbeat_at=worker.heartbeat_at,
         expires_at=worker.expires_at,

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_INT, MAX_PAGE, Because, Instant, Name, NamePages, Pages, Query
+from windlass.wire.base import MAX_INT, MAX_PAGE, Because, Instant, Name, NamePages, Pages, PauseRequest, Query
 
 ScopeName = Literal["submit", "work", "read", "operate", "admin"]
 RoleName = Literal["admin", "producer", "reader", "worker"]
@@ -59,6 +59,12 @@ class TenantRequest(Because, frozen=True, kw_only=True):
     """A tenant to make."""
 
     name: Annotated[Name, Meta(examples=["acme"])]
+
+
+class TenantChange(PauseRequest, frozen=True, kw_only=True):
+    """What is to be otherwise of a tenant: whether its jobs are handed out. Its name never changes."""
+
+    paused: bool
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,10 +204,12 @@ class WorkersQuery(NamePages, frozen=True, kw_only=True):
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker, as its newest session is."""
+    """A worker, as its newest start is."""
 
     id: str
     worker_id: str
+    start_id: UUID
+    """Of its newest start; another at each."""
     status: str
     last_heartbeat_at: datetime
     expires_at: datetime

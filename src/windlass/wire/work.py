@@ -38,12 +38,22 @@ FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED"
 """How an attempt ended without success, in each spelling that is taken."""
 
 
+Capability = (
+    bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Text, ...] | dict[str, Any] | None
+)
+"""What a worker says of one capability."""
+Capable = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], Capability], Meta(max_length=32)]
+
+
 class Capabilities(Body, frozen=True, kw_only=True):
-    """What a worker can run."""
+    """What a worker can run. Further fields are labels: `"gpu": true` is `gpu`, `"region": "eu"` is `region=eu`."""
+
+    extras: ClassVar[str | None] = "others"
 
     tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
     """Null: every task."""
-    labels: Labels = ()
+    labels: Labels | Capable = ()
+    others: Capable = msgspec.field(default_factory=dict)
 
 
 class ClaimRequest(Body, frozen=True, kw_only=True):
@@ -306,7 +316,7 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
 
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     session: UUID | None = None
-    """Random and fresh at each start; without one it is made here."""
+    """Random and fresh at each start; without one it is made here, and the worker may name it or keep none."""
     lease_seconds: Lease | None = None
     max_threads: Count = 1
     host: Name | None = None
@@ -322,11 +332,13 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
-    """The session is open: keep it alive with heartbeats, and name it in every call."""
+    """The worker is known: keep it alive with heartbeats. Who names the session in every call holds its jobs by it."""
 
     status: Literal["registered"] = "registered"
     worker_id: str
     session: UUID
+    start_id: UUID
+    """Of this start, as the list of workers shows it."""
     lease_seconds: float
     heartbeat_seconds: float
 

@@ -233,6 +233,7 @@ async def register_and_drain(stage: Stage, db: Database, scene: Scene) -> object
     """Let another worker come, be asked to leave, and say goodbye."""
     session = uuid4()
     await workers.register(db, workers.NewSession(id=session, worker=f"{scene.worker}-b"))
+    await workers.open_session(db, session, worker=f"{scene.worker}-b", tenant="default", lease_ms=30_000)
     await workers.drain(db, tenant="default", worker=f"{scene.worker}-b")
     await workers.close(db, session, tenant="default", reason="done")
     await workers.forget_ended(db, keep_ms=10**10, keep_bare_ms=10**10)

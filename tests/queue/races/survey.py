@@ -9,7 +9,7 @@ from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database
 from windlass.errors import NotFound
 from windlass.job import FINAL_STATES, State
-from windlass.queue import attempts, claim, fleet, history, queues, recent, recurring, stats, workers
+from windlass.queue import attempts, claim, fleet, history, presence, queues, recent, recurring, stats, workers
 
 
 async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
@@ -29,8 +29,8 @@ async def survey_workers(stage: Stage, db: Database, scene: Scene) -> object:
     await stage.lanes.learn(db, [0])
     await workers.find_sessions(db, [scene.session])
     await workers.heartbeat(db, [workers.Beat(scene.session)])
-    await workers.register(db, workers.NewSession(id=stage.ids.new(), worker="nobody", presence=1))
-    await workers.find_presence(db, tenant="default", worker="nobody")
+    await presence.register(db, workers.NewSession(id=stage.ids.new(), worker="nobody"), lease_asked=False)
+    await presence.appear(db, workers.BareSession(stage.ids.new(), "nobody", "default", 30_000))
     await workers.find_lease(db, scene.id, tenant="default")
     await fleet.list_workers(db, "default")
     with suppress(NotFound):

@@ -12,11 +12,12 @@ from tests.queue.races.test_reports import good, ids_of, say_it
 from windlass.db import Database
 from windlass.errors import WindlassError
 from windlass.job import State
-from windlass.queue import rescue, workers
+from windlass.queue import fleet, presence, rescue, workers
 from windlass.queue.claim import Claimed
+from windlass.queue.presence import Presence
 from windlass.queue.report import Status
 from windlass.queue.rescue import Rescued
-from windlass.queue.workers import Beat, BeatAnswer, Held
+from windlass.queue.workers import BareSession, Beat, BeatAnswer, Held
 
 
 def beat_of(scene: Scene) -> Beat:
@@ -234,3 +235,53 @@ async def test_rel_k9_our_own_silence_is_not_the_workers_fault(stage: Stage) -> 
 
     assert woken.sessions == quiet == []
     assert over.sessions == [scene.session]
+
+
+async def test_rel_x9_a_presence_is_opened_beside_a_call_without_it(stage: Stage) -> None:
+    """L18: a call that names its session, and one that does not: the session is one from then on, for its own beats."""
+
+    async def prepare() -> UUID:
+        start = workers.NewSession(id=stage.ids.new(), worker=f"bare-{stage.ids.new()}")
+        await presence.register(stage.db, start, lease_asked=False)
+        return start.id
+
+    async def open_it(db: Database, start: UUID) -> None:
+        row = await stage.session_row(start)
+        await workers.open_session(db, start, worker=row["worker"], tenant="default", lease_ms=LEASE_MS)
+
+    async def call(db: Database, start: UUID) -> BeatAnswer:
+        [answer] = await workers.heartbeat(db, [Beat(start, presence=True)])
+        return answer
+
+    async def judge(start: UUID, opened: WindlassError | None, called: BeatAnswer | WindlassError) -> None:
+        assert opened is None
+        assert not isinstance(called, WindlassError)
+        assert 0 == (await stage.session_row(start))["presence"]
+        assert not (await call(stage.db, start)).alive
+
+    await Race(prepare, open_it, call, judge).in_every_order(stage)
+
+
+async def test_two_servers_that_meet_a_caller_make_it_one_presence(stage: Stage) -> None:
+    """H1: whoever writes first, a worker has one row; a registration beside them is its start."""
+
+    async def prepare() -> str:
+        return f"bare-{stage.ids.new()}"
+
+    async def appear(db: Database, worker: str) -> Presence:
+        return await presence.appear(db, BareSession(stage.ids.new(), worker, "default", LEASE_MS))
+
+    async def register(db: Database, worker: str) -> UUID:
+        start = workers.NewSession(id=stage.ids.new(), worker=worker, capacity=7)
+        await presence.register(db, start, lease_asked=False)
+        return start.id
+
+    async def judge_two(worker: str, one: Presence | WindlassError, other: Presence | WindlassError) -> None:
+        assert good(one).id == good(other).id
+
+    async def judge(worker: str, _: Presence | WindlassError, start: UUID | WindlassError) -> None:
+        [shown] = (await fleet.list_workers(stage.db, "default", cursor=worker[:-1], limit=1)).workers
+        assert (worker, good(start), 7) == (shown.worker, shown.session, shown.total_threads)
+
+    await Race(prepare, appear, appear, judge_two).in_every_order(stage)
+    await Race(prepare, appear, register, judge).in_every_order(stage)

@@ -39,21 +39,31 @@ CREATE INDEX event_happened ON windlass.event (happened_at);
 -- Lists of workers; heartbeats change no column of it, and sessions of bare callers are not in it.
 CREATE INDEX session_worker ON windlass.session (tenant, worker, started_at) WHERE bare = 0;
 
--- A presence is the sign of life of a caller that keeps no session: it never holds a lease.
+-- A presence is the sign of life of a caller that keeps no session: it never holds a lease. A worker has one at most.
+-- 1: how long it lasts follows from how the caller calls; 2: the caller has asked for it.
 ALTER TABLE windlass.session ADD COLUMN completed integer NOT NULL DEFAULT 0, ADD COLUMN failed integer NOT NULL DEFAULT 0,
       ADD COLUMN presence smallint NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX session_presence ON windlass.session (tenant, worker) WHERE presence > 0 AND state = 0;
 
+-- A worker is as busy as it told, or as it holds leases; a presence by the sessions of single jobs that have its name.
 DROP VIEW windlass.workers;
 CREATE VIEW windlass.workers AS
-SELECT worker, id AS session, tenant,
-       CASE WHEN state = 2 THEN 'stopped' WHEN state = 1 THEN 'dead' WHEN draining = 1 THEN 'draining'
-            WHEN busy = 0 THEN 'idle' WHEN busy < capacity THEN 'active' ELSE 'busy' END AS status,
-       heartbeat_at AS last_heartbeat_at, expires_at, lease_ms, capacity AS total_threads, busy AS busy_threads,
-       capacity - busy AS available_threads, completed AS jobs_completed, failed AS jobs_failed, started_at, host, pid, version, build,
-       region, labels, tasks, queues, skew_ms,
-       (SELECT count(*) FROM windlass.queue q WHERE q.place = 1 AND q.session = windlass.session.id) AS held_jobs,
-       (SELECT q.id FROM windlass.queue q WHERE q.place = 1 AND q.session = windlass.session.id LIMIT 1) AS current_job_id
-  FROM windlass.session WHERE bare = 0;
+SELECT w.worker, w.id AS session, w.tenant,
+       CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 THEN 'dead' WHEN w.draining = 1 THEN 'draining'
+            WHEN w.busy_threads = 0 THEN 'idle' WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
+       w.heartbeat_at AS last_heartbeat_at, w.expires_at, w.lease_ms, w.capacity AS total_threads, w.busy_threads,
+       greatest(w.capacity - w.busy_threads, 0) AS available_threads, w.completed AS jobs_completed, w.failed AS jobs_failed, w.started_at,
+       w.host, w.pid, w.version, w.build, w.region, w.labels, w.tasks, w.queues, w.skew_ms, w.held_jobs, w.current_job_id
+  FROM (
+    SELECT h.*, greatest(h.busy, h.held_jobs) AS busy_threads FROM (
+        SELECT s.*, (SELECT count(*) FROM windlass.queue q WHERE q.place = 1 AND q.session = s.id) + coalesce(a.held_jobs, 0) AS held_jobs,
+               coalesce((SELECT q.id FROM windlass.queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1), a.job_id) AS current_job_id
+          FROM windlass.session s LEFT JOIN (
+               SELECT b.tenant, b.worker, count(*) AS held_jobs, CAST(min(CAST(q.id AS text)) AS uuid) AS job_id
+                 FROM windlass.queue q JOIN windlass.session b ON b.id = q.session WHERE q.place = 1 AND b.bare = 1 AND b.state = 0
+                GROUP BY b.tenant, b.worker) a ON s.presence > 0 AND s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
+         WHERE s.bare = 0) h
+  ) w;
 
 CREATE VIEW windlass.leaders AS
 SELECT name, CASE WHEN expires_at > windlass.clock() THEN server END AS held_by, holder, term, acquired_at, heartbeat_at, expires_at, metadata
@@ -96,18 +106,26 @@ CREATE INDEX session_worker ON session (tenant, worker, started_at) WHERE bare =
 ALTER TABLE session ADD COLUMN completed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE session ADD COLUMN presence INTEGER NOT NULL DEFAULT 0;
+CREATE UNIQUE INDEX session_presence ON session (tenant, worker) WHERE presence > 0 AND state = 0;
 
 DROP VIEW workers;
 CREATE VIEW workers AS
-SELECT worker, id AS session, tenant,
-       CASE WHEN state = 2 THEN 'stopped' WHEN state = 1 THEN 'dead' WHEN draining = 1 THEN 'draining'
-            WHEN busy = 0 THEN 'idle' WHEN busy < capacity THEN 'active' ELSE 'busy' END AS status,
-       heartbeat_at AS last_heartbeat_at, expires_at, lease_ms, capacity AS total_threads, busy AS busy_threads,
-       capacity - busy AS available_threads, completed AS jobs_completed, failed AS jobs_failed, started_at, host, pid, version, build,
-       region, labels, tasks, queues, skew_ms,
-       (SELECT count(*) FROM queue AS q WHERE q.place = 1 AND q.session = session.id) AS held_jobs,
-       (SELECT q.id FROM queue AS q WHERE q.place = 1 AND q.session = session.id LIMIT 1) AS current_job_id
-  FROM session WHERE bare = 0;
+SELECT w.worker, w.id AS session, w.tenant,
+       CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 THEN 'dead' WHEN w.draining = 1 THEN 'draining'
+            WHEN w.busy_threads = 0 THEN 'idle' WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
+       w.heartbeat_at AS last_heartbeat_at, w.expires_at, w.lease_ms, w.capacity AS total_threads, w.busy_threads,
+       max(w.capacity - w.busy_threads, 0) AS available_threads, w.completed AS jobs_completed, w.failed AS jobs_failed, w.started_at,
+       w.host, w.pid, w.version, w.build, w.region, w.labels, w.tasks, w.queues, w.skew_ms, w.held_jobs, w.current_job_id
+  FROM (
+    SELECT h.*, max(h.busy, h.held_jobs) AS busy_threads FROM (
+        SELECT s.*, (SELECT count(*) FROM queue q WHERE q.place = 1 AND q.session = s.id) + coalesce(a.held_jobs, 0) AS held_jobs,
+               coalesce((SELECT q.id FROM queue q WHERE q.place = 1 AND q.session = s.id LIMIT 1), a.job_id) AS current_job_id
+          FROM session s LEFT JOIN (
+               SELECT b.tenant, b.worker, count(*) AS held_jobs, min(q.id) AS job_id
+                 FROM queue q JOIN session b ON b.id = q.session WHERE q.place = 1 AND b.bare = 1 AND b.state = 0
+                GROUP BY b.tenant, b.worker) a ON s.presence > 0 AND s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
+         WHERE s.bare = 0) h
+  ) w;
 
 CREATE VIEW leaders AS
 SELECT name, CASE WHEN expires_at > unixepoch() * 1000000 THEN server END AS held_by, holder, term, acquired_at,
