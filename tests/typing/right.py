@@ -6,8 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 
 from windlass import App, Backfill, Call, Context, Job, Schedule, at, cron, every
-from windlass.client.shown import ScheduleChange
-from windlass.wire.schedules import Declared, Preview, Run
+from windlass.wire.schedules import Declared, Preview, Run, ScheduleChange
 
 app = App(name="typed")
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

@@ -49,6 +49,8 @@ PositiveSpan = (
 """The same, but not nothing."""
 Fence = Annotated[int, Meta(ge=1, le=MAX_INT)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+AnyJson = Any
+"""JSON in an answer. A server writes `Raw` or None, a reader gets plain values; `Raw | None` would read only null."""
 VocabularyName = Literal["canonical", "a", "b", "c", "d"]
 
 

@@ -22,6 +22,7 @@ from windlass.wire.attempts import ListedAttempt as ListedAttempt
 from windlass.wire.base import (
     MAX_CANCEL_WAIT_S,
     MAX_WAIT_S,
+    AnyJson,
     Because,
     Body,
     Instant,
@@ -171,8 +172,8 @@ class Job(Left, frozen=True, kw_only=True):
     status: str
     state: State
     paused: bool
-    payload: Raw
-    headers: Raw | None
+    payload: AnyJson
+    headers: AnyJson
     labels: list[str]
     tags: list[str]
     concurrency_key: str | None
@@ -186,7 +187,7 @@ class Job(Left, frozen=True, kw_only=True):
     max_lost: int
     timeout_seconds: int | None
     max_execution_time: int | None
-    retry_policy: Raw | None
+    retry_policy: AnyJson
     fence: int
     lost: int
     releases: int
@@ -218,8 +219,8 @@ class Job(Left, frozen=True, kw_only=True):
     execution_time_ms: int | None
     lateness_ms: int | None
     """From the nominal time to the start."""
-    result: Raw | None
-    metrics: Raw | None
+    result: AnyJson
+    metrics: AnyJson
     error_type: str | None
     error_message: str | None
     failure_reason: str | None
@@ -293,7 +294,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     waits: Waits
     timeline: list[Event]
     attempts: list[Attempt]
-    metrics: Raw | None
+    metrics: AnyJson
 
 
 class JobQuery(Words, frozen=True, kw_only=True):

@@ -13,7 +13,20 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_INT, Because, Body, Instant, Key, Name, NamePages, PositiveSpan, Query, Reason, Span
+from windlass.wire.base import (
+    MAX_INT,
+    AnyJson,
+    Because,
+    Body,
+    Instant,
+    Key,
+    Name,
+    NamePages,
+    PositiveSpan,
+    Query,
+    Reason,
+    Span,
+)
 from windlass.wire.jobs import Attempts, Json, Names, Policy, Preset, Priority, Timeout
 from windlass.wire.people import Pause
 from windlass.wire.runs import Backfill as Backfill
@@ -143,7 +156,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     """The application that declares it."""
     task: str
-    payload: Raw
+    payload: AnyJson
     queue: str
     cron: str | None
     every_seconds: int | None
@@ -169,11 +182,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int
     max_lost: int
     delivery: Literal["at_least_once", "at_most_once"]
-    retry_policy: Raw | None
+    retry_policy: AnyJson
     labels: list[str]
     tags: list[str]
     concurrency_key: str | None
-    headers: Raw | None
+    headers: AnyJson
     catch_up: CatchUp
     catch_up_max: int
     catch_up_window_seconds: int | None
@@ -243,8 +256,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that changes, as JSON."""
 
     field: str
-    was: Raw | None
-    becomes: Raw | None
+    was: AnyJson
+    becomes: AnyJson
 
 
 class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):
