@@ -86,6 +86,7 @@ def test_what_is_said_later_counts_and_the_first_stays_as_it_was() -> None:
         ({"retry": {"kind": "sometimes"}}, InvalidInput, "no retry policy"),
         ({"retry": 5}, InvalidInput, "neither the name of a preset"),
         ({"max_retries": -1}, InvalidInput, "give 0 or more"),
+        ({"concurrency_key": "k"}, InvalidInput, "concurrency_key: it would limit nothing yet. Leave it out"),
         ({"prioritty": 5}, TypeError, "There is no option 'prioritty'"),
     ],
 )

@@ -277,7 +277,6 @@ class Memory:
             "queue": job.lane.queue,
             "task": job.lane.task,
             "labels": job.lane.labels,
-            "concurrency_key": job.lane.key,
             "state": job.state,
             "paused": job.paused,
             "tags": msgspec.json.encode(job.tags).decode() if job.tags else None,

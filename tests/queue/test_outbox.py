@@ -200,6 +200,7 @@ async def test_what_can_be_no_row_is_refused_by_the_table(sqlite_db: Database, n
         ('{"priority": "high"}', "priority"),
         ('{"priority": 1000}', "priority"),
         ('{"colour": "red"}', "colour"),
+        ('{"concurrency_key": "k"}', "concurrency_key: it would limit nothing yet. Leave it out"),
         ('{"delay": "soon"}', "delay"),
         ("[1]", "options"),
         ("{", "options"),

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
+from windlass.wire.base import NOT_YET
 from windlass.wire.jobs import Policy
 
 Span = str | float | timedelta
@@ -44,7 +45,6 @@ class JobOptions(TypedDict, total=False):
     start_deadline: datetime | Span | None
     labels: Iterable[str]
     tags: Iterable[str]
-    concurrency_key: str | None
     headers: Mapping[str, str] | None
     tenant: str | None
 
@@ -71,7 +71,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An instant, or seconds from the submit."""
     labels: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    concurrency_key: str | None = None
     headers: dict[str, str] | None = None
     tenant: str | None = None
 
@@ -79,6 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return these options with others laid over them; InvalidInput or TypeError for what cannot be read."""
         changes: dict[str, Any] = {}
         for name, value in said.items():
+            check_not_yet(name)
             if name not in JobOptions.__annotations__:
                 raise TypeError(f"There is no option {name!r}; there are {', '.join(JobOptions.__annotations__)}.")
             changes |= read_option(name, value)
@@ -104,6 +104,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _SILENT = (None, UNSET, ())
+
+
+def check_not_yet(name: str) -> None:
+    """Return unless the option is one that jobs cannot have yet; InvalidInput says so."""
+    if name in NOT_YET:
+        raise InvalidInput(name, NOT_YET[name])
 
 
 def read_option(name: str, value: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 from msgspec import Raw
 
-from windlass.client.options import Delivery, JobOptions, Options, Retry, Span, read_option
+from windlass.client.options import Delivery, JobOptions, Options, Retry, Span, check_not_yet, read_option
 from windlass.client.triggers import Trigger, aware
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
@@ -46,7 +46,6 @@ class ScheduleChanges(TypedDict, total=False):
     retry: Retry | None
     labels: Iterable[str]
     tags: Iterable[str]
-    concurrency_key: str | None
     headers: Mapping[str, str] | None
 
 
@@ -113,6 +112,7 @@ def _job_fields(options: Options) -> dict[str, Any]:
 
 def _check(said: Mapping[str, Any], known: Iterable[str]) -> None:
     for name in said:
+        check_not_yet(name)
         if name not in known:
             raise TypeError(f"There is no option {name!r} here; there are {', '.join(known)}.")
 

@@ -38,7 +38,6 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         tenant=tenant,
         queue=asked.queue,
         labels=tuple(asked.labels),
-        concurrency_key=asked.concurrency_key or "",
         headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
         tags=tuple(asked.tags),
         priority=jobs.priority if asked.priority is None else asked.priority,

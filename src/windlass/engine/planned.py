@@ -64,7 +64,6 @@ def new_schedule(
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         queue=asked.queue,
         labels=tuple(asked.labels),
-        concurrency_key=asked.concurrency_key or "",
         headers=_headers(asked.headers),
         tags=tuple(asked.tags),
         priority=jobs.priority if asked.priority is None else asked.priority,
@@ -113,7 +112,6 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
         "priority": _chosen(asked.priority, was.priority, jobs.priority),
         "timeout_s": None if timeout_s is None else math.ceil(timeout_s),
         "max_lost": _chosen(asked.max_lost, was.max_lost, jobs.max_lost),
-        "concurrency_key": _chosen(asked.concurrency_key, was.concurrency_key, ""),
     }
     if asked.max_attempts is not UNSET or asked.max_retries is not UNSET:
         most, retries = _chosen(asked.max_attempts, None, None), _chosen(asked.max_retries, None, None)
@@ -213,7 +211,6 @@ def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
         max_retries=it.max_attempts - 1,
         delivery=_delivery(it),
         retry_policy=None if it.retry is None else Raw(msgspec.json.encode(it.retry)),
-        concurrency_key=it.concurrency_key or None,
         headers=None if it.headers is None else hide(it.headers),
         catch_up=policy.catch_up,
         catch_up_max=policy.catch_up_max,

@@ -29,6 +29,7 @@ from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.outbox import Kept, Waiting
 from windlass.queue.submit import Submitted, submit_requests
+from windlass.wire.base import NOT_YET
 from windlass.wire.jobs import JobRequest
 
 RELAY = "relay"
@@ -148,6 +149,8 @@ def job_of(row: Waiting, settings: Settings) -> NewJob:
     """Return the job that a row asks for, with the row's id; InvalidInput if it cannot be one."""
     try:
         options = msgspec.json.decode(row.options or "{}", type=dict[str, Raw])
+        for name in NOT_YET.keys() & options:
+            raise InvalidInput(name, NOT_YET[name])
         text = msgspec.json.encode({**options, "task": row.task})
         asked = msgspec.json.decode(text, type=JobRequest)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

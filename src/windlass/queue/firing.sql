@@ -23,7 +23,7 @@ SELECT min(n.next_at) AS next_at, :now AS now_at,
 -- index: schedule_due, then primary keys.
 -- postgres
 SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late, j.live,
-       s.tenant, s.queue, s.task, s.labels, s.concurrency_key, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
+       s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
        s.start_within_s, :now AS now_at
   FROM unnest(CAST(:shards AS smallint[])) AS p (shard)
@@ -42,7 +42,7 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
 -- sqlite
 SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late,
        (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live,
-       s.tenant, s.queue, s.task, s.labels, s.concurrency_key, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
+       s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
        s.start_within_s, :now AS now_at
   FROM (SELECT * FROM (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 0 AS late

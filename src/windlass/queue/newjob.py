@@ -67,7 +67,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     queue: str = "default"
     labels: tuple[str, ...] = ()
-    concurrency_key: str = ""
     headers: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
@@ -94,7 +93,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lane(self) -> LaneName:
         """The lane it will wait in."""
-        return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))), self.concurrency_key)
+        return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))))
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -137,19 +136,14 @@ def _validate(job: NewJob) -> None:
             raise InvalidInput(field, f"{len(names)} of them; at most 32 are accepted.")
         for name in names:
             check_name(field, name)
-    for field, key in (
-        ("idempotency_key", job.idempotency_key),
-        ("unique_key", job.unique_key),
-        ("concurrency_key", job.concurrency_key or None),
-    ):
+    for field, key in (("idempotency_key", job.idempotency_key), ("unique_key", job.unique_key)):
         if key is not None:
             check_text(field, key, longest=512)
             if len(key.encode()) > MAX_KEY_BYTES:
                 raise InvalidInput(field, f"{len(key.encode())} bytes; at most {MAX_KEY_BYTES} are accepted.")
     size = sum(len(part.encode()) for part in msgspec.structs.astuple(job.lane))
     if size > MAX_LANE_BYTES:
-        together = "with tenant, queue, task and concurrency_key"
-        raise InvalidInput("labels", f"{size} bytes {together}; at most {MAX_LANE_BYTES} are accepted.")
+        raise InvalidInput("labels", f"{size} bytes with tenant, queue and task; at most {MAX_LANE_BYTES} are taken.")
     check_json("payload", job.payload)
     if job.headers is not None:
         check_json("headers", job.headers)

@@ -40,7 +40,7 @@ class Plan(msgspec.Struct, frozen=True):
     def lane(self) -> LaneName:
         """Where its jobs go."""
         row = self.row
-        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
+        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"])
 
     @property
     def id(self) -> UUID:

@@ -34,7 +34,7 @@ TRIES = 10
 EXAMINED = 20_000
 """How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
-    *("id", "tenant", "queue", "task", "concurrency_key", "payload", "headers", "paused", "priority", "max_attempts"),
+    *("id", "tenant", "queue", "task", "payload", "headers", "paused", "priority", "max_attempts"),
     *("max_lost", "timeout_s"),
 )
 """Settings of a schedule that its jobs have under the same names."""

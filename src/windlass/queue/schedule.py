@@ -104,7 +104,6 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     payload: str = "null"
     queue: str = "default"
     labels: tuple[str, ...] = ()
-    concurrency_key: str = ""
     headers: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
@@ -128,7 +127,6 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             tenant=self.tenant,
             queue=self.queue,
             labels=self.labels,
-            concurrency_key=self.concurrency_key,
             headers=self.headers,
             tags=self.tags,
             priority=self.priority,
@@ -268,7 +266,6 @@ def _settings(schedule: NewSchedule) -> dict[str, object]:
         "queue": schedule.queue,
         "labels": sorted(set(schedule.labels)),
         "tags": schedule.tags,
-        "concurrency_key": schedule.concurrency_key or None,
         "headers": None if schedule.headers is None else _Json(schedule.headers),
         "priority": schedule.priority,
         "timeout_seconds": schedule.timeout_s,

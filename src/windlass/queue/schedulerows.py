@@ -22,7 +22,7 @@ from windlass.queue.schedule import CATCH_UPS, OVERLAPS, NewSchedule, Policy, tr
 OWN_COLUMNS = "id name kind expression zone payload".split()
 """What differs from schedule to schedule, in the order of `own_columns_of`."""
 SHAPE_COLUMNS = (
-    "tenant owner start_at end_at exclude task headers tags queue labels concurrency_key priority max_attempts "
+    "tenant owner start_at end_at exclude task headers tags queue labels priority max_attempts "
     "max_lost timeout_s retry start_within_s catch_up catch_up_max catch_up_window_s misfire_grace_s overlap jitter_s "
     "expect_within_s paused"
 ).split()
@@ -96,7 +96,6 @@ def shape_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
         _json(schedule.tags),
         schedule.queue,
         job.lane.labels,
-        schedule.concurrency_key,
         schedule.priority,
         *job.limits,
         schedule.timeout_s,
@@ -130,7 +129,6 @@ def definition_from(row: Mapping[str, Any]) -> NewSchedule:
         tags=_texts(row["tags"]),
         queue=row["queue"],
         labels=tuple(filter(None, row["labels"].split(","))),
-        concurrency_key=row["concurrency_key"],
         priority=row["priority"],
         max_attempts=row["max_attempts"],
         max_lost=row["max_lost"],

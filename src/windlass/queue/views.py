@@ -22,7 +22,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     task: str
     labels: str
-    concurrency_key: str
     state: State
     paused: bool
     payload: str

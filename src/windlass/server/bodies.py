@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.errors import BodyTooLarge, InvalidInput, SlowBody, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
-from windlass.wire.base import SPAN_PARTS, Body
+from windlass.wire.base import NOT_YET, SPAN_PARTS, Body
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
@@ -132,7 +132,8 @@ def named_problem(error: msgspec.ValidationError) -> InvalidInput:
     where, problem = (place[1], text[: place.start()]) if place else ("", text)
     if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
         where = f"{where}.{found[1]}" if where else found[1]
-        problem = "it is required." if "missing" in problem else "it is not known here. Check its spelling."
+        unknown = NOT_YET.get(snake_case(found[1]), "it is not known here. Check its spelling.")
+        problem = "it is required." if "missing" in problem else unknown
     if _SPAN in problem:
         problem = "it is no duration. Give seconds, or a text such as 90s or 1h30m."
     return InvalidInput(where[:200] or "body", problem.replace("`", ""))

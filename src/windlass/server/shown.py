@@ -45,7 +45,6 @@ def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Jo
         payload=redacted(call, job.payload) or Raw(b"null"),
         headers=redacted(call, job.headers),
         labels=[label for label in job.labels.split(",") if label],
-        concurrency_key=job.concurrency_key or None,
         attempt_number=job.attempt,
         attempts=job.attempt,
         retry_count=max(job.attempt - 1, 0),

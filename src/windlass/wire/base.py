@@ -54,6 +54,12 @@ AnyJson = Any
 VocabularyName = Literal["canonical", "a", "b", "c", "d"]
 
 
+NOT_YET: Mapping[str, str] = {
+    "concurrency_key": "it would limit nothing yet. Leave it out; max_running of the queue limits how many jobs run.",
+}
+"""Fields that a job or a schedule cannot have yet, each with what is said to those who give it."""
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a request."""
 

@@ -126,7 +126,6 @@ class JobRequest(Body, frozen=True, kw_only=True):
     labels: Names = ()
     """Only for workers that have all of them."""
     tags: Names = ()
-    concurrency_key: Key | None = None
     headers: dict[str, str] | None = None
     schedule: Expression | None = None
     """Cron: makes a schedule in place of a job, from `run_at` on; its id is good for the routes of jobs too."""
@@ -176,7 +175,6 @@ class Job(Left, frozen=True, kw_only=True):
     headers: AnyJson
     labels: list[str]
     tags: list[str]
-    concurrency_key: str | None
     priority: int
     attempt: int
     attempt_number: int

@@ -19,7 +19,6 @@ from windlass.wire.base import (
     Because,
     Body,
     Instant,
-    Key,
     Name,
     NamePages,
     PositiveSpan,
@@ -71,7 +70,6 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
     labels: Names = ()
     tags: Names = ()
-    concurrency_key: Key | None = None
     headers: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     """What becomes of slots missed while nothing fired: the latest one runs, none, or all of them."""
@@ -129,7 +127,6 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     retry_policy: Policy | Preset | UnsetType | None = UNSET
     labels: Names | UnsetType = UNSET
     tags: Names | UnsetType = UNSET
-    concurrency_key: Key | UnsetType | None = UNSET
     headers: dict[str, str] | UnsetType | None = UNSET
     delivery: Literal["at_least_once", "at_most_once"] | UnsetType = UNSET
     """Back to at_least_once, attempts and losses are the default ones unless they are given too."""
@@ -185,7 +182,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     retry_policy: AnyJson
     labels: list[str]
     tags: list[str]
-    concurrency_key: str | None
     headers: AnyJson
     catch_up: CatchUp
     catch_up_max: int

@@ -135,11 +135,11 @@ INSERT INTO windlass.tenant (name, created_at) VALUES ('default', windlass.clock
 
 -- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW windlass.jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.place = 1 THEN 'assigned'
@@ -156,11 +156,11 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
   FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = ANY(ARRAY[q.session]);
 
 CREATE VIEW windlass.jobs_timed (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
@@ -170,11 +170,11 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
   FROM windlass.timer t JOIN windlass.job j ON j.id = t.id JOIN windlass.lane l ON l.id = t.lane;
 
 CREATE VIEW windlass.jobs_done (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
+SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
@@ -185,11 +185,11 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
   FROM windlass.done d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs_dead (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
+SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
@@ -370,11 +370,11 @@ INSERT INTO tenant (name, created_at) VALUES ('default', 0);
 
 -- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.place = 1 THEN 'assigned'
@@ -391,11 +391,11 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
   FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session;
 
 CREATE VIEW jobs_timed (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
@@ -405,11 +405,11 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
   FROM timer t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane;
 
 CREATE VIEW jobs_done (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
+SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
@@ -420,11 +420,11 @@ SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
   FROM done d JOIN lane l ON l.id = d.lane;
 
 CREATE VIEW jobs_dead (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
+SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
