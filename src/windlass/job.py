@@ -1,4 +1,4 @@
-"""The words: where a job lies, its states, how an attempt ends.
+"""The words: where a job lies, its states, how an attempt ends; and the key of jobs that are the same.
 
 A live job is one `job` row and one place row, in `queue` or in `timer`; a finished one lies in `done` or `dead`.
 States are derived from that by the `jobs` view in SQL and are stored nowhere.
@@ -7,7 +7,10 @@ The numbers are stored: they never change meaning.
 
 from __future__ import annotations
 
+import hashlib
 from enum import IntEnum, IntFlag, StrEnum
+
+import msgspec
 
 
 class Place(IntEnum):
@@ -84,3 +87,9 @@ STATE_OF_OUTCOME = {
     Outcome.EXPIRED: State.EXPIRED,
 }
 """The state of a job in `done`, by its outcome."""
+
+
+def unique_key_of(task: str, payload: str | bytes) -> str:
+    """Return the same key for jobs of a task with the same arguments, in whatever order they were named."""
+    ordered = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+    return f"{task}:{hashlib.blake2b(ordered, digest_size=16).hexdigest()}"

@@ -78,7 +78,7 @@ def filled(kind: kinds.Type) -> Any:
             return msgspec.Raw(msgspec.json.encode(JSON))
         case kinds.BoolType():
             return True
-    return {kinds.StrType: "text", kinds.IntType: 7, kinds.FloatType: 7.5, kinds.UUIDType: ID, kinds.DateTimeType: AT}[
+    return {kinds.StrType: "text", kinds.IntType: 1, kinds.FloatType: 1.0, kinds.UUIDType: ID, kinds.DateTimeType: AT}[
         type(kind)
     ]
 

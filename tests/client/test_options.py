@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.client.options import Options
+from windlass.client.options import JobOptions, Options
 from windlass.errors import InvalidInput
 from windlass.wire.jobs import JobRequest, Policy
+from windlass.wire.tasks import TaskDefaults
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -94,3 +95,49 @@ def test_what_cannot_be_read_is_refused_at_once(options: Any, error: type[Except
     """Where it is said, with the name of the option."""
     with pytest.raises(error, match=problem):
         Options().over(**options)
+
+
+SAID: dict[str, Any] = {
+    "queue": "mail",
+    "priority": 0,
+    "delay": 5,
+    "run_at": NOW,
+    "timeout": None,
+    "max_attempts": 3,
+    "max_retries": 2,
+    "max_lost": 1,
+    "retry": {"kind": "fixed"},
+    "delivery": "at_most_once",
+    "idempotency_key": "k",
+    "unique": True,
+    "unique_key": "k",
+    "unique_for": "1h",
+    "start_deadline": "5m",
+    "labels": [],
+    "tags": [],
+    "headers": {},
+    "tenant": "acme",
+}
+OF_ONE_JOB = {"run_at", "idempotency_key", "tenant"}
+
+
+def test_there_is_a_value_for_every_option() -> None:
+    """An option that is added must be published, or be one that is of one job only."""
+    assert set(JobOptions.__annotations__) == set(SAID)
+
+
+@pytest.mark.parametrize("name", list(SAID))
+def test_every_option_of_a_task_is_published(name: str) -> None:
+    """So that a job by name has it too; also where it says that there is none of something."""
+    published = Options().over(**{name: SAID[name]}).published()
+
+    assert (name in OF_ONE_JOB) is (published == TaskDefaults())
+
+
+def test_what_takes_an_option_away_is_said() -> None:
+    """A task at hand without labels, tags or headers says so: its workers may have published others."""
+    task = Options().over(labels=["eu"], tags=["x"])
+
+    fields = task.over(labels=[], tags=[], timeout=None).fields("t", b"null", now=NOW)
+
+    assert {"labels": (), "tags": (), "timeout_seconds": None} == fields

@@ -284,6 +284,7 @@ class Memory:
             "scheduled_at": job.run_at,
             "next_run_at": job.next_run_at,
             "held": job.held,
+            "defaults": 0,
         }
         session = self.sessions[job.session] if job.session else None
         if job.end is not None:

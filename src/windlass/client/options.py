@@ -5,7 +5,6 @@ A task has some from its decorator, `.options(...)` lays others over them, and e
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
@@ -15,8 +14,10 @@ from msgspec import UNSET, UnsetType
 
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
+from windlass.job import unique_key_of
 from windlass.wire.base import NOT_YET
 from windlass.wire.jobs import Policy
+from windlass.wire.tasks import TaskDefaults
 
 Span = str | float | timedelta
 """`"90s"`, `"1h30m"`, seconds, or a timedelta."""
@@ -69,8 +70,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unique_for: float | None = None
     start_deadline: datetime | float | None = None
     """An instant, or seconds from the submit."""
-    labels: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
+    labels: tuple[str, ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
     headers: dict[str, str] | None = None
     tenant: str | None = None
 
@@ -99,11 +100,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.start_deadline, float):
             found["start_deadline"] = now + timedelta(seconds=self.start_deadline)
         if (self.unique or self.unique_for is not None) and self.unique_key is None:
-            found["unique_key"] = _key_of(task, payload)
+            found["unique_key"] = unique_key_of(task, payload)
         return found
 
+    def published(self) -> TaskDefaults:
+        """Return what servers give the jobs of a task that has these options, where a submit leaves them open.
 
-_SILENT = (None, UNSET, ())
+        Left out is what is of one job only: whose it is, its idempotency key, an instant.
+        """
+        names = TaskDefaults.__struct_fields__
+        found = {name: value for name in names if (value := getattr(self, name, None)) not in _SILENT}
+        if self.timeout_seconds is None:
+            found["timeout_seconds"] = None
+        if isinstance(self.start_deadline, float):
+            found["start_within"] = self.start_deadline
+        found["unique"] = self.unique_key is None and (self.unique or self.unique_for is not None)
+        return TaskDefaults(**found)
+
+
+_SILENT = (None, UNSET)
 
 
 def check_not_yet(name: str) -> None:
@@ -116,12 +131,6 @@ def read_option(name: str, value: Any) -> dict[str, Any]:
     """Return what an option says in the API, under the name that it has there; InvalidInput if it cannot be read."""
     field, read = _READ.get(name, (name, _same))
     return {field: read(name, value)}
-
-
-def _key_of(task: str, payload: bytes) -> str:
-    """Return the same key for the same arguments, in whatever order they were named."""
-    sorted_payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
-    return f"{task}:{hashlib.blake2b(sorted_payload, digest_size=16).hexdigest()}"
 
 
 def _same(name: str, value: Any) -> Any:

@@ -98,14 +98,13 @@ def _job_fields(options: Options) -> dict[str, Any]:
             raise InvalidInput(name, f"a schedule cannot have it: {why}")
     if isinstance(options.start_deadline, datetime):
         raise InvalidInput("start_deadline", "of a schedule it must be a span, after each slot. Use start_within=….")
-    found = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) not in (None, ())}
+    silent = (None, msgspec.UNSET)
+    found = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) not in silent}
     for name in (*_UNFIT, "start_deadline"):
         found.pop(name, None)
     if options.start_deadline is not None:
         found["start_within"] = options.start_deadline
-    if options.timeout_seconds is msgspec.UNSET:
-        found.pop("timeout_seconds", None)
-    elif options.timeout_seconds is None:
+    if options.timeout_seconds is None:
         found["timeout_seconds"] = None
     return found
 

@@ -12,7 +12,7 @@ letter says more, to more people, than a row in a table; the next version of the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -43,6 +43,8 @@ PUT_OFF_MS = 10_000
 
 Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | WindlassError]], None]
 """Told, after the commit, what was stored."""
+Fill = Callable[[Sequence[NewJob]], Awaitable[list[NewJob]]]
+"""Gives jobs what their tasks have for the options that they left open."""
 Asked = tuple[Waiting, NewJob]
 """A row, and the job that it asks for."""
 
@@ -58,12 +60,14 @@ class Relay:
         settings: Settings,
         *,
         wake: Waking,
+        fill: Fill,
         stored: Stored,
         ended: Callable[[Sequence[Moved]], None],
     ) -> None:
         self._lanes = lanes
         self._settings = settings
         self._wake = wake
+        self._fill = fill
         self._stored = stored
         self._ended = ended
         self._soon_count = 0
@@ -98,6 +102,8 @@ class Relay:
             except Exception as problem:
                 # Also what nobody foresaw: one row must not stop all that come after it.
                 refused.append((row, _refusal(problem)))
+        filled = await self._fill([job for _, job in asked])
+        asked = [(row, job) for (row, _), job in zip(asked, filled, strict=True)]
         answers = await self._submit(db, asked)
         refused += [
             (row, answer) for (row, _), answer in zip(asked, answers, strict=True) if isinstance(answer, WindlassError)

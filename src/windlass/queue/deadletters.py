@@ -122,4 +122,5 @@ def _copy(job: Job, new_id: UUID, payload: str | None) -> NewJob:
         max_lost=job.max_lost,
         retry=None if job.retry is None else policy_from_json(job.retry),
         schedule_id=job.schedule_id,
+        defaults=job.defaults,
     )

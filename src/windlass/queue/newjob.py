@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.queue.defaults import open_fields
 from windlass.queue.retry import RetryPolicy
 
 MAX_BATCH = 1000
@@ -89,6 +90,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | None = None
     schedule_id: UUID | None = None
     slot_at: datetime | None = None
+    defaults: int = 0
+    """Which options were left open, and which of these the task gave (defaults.py)."""
 
     @property
     def lane(self) -> LaneName:
@@ -105,11 +108,19 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content_hash(self) -> str:
-        """Tells a repeated request from another one under the same idempotency key; ids and keys do not count."""
+        """Tells a repeated request from another one under the same idempotency key.
+
+        Ids and keys do not count, and neither does what the request left open: a task's defaults may change meanwhile.
+        """
         content = msgspec.structs.asdict(self)
-        for name in ("id", "idempotency_key", "idempotency_ms"):
+        for name in ("id", "idempotency_key", "idempotency_ms", "defaults", *open_fields(self.defaults)):
             del content[name]
         return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
+
+
+def tags_text(tags: Sequence[str]) -> str | None:
+    """Return tags as they are stored."""
+    return msgspec.json.encode(tags).decode() if tags else None
 
 
 def validate(jobs: Sequence[NewJob]) -> None:

@@ -35,7 +35,7 @@ EXAMINED = 20_000
 """How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
     *("id", "tenant", "queue", "task", "payload", "headers", "paused", "priority", "max_attempts"),
-    *("max_lost", "timeout_s"),
+    *("max_lost", "timeout_s", "defaults"),
 )
 """Settings of a schedule that its jobs have under the same names."""
 _CLAUSES = {

@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.cron import At, Cron, Every, Trigger, check_exclusions, check_trigger
+from windlass.queue.defaults import OPEN
 from windlass.queue.newjob import MAX_DELAY_MS, NewJob, check_instant, check_json, check_name, check_range, validate
 from windlass.queue.retry import RetryPolicy
 
@@ -112,6 +113,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_lost: int = 5
     retry: RetryPolicy | None = None
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    defaults: int = 0
+    """Which options its author left open: each job gets what its task has when it is made (defaults.py)."""
 
     @property
     def zone(self) -> str:
@@ -138,6 +141,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             schedule_id=self.id,
             slot_at=slot_at,
             run_at=slot_at,
+            defaults=self.defaults,
         )
 
 
@@ -279,4 +283,5 @@ def _settings(schedule: NewSchedule) -> dict[str, object]:
         "overlap": policy.overlap,
         "expect_within": policy.expect_within_s,
         "start_within": policy.start_within_s,
+        "defaults": [option for option, bit in OPEN.items() if schedule.defaults & bit],
     }

@@ -24,7 +24,7 @@ OWN_COLUMNS = "id name kind expression zone payload".split()
 SHAPE_COLUMNS = (
     "tenant owner start_at end_at exclude task headers tags queue labels priority max_attempts "
     "max_lost timeout_s retry start_within_s catch_up catch_up_max catch_up_window_s misfire_grace_s overlap jitter_s "
-    "expect_within_s paused"
+    "expect_within_s paused defaults"
 ).split()
 """What many of them share, in the order of `shape_columns_of`."""
 
@@ -109,6 +109,7 @@ def shape_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
         schedule.jitter_s,
         policy.expect_within_s,
         int(schedule.paused),
+        schedule.defaults,
     )
 
 
@@ -135,6 +136,7 @@ def definition_from(row: Mapping[str, Any]) -> NewSchedule:
         timeout_s=row["timeout_s"],
         retry=None if row["retry"] is None else policy_from_json(row["retry"]),
         jitter_s=row["jitter_s"],
+        defaults=row["defaults"],
         paused=bool(row["paused"]),
         policy=Policy(
             catch_up=CATCH_UPS[row["catch_up"]],

@@ -16,6 +16,7 @@ from windlass.engine import planned
 from windlass.job import Outcome
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
+from windlass.queue.defaults import sources
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call
@@ -58,6 +59,7 @@ def shown_job(call: Call, job: history.Job, kept: Kept | None = None) -> wire.Jo
         run_at=job.next_run_at,
         executed_at=job.next_run_at or job.started_at,
         start_deadline=job.start_by,
+        defaults=sources(job.defaults),
         worker_id=job.worker,
         claimed_by=job.worker,
         lease_owner=job.worker,
@@ -85,7 +87,8 @@ def shown_submit(call: Call, answer: Submitted) -> wire.Submitted:
 
 def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
     """Return a schedule as it is shown to this caller."""
-    return planned.shown(schedule, hide=lambda text: redacted(call, text) or Raw(b"null"))
+    given = call.engine.signatures.known_of(schedule.definition.tenant, schedule.definition.task)
+    return planned.shown(schedule, given=given, hide=lambda text: redacted(call, text) or Raw(b"null"))
 
 
 def shown_event(call: Call, event: history.Event) -> wire.Event:

@@ -79,10 +79,11 @@ class Policy(PolicyByError, frozen=True, kw_only=True):
 
 
 Preset = Literal["default", "immediate", "stepped"]
+Delivery = Literal["at_least_once", "at_most_once"]
 
 
 class JobRequest(Body, frozen=True, kw_only=True):
-    """A job to submit."""
+    """A job to submit. Options that are left out come from what workers publish of its task, else the settings."""
 
     aliases: ClassVar[Mapping[str, str]] = {
         "name": "task",
@@ -101,7 +102,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     payload: Json | UnsetType = UNSET
     """What the task is to be run with."""
     tenant: Name | None = None
-    queue: Name = "default"
+    queue: Name | None = None
+    """`default`, unless its task has another."""
     priority: Priority | None = None
     """Higher goes first."""
     run_at: Instant | None = None
@@ -115,7 +117,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     max_lost: Attempts | None = None
     """How often its worker may vanish."""
     retry_policy: Policy | Preset | None = None
-    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    delivery: Delivery | None = None
+    """At least once, unless its task is at most once."""
     idempotency_key: Key | None = None
     """The same key again: the job made first, and no second one."""
     unique_key: Key | None = None
@@ -123,9 +126,9 @@ class JobRequest(Body, frozen=True, kw_only=True):
     unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     """Not started by then, it expires."""
-    labels: Names = ()
+    labels: Names | UnsetType = UNSET
     """Only for workers that have all of them."""
-    tags: Names = ()
+    tags: Names | UnsetType = UNSET
     headers: dict[str, str] | None = None
     schedule: Expression | None = None
     """Cron: makes a schedule in place of a job, from `run_at` on; its id is good for the routes of jobs too."""
@@ -205,6 +208,8 @@ class Job(Left, frozen=True, kw_only=True):
     next_run_at: datetime | None
     executed_at: datetime | None
     start_deadline: datetime | None
+    defaults: dict[str, Literal["task", "settings"]]
+    """Where the value came from of each option that its submit left open; the others it named itself."""
     worker_id: str | None
     claimed_by: str | None
     lease_owner: str | None

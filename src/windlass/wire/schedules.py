@@ -26,7 +26,7 @@ from windlass.wire.base import (
     Reason,
     Span,
 )
-from windlass.wire.jobs import Attempts, Json, Names, Policy, Preset, Priority, Timeout
+from windlass.wire.jobs import Attempts, Delivery, Json, Names, Policy, Preset, Priority, Timeout
 from windlass.wire.people import Pause
 from windlass.wire.runs import Backfill as Backfill
 from windlass.wire.runs import BackfillList as BackfillList
@@ -59,7 +59,8 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     task: Annotated[Name, Meta(examples=["send_report"])]
     payload: Json | UnsetType = UNSET
     tenant: Name | None = None
-    queue: Name = "default"
+    queue: Name | None = None
+    """`default`, unless its task has another."""
     priority: Priority | None = None
     timeout_seconds: Timeout | UnsetType | None = UNSET
     """Null: no limit."""
@@ -67,9 +68,9 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     max_retries: Annotated[int, Meta(ge=0, le=999)] | None = None
     max_lost: Attempts | None = None
     retry_policy: Policy | Preset | None = None
-    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
-    labels: Names = ()
-    tags: Names = ()
+    delivery: Delivery | None = None
+    labels: Names | UnsetType = UNSET
+    tags: Names | UnsetType = UNSET
     headers: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     """What becomes of slots missed while nothing fired: the latest one runs, none, or all of them."""
@@ -118,7 +119,7 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     end: Instant | UnsetType | None = UNSET
     exclude: Exclusions | UnsetType = UNSET
     jitter: Span | UnsetType | None = UNSET
-    queue: Name | UnsetType = UNSET
+    queue: Name | UnsetType | None = UNSET
     priority: Priority | UnsetType | None = UNSET
     timeout_seconds: Timeout | UnsetType | None = UNSET
     max_attempts: Attempts | UnsetType | None = UNSET
@@ -128,7 +129,7 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     labels: Names | UnsetType = UNSET
     tags: Names | UnsetType = UNSET
     headers: dict[str, str] | UnsetType | None = UNSET
-    delivery: Literal["at_least_once", "at_most_once"] | UnsetType = UNSET
+    delivery: Delivery | UnsetType = UNSET
     """Back to at_least_once, attempts and losses are the default ones unless they are given too."""
     catch_up: CatchUp | UnsetType | None = UNSET
     catch_up_max: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
@@ -183,6 +184,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     tags: list[str]
     headers: AnyJson
+    defaults: dict[str, Literal["task", "settings"]]
+    """Where the value comes from of each option that it leaves open: a job gets what its task has when it is made."""
     catch_up: CatchUp
     catch_up_max: int
     catch_up_window_seconds: int | None

@@ -83,7 +83,7 @@ REVOKE ALL ON FUNCTION windlass.enqueue(text, json, jsonb), windlass.finish(uuid
 CREATE OR REPLACE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
@@ -94,7 +94,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
@@ -119,7 +119,7 @@ DROP VIEW jobs_queued;
 CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
        deadline_at, result, metrics, error_type, error, reason, held) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
@@ -130,7 +130,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,

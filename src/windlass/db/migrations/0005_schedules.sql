@@ -11,7 +11,7 @@ CREATE TABLE windlass.schedule (
     queue text NOT NULL, labels text NOT NULL, priority smallint NOT NULL, max_attempts smallint NOT NULL,
     max_lost smallint NOT NULL, timeout_s integer, retry text, start_within_s integer, catch_up smallint NOT NULL, catch_up_max integer NOT NULL,
     catch_up_window_s integer, misfire_grace_s integer NOT NULL, overlap smallint NOT NULL, jitter_s integer NOT NULL, expect_within_s integer,
-    version integer NOT NULL, paused smallint NOT NULL, base_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
+    version integer NOT NULL, paused smallint NOT NULL, defaults integer NOT NULL, base_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL, PRIMARY KEY (id), UNIQUE (tenant, name)
 );
 
@@ -105,7 +105,7 @@ CREATE TABLE schedule (
     queue TEXT NOT NULL, labels TEXT NOT NULL, priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL,
     max_lost INTEGER NOT NULL, timeout_s INTEGER, retry TEXT, start_within_s INTEGER, catch_up INTEGER NOT NULL, catch_up_max INTEGER NOT NULL,
     catch_up_window_s INTEGER, misfire_grace_s INTEGER NOT NULL, overlap INTEGER NOT NULL, jitter_s INTEGER NOT NULL, expect_within_s INTEGER,
-    version INTEGER NOT NULL, paused INTEGER NOT NULL, base_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
+    version INTEGER NOT NULL, paused INTEGER NOT NULL, defaults INTEGER NOT NULL, base_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, PRIMARY KEY (id), UNIQUE (tenant, name)
 ) STRICT, WITHOUT ROWID;
 
