@@ -1,4 +1,4 @@
-"""The words: where a job lies, its states, how an attempt ends.
+"""The words: where a job lies, its states, how an attempt ends; and the key of jobs that are the same.
 
 A live job is one `job` row and one place row, in `queue` or in `timer`; a finished one lies in `done` or `dead`.
 States are derived from that by the `jobs` view in SQL and are stored nowhere.
@@ -7,8 +7,11 @@ The numbers are stored: they never change meaning.
 
 from __future__ import annotations
 
+import hashlib
 from enum import IntEnum, IntFlag, StrEnum
 from typing import Literal
+
+import msgspec
 
 
 class Place(IntEnum):
@@ -106,12 +109,8 @@ STATE_OF_OUTCOME = {
 }
 """The state of a job in `done`, by its outcome."""
 
-Source = Literal["submit", "schedule", "manual"]
-"""Who made a job: a caller, a slot of a schedule, or somebody who had a schedule run beside its series."""
 
-
-def failure_text(error_type: str | None, error: str | None) -> str | None:
-    """Return what went wrong as Python says it, `KeyError: 9`; types of our own stand in the message already."""
-    if error_type is None or error_type == error_type.lower():
-        return error
-    return f"{error_type}: {error}" if error else error_type
+def unique_key_of(task: str, payload: str | bytes) -> str:
+    """Return the same key for jobs of a task with the same arguments, in whatever order they were named."""
+    ordered = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+    return f"{task}:{hashlib.blake2b(ordered, digest_size=16).hexdigest()}"

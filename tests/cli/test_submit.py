@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.cli.conftest import Windlass
@@ -165,3 +166,18 @@ def test_waiting_in_vain_is_exit_code_5(windlass: Windlass, queue: str) -> None:
 
     assert (5, "") == (result.exit_code, result.stdout)
     assert "has not ended in time: it is queued" in result.stderr
+
+
+def test_a_job_has_the_options_of_its_task(windlass: Windlass, url: str, queue: str) -> None:
+    """What the command leaves open is as the task's worker published it, and is shown to be so."""
+    signature = {"defaults": {"queue": queue, "max_attempts": 7, "priority": 5}}
+    body = {"worker_id": "w", "tasks": [queue], "signatures": {queue: signature}}
+    httpx2.post(f"{url}/api/v1/workers/register", json=body).raise_for_status()
+
+    job_id = windlass("submit", queue, "--priority", "2").stdout.strip()
+
+    text = windlass("jobs", "show", job_id).stdout
+    shown = {name: " ".join(words) for name, *words in (line.split() for line in text.splitlines() if line)}
+    assert (queue, "0 of 7", "2", "its task queue, max_attempts") == tuple(
+        shown[name] for name in ("queue", "attempt", "priority", "from")
+    )

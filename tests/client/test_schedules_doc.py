@@ -82,7 +82,7 @@ def test_the_chapter_names_what_there_is() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     options = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
     verbs = re.findall(r"\.([a-z_]+)\(", " ".join(row.split("|")[1] for row in rows))
-    of_jobs = {"labels", "tags", "concurrency_key", "headers", "tenant", "delivery", "max_lost", "max_retries"}
+    of_jobs = {"labels", "tags", "headers", "tenant", "delivery", "max_lost", "max_retries"}
 
     assert set(ScheduleOptions.__annotations__) - of_jobs <= options
     assert set() == {verb for verb in verbs if not any(hasattr(kind, verb) for kind in (Schedule, Schedules, Backfill))}

@@ -12,11 +12,14 @@ import pytest
 
 from tests.client.conftest import Voice
 from tests.client.serving import Served
+from tests.worker.overhttp import to
 from windlass import App, Context, JobCancelled, JobFailed
 from windlass.client.task import Task
 from windlass.errors import Conflict, InvalidInput, JobExpired, JobFinished, KeyReused, NotFound
 from windlass.job import State
 from windlass.wire.trail import ShownLine
+from windlass.wire.work import RegisterRequest
+from windlass.worker.httplink import HttpLink
 
 
 @dataclass
@@ -224,3 +227,27 @@ async def test_the_log_of_a_job_is_read_and_followed(app: App, served: Served) -
 
 async def _texts(lines: AsyncIterator[ShownLine]) -> list[str]:
     return [line.text async for line in lines]
+
+
+async def test_a_job_by_name_has_the_options_of_its_task(app: App, served: Served, voice: Voice) -> None:
+    """The worker has the code, the program only the name: what it leaves open is the task's, and is told so."""
+    far = App(served.url)
+
+    @far.task(queue="mail", max_attempts=7, timeout="90s", labels=["eu"], unique=True)
+    def send(to: str) -> str:
+        return to
+
+    link = HttpLink(to(served.url))
+    await link.register(RegisterRequest(worker_id="w", tasks=("send",), signatures={"send": send.signature()}))
+    await link.aclose()
+
+    job = await voice(app, "enqueue", "send", {"to": "ann"}, priority=3)
+    again = await voice(app, "enqueue", "send", {"to": "ann"})
+
+    info = await voice(job, "info")
+    assert ("mail", 7, 90, ["eu"], 3) == (
+        *(info.queue, info.max_attempts, info.timeout_seconds, info.labels, info.priority),
+    )
+    assert ("task", "settings", None) == tuple(info.defaults.get(name) for name in ("queue", "max_lost", "priority"))
+    assert (job.id, True) == (again.id, again.duplicate)
+    await far.aclose()

@@ -146,10 +146,10 @@ async def test_one_that_cannot_go_on_stops_no_other(
     await begun(db, ids, name="good")
     advance = backfills.advance
 
-    async def advancing(db: Any, lanes: Any, ids: Any, *, backfill: Backfill) -> Any:
+    async def advancing(db: Any, lanes: Any, ids: Any, *, backfill: Backfill, **more: Any) -> Any:
         if backfill.id == broken.id:
             raise problem
-        return await advance(db, lanes, ids, backfill=backfill)
+        return await advance(db, lanes, ids, backfill=backfill, **more)
 
     monkeypatch.setattr(backfills, "advance", advancing)
 
@@ -187,11 +187,11 @@ async def test_one_for_which_the_database_is_away_holds_up_no_other(
     await begun(db, ids, name="good")
     advance, tried = backfills.advance, []
 
-    async def advancing(db: Any, lanes: Any, ids: Any, *, backfill: Backfill) -> Any:
+    async def advancing(db: Any, lanes: Any, ids: Any, *, backfill: Backfill, **more: Any) -> Any:
         tried.append(backfill.id)
         if backfill.id == broken.id:
             raise Unavailable("A day of history is missing.")
-        return await advance(db, lanes, ids, backfill=backfill)
+        return await advance(db, lanes, ids, backfill=backfill, **more)
 
     monkeypatch.setattr(backfills, "advance", advancing)
 

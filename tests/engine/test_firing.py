@@ -29,6 +29,7 @@ from windlass.engine.wake import Wake
 from windlass.ids import Ids
 from windlass.queue import following, schedules
 from windlass.queue.cron import At, Every
+from windlass.queue.defaults import nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import Policy
 from windlass.queue.schedules import Schedule
@@ -58,6 +59,7 @@ class Fires:
             wake=self.wake,
             meters=self.meters,
             outside=Outside(monotonic=lambda: self.world.now_s),
+            given=nothing_given,
         ).duties
 
     def server(self, *, shards: int = 4, batch: int = 1000, **pace: Any) -> Server:

@@ -16,6 +16,7 @@ from windlass.config.settings import Retention
 from windlass.engine import planned
 from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.cron import At, Cron, Every
+from windlass.queue.defaults import Defaults
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedules import Schedule
 from windlass.wire.schedules import SchedulePatch, ScheduleRequest, TriggerRequest
@@ -234,7 +235,7 @@ def test_what_is_shown_can_be_read_by_people() -> None:
     """The trigger in words, spans in seconds, and how it stands; secrets are hidden by who shows it."""
     definition = made(cron="30 2 * * *", timezone="Europe/Berlin", payload={"token": "x"}, expect_within="1h")
 
-    shown = planned.shown(stored(definition), hide=lambda text: Raw(b'"hidden"'))
+    shown = planned.shown(stored(definition), given=Defaults(), hide=lambda text: Raw(b'"hidden"'))
 
     assert ("30 2 * * *", "Europe/Berlin", "active", 3600) == (
         shown.cron,

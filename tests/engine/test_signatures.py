@@ -9,10 +9,13 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from tests.clock import TestClock
+from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import signatures as module
 from windlass.engine.outside import Outside
 from windlass.engine.signatures import Signatures, refusal
+from windlass.engine.wake import Wake
 from windlass.errors import InvalidInput
 from windlass.queue import tasks
 from windlass.queue.newjob import NewJob
@@ -37,6 +40,12 @@ class Elapsed:
     def __call__(self) -> float:
         """Return the time."""
         return self.now
+
+
+def signatures_of(db: Database, elapsed: Elapsed | None = None, *, wake: Wake | None = None) -> Signatures:
+    """Return what one server knows."""
+    outside = Outside() if elapsed is None else Outside(monotonic=elapsed)
+    return Signatures(db, Settings(), wake=wake or Wake(db, server=uuid4(), outside=outside), outside=outside)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +100,7 @@ def test_one_of_several_signatures_is_enough() -> None:
 async def test_what_this_server_was_told_counts_at_once(db: Database) -> None:
     """Own registrations are known without a look; other tasks and tenants are not checked; a list names the job."""
     elapsed = Elapsed()
-    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    known = signatures_of(db, elapsed)
     await known.check([job({"wrong": 1})])
 
     await known.publish("default", {"add": ADD})
@@ -108,7 +117,7 @@ async def test_what_this_server_was_told_counts_at_once(db: Database) -> None:
 async def test_what_another_server_was_told_is_known_after_a_look(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server looks at its first submit, then at most every few seconds, and no submit waits for that."""
+    """A server looks at its first submit, then at most every few seconds, and a submit waits for it only then."""
     looks = 0
     recent = tasks.recent
 
@@ -119,12 +128,14 @@ async def test_what_another_server_was_told_is_known_after_a_look(
 
     monkeypatch.setattr(tasks, "recent", counted)
     elapsed = Elapsed()
-    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    known = signatures_of(db, elapsed)
     for _ in range(3):
         await known.check([job({"wrong": 1})])
     await tasks.publish(db, "default", {"add": msgspec.json.encode(ADD).decode()})
 
+    await known.check([job({"wrong": 1})])
     elapsed.now += module.LOOK_S + 1
+    known._absent[("default", "add")] = elapsed.now
     await known.check([job({"wrong": 1})])
     assert known._looking is not None
     await asyncio.wait_for(known._looking, 30)
@@ -134,15 +145,16 @@ async def test_what_another_server_was_told_is_known_after_a_look(
         await known.check([job({"wrong": 1})])
 
 
-async def test_a_signature_counts_for_a_day(db: Database) -> None:
+async def test_a_signature_counts_for_a_day(db: Database, clock: TestClock) -> None:
     """What no worker has published for a day refuses nothing any more."""
     elapsed = Elapsed()
-    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    known = signatures_of(db, elapsed)
     await known.publish("default", {"add": ADD})
     with pytest.raises(InvalidInput, match="x"):
         await known.check([job({})])
 
     elapsed.now += tasks.VALID_MS / 1000
+    clock.advance(tasks.VALID_MS / 1000 + 60)
 
     await known.check([job({})])
 
@@ -150,7 +162,7 @@ async def test_a_signature_counts_for_a_day(db: Database) -> None:
 async def test_a_worker_that_is_heard_keeps_its_signatures_alive(db: Database) -> None:
     """A worker registers once and runs for weeks: its heartbeats renew what it has published."""
     elapsed, session = Elapsed(), uuid4()
-    known = Signatures(db, outside=Outside(monotonic=elapsed))
+    known = signatures_of(db, elapsed)
     await known.publish("default", {"add": ADD}, session=session)
 
     elapsed.now += tasks.VALID_MS / 1000 - 1
@@ -162,11 +174,12 @@ async def test_a_worker_that_is_heard_keeps_its_signatures_alive(db: Database) -
         await known.check([job({})])
 
 
-async def test_the_newest_signatures_of_a_task_are_remembered(db: Database) -> None:
+async def test_the_newest_signatures_of_a_task_are_remembered(db: Database, clock: TestClock) -> None:
     """However many builds were published, so many are kept in memory."""
-    known = Signatures(db, outside=Outside())
+    known = signatures_of(db)
     await known.check([job({})])
     for number in range(module.MOST_EACH + 1):
+        clock.advance(1)
         await known.publish("default", {"add": Signature(parameters={f"x{number}": Parameter(required=True)})})
 
     await known.check([job({f"x{module.MOST_EACH}": 1}), job({"x1": 1})])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant, both, races
+from tests.mutants.mutant import Edit, Mutant, both, races, sql
 
+KINDS = ("sqlite", "postgres")
 UNIQUE_ENDS = {
     "complete": ("report", "complete"),
     "cancelled": ("moves", "lease_to_end"),
@@ -13,7 +14,59 @@ UNIQUE_ENDS = {
     "expire": ("deadlines", "expire"),
 }
 
+DEFAULTS = "tests/server/test_defaults.py::test_"
+TASKS = "tests/engine/test_defaults.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "key-compares-what-was-left-open",
+        (Edit("queue/newjob.py", '"defaults", *open_fields(self.defaults))', '"defaults")'),),
+        (f"{DEFAULTS}a_repeated_request_is_the_same_though_the_task_has_changed[sqlite]",),
+        "rule 15: a repeated request is the same, whatever its task gives by now",
+    ),
+    Mutant(
+        "a-task-fills-in-what-the-job-named",
+        (Edit("queue/defaults.py", "taken = job.defaults & given.options", "taken = given.options"),),
+        (f"{DEFAULTS}what_a_job_names_itself_counts_first[sqlite]",),
+        "S12: the job's own value first",
+    ),
+    Mutant(
+        "a-task-opens-a-queue-to-a-key",
+        (Edit("server/newjobs.py", "call.allow_queue(job.queue)", "call.allow_queue"),),
+        (f"{DEFAULTS}a_key_for_some_queues_does_not_get_into_others_by_a_task[sqlite]",),
+        "N2: a key that is kept to queues",
+    ),
+    Mutant(
+        "a-heartbeat-makes-a-build-the-newest",
+        (
+            sql("tasks", "publish", "CAST(:again AS int) = 1", "CAST(:again AS int) = 2", "postgres"),
+            sql("tasks", "publish", ":again = 1", ":again = 2", "sqlite"),
+        ),
+        tuple(f"{TASKS}a_worker_that_goes_on_does_not_become_the_newest_build[{kind}]" for kind in KINDS),
+        "S12: the build whose worker registered last",
+    ),
+    Mutant(
+        "a-build-that-comes-back-stays-old",
+        (
+            sql("tasks", "publish", "(CAST(:again AS int) = 0", "(CAST(:again AS int) = 2", "postgres"),
+            sql("tasks", "publish", "(:again = 0", "(:again = 2", "sqlite"),
+        ),
+        tuple(f"{DEFAULTS}the_build_that_registered_last_counts[{kind}]" for kind in KINDS),
+        "S12: the build whose worker registered last",
+    ),
+    Mutant(
+        "a-look-from-before-a-hint-is-enough",
+        (
+            Edit(
+                "engine/signatures.py",
+                "begun_at, hints = self._outside.monotonic(), self._hints",
+                "begun_at, hints = self._outside.monotonic(), -1",
+            ),
+            Edit("engine/signatures.py", "self._seen = begun_at, hints", "self._seen = begun_at, self._hints"),
+        ),
+        tuple(f"{TASKS}a_look_that_began_before_a_hint_is_not_enough[{kind}]" for kind in KINDS),
+        "S12: what was heard of is known",
+    ),
     Mutant(
         "key-taken-from-a-holder",
         both("submit", "take_keys", "WHERE d.expires_at <= :now", "WHERE d.key IS NOT NULL"),

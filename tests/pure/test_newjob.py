@@ -28,7 +28,7 @@ from windlass.queue.retry import RetryPolicy
 ID = UUID("019b7680-0000-7000-8000-000000000001")
 NAMES = ["task", "tenant", "queue"]
 NAME_LISTS = ["labels", "tags"]
-KEYS = ["idempotency_key", "unique_key", "concurrency_key"]
+KEYS = ["idempotency_key", "unique_key"]
 RANGES = {
     "priority": (-127, 127),
     "max_attempts": (1, 1000),
@@ -116,19 +116,19 @@ def test_keys_are_bounded(field: str) -> None:
 
 
 def test_an_empty_key_is_refused_and_an_absent_one_is_not() -> None:
-    """Empty is a value and refused; the concurrency key alone has empty for absent."""
+    """Empty is a value, and refused."""
     assert "idempotency_key" == refused(idempotency_key="").field
     assert "unique_key" == refused(unique_key="").field
-    accept(idempotency_key=None, unique_key=None, concurrency_key="")
+    accept(idempotency_key=None, unique_key=None)
 
 
 def test_what_names_a_lane_is_bounded_together() -> None:
-    """Tenant, queue, task, labels and concurrency key share an index entry: 2,400 bytes together at most."""
-    fine = {"tenant": "t" * 200, "queue": "q" * 200, "task": "a" * 200, "concurrency_key": "k" * 512}
-    accept(**fine, labels=tuple(f"{i:0125d}" for i in range(9)))
+    """Tenant, queue, task and labels share an index entry: 2,400 bytes together at most."""
+    fine = {"tenant": "t" * 200, "queue": "q" * 200, "task": "a" * 200}
+    accept(**fine, labels=tuple(f"{i:0199d}" for i in range(9)))
 
-    assert "labels" == refused(**fine, labels=tuple(f"{i:0150d}" for i in range(9))).field
-    assert "labels" == refused(tenant="🂡" * 200, queue="🂡" * 200, task="🂡" * 200, concurrency_key="x").field
+    assert "labels" == refused(**fine, labels=tuple(f"{i:0199d}" for i in range(10))).field
+    assert "labels" == refused(tenant="🂡" * 200, queue="🂡" * 200, task="🂡" * 200, labels=("x",)).field
 
 
 @pytest.mark.parametrize(("field", "bounds"), RANGES.items())

@@ -310,7 +310,6 @@ class Model(Control):
             tenant=tenant,
             queue=job.lane.queue,
             labels=tuple(filter(None, job.lane.labels.split(","))),
-            concurrency_key=job.lane.key,
             priority=job.priority,
             max_attempts=job.max_attempts,
             max_lost=job.max_lost,

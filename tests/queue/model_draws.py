@@ -73,7 +73,6 @@ def new_jobs(job_id: UUID, now: datetime, *, simple: bool = False) -> st.SearchS
         tenant=TENANT,
         queue=st.sampled_from(QUEUES),
         labels=mostly((), (), (), ("gpu",), ("gpu", "big")),
-        concurrency_key=mostly("", "", "", "k"),
         tags=mostly((), ("x", "y")),
         priority=st.sampled_from((*[0] * 20, *[1, -1, 2, -2, 127, -127] * 3, 128)),
         start_by=mostly(None, *[now + timedelta(seconds=span) for span in (-1, 0, 3, 60, 3600, 3600)]),

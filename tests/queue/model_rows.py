@@ -277,7 +277,6 @@ class Memory:
             "queue": job.lane.queue,
             "task": job.lane.task,
             "labels": job.lane.labels,
-            "concurrency_key": job.lane.key,
             "state": job.state,
             "paused": job.paused,
             "tags": msgspec.json.encode(job.tags).decode() if job.tags else None,
@@ -285,7 +284,7 @@ class Memory:
             "scheduled_at": job.run_at,
             "next_run_at": job.next_run_at,
             "held": job.held,
-            "source": "submit",
+            "defaults": 0,
         }
         session = self.sessions[job.session] if job.session else None
         if job.end is not None:

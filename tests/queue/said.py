@@ -127,10 +127,17 @@ class Told:
         self.stored += [job for answer in answers if not isinstance(answer, WindlassError) for job in answer]
 
 
+async def as_they_are(jobs: Sequence[NewJob]) -> list[NewJob]:
+    """Return jobs as they are asked for: nothing is known of their tasks."""
+    return list(jobs)
+
+
 def relay_of(told: Told | None = None, *, settings: Settings | None = None) -> Relay:
     """Return a relay of its own."""
     told = told or Told()
-    return Relay(Lanes(), settings or Settings(), wake=told, stored=told.submitted, ended=told.moved.extend)
+    return Relay(
+        Lanes(), settings or Settings(), wake=told, fill=as_they_are, stored=told.submitted, ended=told.moved.extend
+    )
 
 
 async def relay(db: Database, told: Told | None = None, *, settings: Settings | None = None, most: int = 500) -> Ran:

@@ -67,18 +67,18 @@ async def test_the_fence_rises_at_each_claim_and_the_attempt_only_when_used(step
 
 
 async def test_order_is_priority_then_due_time_then_id_over_all_lanes(steps: Steps) -> None:
-    """S4: higher number first; equals by due time, then id; tasks, labels and keys make no difference."""
+    """S4: higher number first; equals by due time, then id; tasks and labels make no difference."""
     jobs = [
-        steps.job(task, priority=priority, concurrency_key=key, labels=labels)
+        steps.job(task, priority=priority, labels=labels)
         for priority in (0, 5, -3)
-        for task, key, labels in [("a", "", ()), ("b", "", ()), ("a", "k", ()), ("a", "", ("gpu",)), ("b", "", ())]
+        for task, labels in [("a", ()), ("b", ()), ("a", ("big",)), ("a", ("gpu",)), ("b", ())]
     ]
     await steps.submit(*reversed(jobs))
     steps.clock.advance(1)
     later = [steps.job(task, priority=priority) for priority in (5, 0, -3) for task in ("c", "a")]
     await steps.submit(*later)
 
-    claimed = await steps.claim(await steps.worker(), 100, labels="gpu")
+    claimed = await steps.claim(await steps.worker(), 100, labels="gpu big")
 
     def order(job: NewJob) -> tuple[int, bool, UUID]:
         return (-job.priority, job in later, job.id)

@@ -298,17 +298,16 @@ async def test_a_replay_is_a_new_job(steps: Steps, end: str) -> None:
 
 
 async def test_a_replay_goes_to_the_same_lane(steps: Steps) -> None:
-    """X7: queue, labels and key are the job's."""
-    job_id = await steps.submit_one(queue="q", labels=("gpu", "eu"), concurrency_key="k", delay_ms=1)
+    """X7: queue and labels are the job's."""
+    job_id = await steps.submit_one(queue="q", labels=("gpu", "eu"), delay_ms=1)
     await steps.cancel(job_id)
 
     answer = await replay(steps.db, steps.lanes, steps.ids, job_id, tenant="default", actor=ANN, payload="2")
 
     new, old = await steps.get(answer.id), await steps.get(job_id)
-    assert (old.queue, old.labels, old.concurrency_key, "2") == (
+    assert (old.queue, old.labels, "2") == (
         new.queue,
         new.labels,
-        new.concurrency_key,
         new.payload,
     )
 

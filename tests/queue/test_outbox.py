@@ -23,6 +23,7 @@ from windlass.job import State
 from windlass.queue import control, outbox
 from windlass.queue import submit as submitting
 from windlass.queue.check import check
+from windlass.queue.defaults import FIELDS, opened
 from windlass.queue.lanes import Lanes
 from windlass.queue.report import Status
 from windlass.queue.workers import Beat, Held, heartbeat
@@ -202,6 +203,7 @@ async def test_what_can_be_no_row_is_refused_by_the_table(sqlite_db: Database, n
         ('{"priority": "high"}', "priority"),
         ('{"priority": 1000}', "priority"),
         ('{"colour": "red"}', "colour"),
+        ('{"concurrency_key": "k"}', "concurrency_key: it would limit nothing yet. Leave it out"),
         ('{"delay": "soon"}', "delay"),
         ("[1]", "options"),
         ("{", "options"),
@@ -241,7 +243,7 @@ async def test_what_was_set_aside_is_shown_by_check(db: Database, steps: Steps) 
 @pytest.mark.breaks_rows
 async def test_a_key_used_for_other_work_is_set_aside(db: Database, steps: Steps) -> None:
     """A user's idempotency key is kept to over the outbox too: other content is refused, the same is the same job."""
-    await steps.submit_one(idempotency_key="k", payload="1")
+    await steps.submit_one(idempotency_key="k", payload="1", defaults=opened(*FIELDS))
     await said.enqueue(db, payload="1", idempotency_key="k")
     other = await said.enqueue(db, payload="2", idempotency_key="k")
 

@@ -53,6 +53,7 @@ async def role(application: Any) -> AsyncIterator[str]:
         (("t", None, "[]"), "options: an object"),
         (("t", None, None), "options: an object"),
         (("t", None, '{"colour": 1}'), '"colour"'),
+        (("t", None, '{"concurrency_key": "k"}'), "concurrency_key: it would limit nothing yet. Leave it out"),
         (("t", '"' + "x" * 262_144 + '"', "{}"), "payload: 262146 bytes"),
     ],
 )

@@ -28,7 +28,6 @@ FULL: dict[str, Any] = {
     "payload": '{"a": [1, 2]}',
     "queue": "reports",
     "labels": ("gpu", "big"),
-    "concurrency_key": "k",
     "headers": '{"trace":"1"}',
     "tags": ("x", "y"),
     "priority": -3,

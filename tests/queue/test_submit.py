@@ -48,7 +48,7 @@ async def test_a_job_needs_only_its_task(steps: Steps) -> None:
 
 
 async def test_everything_asked_for_is_stored(steps: Steps) -> None:
-    """S1: tenant, queue, labels, tags, key, headers, limits and deadline are kept as given."""
+    """S1: tenant, queue, labels, tags, headers, limits and deadline are kept as given."""
     start_by = steps.clock.now() + timedelta(hours=1)
 
     job_id = await steps.submit_one(
@@ -58,7 +58,6 @@ async def test_everything_asked_for_is_stored(steps: Steps) -> None:
         labels=("gpu", "eu"),
         tags=("nightly", "große Datei"),
         headers='{"trace":"1"}',
-        concurrency_key="customer-7",
         priority=-5,
         timeout_s=None,
         max_attempts=9,
@@ -73,9 +72,8 @@ async def test_everything_asked_for_is_stored(steps: Steps) -> None:
         stored.labels,
         stored.tags,
     )
-    assert ('{"trace":"1"}', "customer-7", -5, None) == (
+    assert ('{"trace":"1"}', -5, None) == (
         stored.headers,
-        stored.concurrency_key,
         stored.priority,
         stored.timeout_s,
     )

@@ -58,7 +58,7 @@ async def test_what_was_published_lately_is_found_with_its_age(steps: Steps) -> 
 async def test_what_nobody_publishes_any_more_is_swept(steps: Steps) -> None:
     """A week after it was published last a signature goes."""
     await tasks.publish(steps.db, "default", {"add": OLD})
-    steps.clock.advance(retention.TASK_MS / 1000 - 1)
+    steps.clock.advance(tasks.KEPT_MS / 1000 - 1)
     await tasks.publish(steps.db, "default", {"mail": OLD})
     steps.clock.advance(2)
 

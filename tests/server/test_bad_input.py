@@ -289,3 +289,30 @@ async def test_names_that_end_like_open_paths_need_a_key(calls: Calls, name: str
     answers = [await client.get(url_of(route, name)) for route in ROUTES if route.method == "GET" and route.parameter]
 
     assert {401} == {answer.status_code for answer in answers}
+
+
+@pytest.mark.parametrize("name", ["concurrency_key", "concurrencyKey"])
+async def test_a_concurrency_key_is_refused_until_it_limits(client: httpx2.AsyncClient, name: str) -> None:
+    """Wherever a job or a schedule is written; with a sentence, and nothing is stored."""
+    job: dict[str, Any] = {"task": "t", name: "customer-7"}
+    stored = await client.post("/schedules", json={"name": "hourly", "cron": "@hourly", "task": "t"})
+    assert 201 == stored.status_code
+
+    answers = [
+        await client.post("/jobs", json=job),
+        await client.post("/jobs", json={**job, "schedule": "@daily"}),
+        await client.post("/jobs/batch", json={"jobs": [{"task": "t"}, job]}),
+        await client.post("/schedules", json={"name": "nightly", "cron": "@daily", **job}),
+        await client.put("/schedules/hourly", json={"cron": "@daily", **job}),
+        await client.patch("/schedules/hourly", json={name: "k"}),
+        await client.post("/schedules/batch", json={"schedules": [{"name": "nightly", "cron": "@daily", **job}]}),
+    ]
+
+    assert [422] * len(answers) == [answer.status_code for answer in answers]
+    [problem] = {answer.json()["errors"][0]["problem"] for answer in answers}
+    assert problem.startswith("it would limit nothing yet. Leave it out")
+    document = (await client.get("http://door/openapi.json")).text
+    assert "concurrency_key" not in document
+    assert name in answers[0].json()["errors"][0]["field"]
+    assert [] == (await client.get("/jobs", params={"include": "none"})).json()["jobs"]
+    assert ["hourly"] == [found["name"] for found in (await client.get("/schedules")).json()["schedules"]]

@@ -7,34 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-import asyncpg
-
-from windlass import (
-    App,
-    Backfill,
-    Call,
-    Context,
-    Declared,
-    Forbidden,
-    Job,
-    JobFinished,
-    KeyReused,
-    PayloadTooLarge,
-    Preview,
-    Run,
-    Schedule,
-    ScheduleChange,
-    SetupError,
-    StaleFence,
-    State,
-    Unauthorized,
-    UniqueTaken,
-    at,
-    cron,
-    enqueue_in,
-    every,
-    finish_in,
-)
+from windlass import App, Backfill, Call, Context, Job, Schedule, at, cron, every
+from windlass.wire.schedules import Declared, Preview, Run, ScheduleChange
 
 app = App(name="typed")
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

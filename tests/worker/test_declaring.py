@@ -12,11 +12,11 @@ import pytest
 from tests.worker.running import PATIENCE_S, Plain, quick, working
 from windlass import App, cron, log
 from windlass.client.context import Context
-from windlass.client.shown import ScheduleInfo
 from windlass.db import Database
 from windlass.engine.outside import Outside
 from windlass.errors import Forbidden, InvalidSchedule, NameTaken, NotFound, Unavailable, WindlassError
-from windlass.wire.schedules import Declared, RefusedSchedule
+from windlass.wire.schedules import Declared
+from windlass.wire.schedules import Schedule as ScheduleInfo
 from windlass.worker.declaring import Declaring
 
 NOTHING = Declared(added=[], changed=[], removed=[], unchanged=1)

@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from windlass.cli.shown import Column, Row, as_json, fields_of, plain, printable, spent, state, table_of, when
+from windlass.cli.shown import Column, Row, as_json, fields_of, from_task, plain, spent, state, table_of, when
 
 ATTEMPT_COLUMNS: tuple[Column, ...] = (
     ("attempt#", lambda attempt: str(attempt["attempt"])),
@@ -55,6 +55,7 @@ def job_fields(job: Row) -> RenderableType:
             "took": spent(job["execution_time_ms"]),
             "labels": ", ".join(job["labels"]),
             "tags": ", ".join(job["tags"]),
+            "from its task": from_task(job),
             "progress": as_json(job.get("progress")),
             "payload": as_json(job["payload"]),
             "result": as_json(job["result"]),

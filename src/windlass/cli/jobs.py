@@ -66,7 +66,7 @@ def jobs() -> None:
 @click.option("--queue", metavar="NAME")
 @click.option("--task", metavar="NAME")
 @click.option("--worker", "worker_id", metavar="NAME", help="Held by this worker.")
-@click.option("--key", metavar="TEXT", help="With this idempotency, unique or concurrency key.")
+@click.option("--key", metavar="TEXT", help="With this idempotency or unique key.")
 @click.option("--tag", metavar="TEXT")
 @click.option("--after", "created_after", type=INSTANT, help="Made after this time.")
 @click.option("--before", "created_before", type=INSTANT, help="Made before this time.")

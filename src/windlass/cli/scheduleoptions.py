@@ -39,8 +39,10 @@ def policy_options(command: Command) -> Command:
         click.option("--overlap", type=click.Choice(OVERLAPS), help="The run before is not over.  [default: skip]"),
         click.option("--expect-within", type=DURATION, help="Tell if no run has succeeded so long after its slot."),
         click.option("--start-within", type=DURATION, help="A job not started so long after its slot expires."),
-        click.option("--queue", metavar="NAME", help="[default: default]"),
-        click.option("--priority", type=click.IntRange(-127, 127), help="Higher goes first.  [default: 0]"),
+        click.option("--queue", metavar="NAME", help="[default: the task's, else default]"),
+        click.option(
+            "--priority", type=click.IntRange(-127, 127), help="Higher goes first.  [default: the task's, else 0]"
+        ),
         click.option("--max-attempts", type=click.IntRange(1, 1000)),
         click.option("--time-limit", "timeout_seconds", type=DURATION, help="How long one attempt may run."),
         click.option("--label", "labels", multiple=True, help="Only for workers that have it; may stand again."),

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from windlass.cli.shown import Column, Row, as_json, console, fields_of, rough, spent, state, table_of, when
+from windlass.cli.shown import Column, Row, as_json, console, fields_of, from_task, rough, spent, state, table_of, when
 
 LAST_RUNS = 10
 LAST_EVENTS = 5
@@ -141,6 +141,7 @@ def schedule_fields(schedule: Row) -> RenderableType:
             "priority": str(schedule["priority"] or ""),
             "labels": ", ".join(schedule["labels"]),
             "tags": ", ".join(schedule["tags"]),
+            "from its task": from_task(schedule),
             "declared by": schedule["owner"] or "",
             "version": str(schedule["version"]),
         }

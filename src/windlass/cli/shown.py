@@ -112,6 +112,11 @@ def table_of(rows: Iterable[Row], columns: Sequence[Column], *, room: int = WIDE
     return table
 
 
+def from_task(item: Mapping[str, Any]) -> str:
+    """Return which options of a job or a schedule come from its task, in words."""
+    return ", ".join(option for option, source in item["defaults"].items() if source == "task")
+
+
 def fields_of(fields: Mapping[str, str | Text]) -> Table:
     """Return names and values below each other; empty values are left out."""
     table = Table(box=None, pad_edge=False, show_header=False)

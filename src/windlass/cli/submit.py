@@ -26,8 +26,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def job_options(command: Command) -> Command:
     """Add what can be said of a job besides task and payload."""
     for option in (
-        click.option("--queue", metavar="NAME", help="[default: default]"),
-        click.option("--priority", type=click.IntRange(-127, 127), help="Higher goes first.  [default: 0]"),
+        click.option("--queue", metavar="NAME", help="[default: the task's, else default]"),
+        click.option(
+            "--priority", type=click.IntRange(-127, 127), help="Higher goes first.  [default: the task's, else 0]"
+        ),
         click.option("--delay", type=DURATION, help="Not before so long from now: 90s, 1h30m."),
         click.option("--run-at", "run_at", type=INSTANT, help="Not before then: 2027-01-31T12:00:00Z."),
         click.option("--key", "idempotency_key", metavar="TEXT", help="The same key again makes no second job."),

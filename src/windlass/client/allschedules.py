@@ -16,10 +16,9 @@ from windlass.client import schedulerequests as requests
 from windlass.client.requests import Request
 from windlass.client.scheduleoptions import window_fields
 from windlass.client.schedules import Schedule
-from windlass.client.shown import ScheduleInfo, ScheduleInfos
 from windlass.client.triggers import Trigger, aware
 from windlass.errors import NotFound
-from windlass.wire.schedules import Preview
+from windlass.wire import schedules as wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -99,11 +98,11 @@ class Schedules:
         async for info in self.ainfos(**wanted):
             yield self._handle(info)
 
-    async def ainfos(self, **wanted: Unpack[Wanted]) -> AsyncIterator[ScheduleInfo]:
+    async def ainfos(self, **wanted: Unpack[Wanted]) -> AsyncIterator[wire.Schedule]:
         """Yield everything about schedules, by name."""
         cursor: str | None = None
         while True:
-            page: ScheduleInfos = await self._shell.acall(requests.find(wanted, cursor=cursor))
+            page: wire.ScheduleList = await self._shell.acall(requests.find(wanted, cursor=cursor))
             for info in page.schedules:
                 yield info
             cursor = page.next_cursor
@@ -112,28 +111,28 @@ class Schedules:
 
     def preview(
         self, trigger: Trigger, count: int = 10, *, after: datetime | None = None, **window: Unpack[Window]
-    ) -> Preview:
+    ) -> wire.Preview:
         """Return the next slots of a trigger that is not stored, and the trigger in words."""
-        found: Preview = self._shell.call(_previewing(trigger, count, after=after, window=window))
+        found: wire.Preview = self._shell.call(_previewing(trigger, count, after=after, window=window))
         return found
 
     async def apreview(
         self, trigger: Trigger, count: int = 10, *, after: datetime | None = None, **window: Unpack[Window]
-    ) -> Preview:
+    ) -> wire.Preview:
         """Return the next slots of a trigger that is not stored, and the trigger in words."""
-        found: Preview = await self._shell.acall(_previewing(trigger, count, after=after, window=window))
+        found: wire.Preview = await self._shell.acall(_previewing(trigger, count, after=after, window=window))
         return found
 
-    def _infos(self, wanted: Wanted) -> Iterator[ScheduleInfo]:
+    def _infos(self, wanted: Wanted) -> Iterator[wire.Schedule]:
         cursor: str | None = None
         while True:
-            page: ScheduleInfos = self._shell.call(requests.find(wanted, cursor=cursor))
+            page: wire.ScheduleList = self._shell.call(requests.find(wanted, cursor=cursor))
             yield from page.schedules
             cursor = page.next_cursor
             if cursor is None:
                 return
 
-    def _handle(self, info: ScheduleInfo) -> Schedule[Any]:
+    def _handle(self, info: wire.Schedule) -> Schedule[Any]:
         task = self._tasks.get(info.task)
         decode: Callable[[bytes], Any] = msgspec.json.decode if task is None else task.decode
         return Schedule(self._shell, info, decode=decode)

@@ -24,13 +24,12 @@ from windlass.client.problems import refuse
 from windlass.client.scheduleoptions import ScheduleOptions, new_fields
 from windlass.client.schedules import Schedule
 from windlass.client.shell import Shell
-from windlass.client.shown import ScheduleChange
 from windlass.client.task import Anything, AsyncTask, Call, Isolation, SyncTask, Task
 from windlass.client.triggers import Trigger
 from windlass.config import Settings
 from windlass.errors import InvalidInput, WindlassError
 from windlass.wire import jobs as wire
-from windlass.wire.schedules import Declared
+from windlass.wire.schedules import Declared, ScheduleChange
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from windlass.client import requests, results
 from windlass.client.options import Span
-from windlass.client.shown import AttemptInfo, Attempts, Ending, JobInfo
+from windlass.client.results import Ending
 from windlass.durations import parse_duration
 from windlass.job import FINAL_STATES, State
 from windlass.wire import jobs as wire
@@ -53,14 +53,14 @@ class Job(Generic[R_co]):
         """How it is, asked now."""
         return (await self.ainfo()).state
 
-    def info(self) -> JobInfo:
+    def info(self) -> wire.Job:
         """Return everything about it; NotFound if there is none, or no more."""
-        found: JobInfo = self._shell.call(requests.get(self.id))
+        found: wire.Job = self._shell.call(requests.get(self.id))
         return found
 
-    async def ainfo(self) -> JobInfo:
+    async def ainfo(self) -> wire.Job:
         """Return everything about it; NotFound if there is none, or no more."""
-        found: JobInfo = await self._shell.acall(requests.get(self.id))
+        found: wire.Job = await self._shell.acall(requests.get(self.id))
         return found
 
     def result(self, timeout: Span | None = None) -> R_co:
@@ -116,14 +116,14 @@ class Job(Generic[R_co]):
         answer: wire.Moved = await self._shell.acall(requests.retry(self.id, reason=reason))
         return answer.state
 
-    def attempts(self) -> list[AttemptInfo]:
+    def attempts(self) -> list[wire.Attempt]:
         """Return its ended attempts, oldest first."""
-        answer: Attempts = self._shell.call(requests.attempts(self.id))
+        answer: wire.AttemptList = self._shell.call(requests.attempts(self.id))
         return answer.attempts
 
-    async def aattempts(self) -> list[AttemptInfo]:
+    async def aattempts(self) -> list[wire.Attempt]:
         """Return its ended attempts, oldest first."""
-        answer: Attempts = await self._shell.acall(requests.attempts(self.id))
+        answer: wire.AttemptList = await self._shell.acall(requests.attempts(self.id))
         return answer.attempts
 
     def logs(self, *, follow: bool = False) -> Iterator[ShownLine]:

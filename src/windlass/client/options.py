@@ -5,7 +5,6 @@ A task has some from its decorator, `.options(...)` lays others over them, and e
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypedDict
@@ -16,8 +15,10 @@ from msgspec import UNSET, UnsetType
 from windlass.client.problems import refuse
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
-from windlass.wire.jobs import JobRequest, Policy
-from windlass.wire.problems import named_problem
+from windlass.job import unique_key_of
+from windlass.wire.base import NOT_YET
+from windlass.wire.jobs import Policy
+from windlass.wire.tasks import TaskDefaults
 
 Span = str | float | timedelta
 """`"90s"`, `"1h30m"`, seconds, or a timedelta."""
@@ -47,7 +48,6 @@ class JobOptions(TypedDict, total=False):
     start_deadline: datetime | Span | None
     labels: Iterable[str]
     tags: Iterable[str]
-    concurrency_key: str | None
     headers: Mapping[str, str] | None
     tenant: str | None
 
@@ -72,9 +72,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unique_for: float | None = None
     start_deadline: datetime | float | None = None
     """An instant, or seconds from the submit."""
-    labels: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    concurrency_key: str | None = None
+    labels: tuple[str, ...] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
     headers: dict[str, str] | None = None
     tenant: str | None = None
 
@@ -82,6 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return these options with others laid over them; InvalidInput or TypeError for what cannot be read."""
         changes: dict[str, Any] = {}
         for name, value in said.items():
+            check_not_yet(name)
             if name not in JobOptions.__annotations__:
                 raise TypeError(f"There is no option {name!r}; there are {', '.join(JobOptions.__annotations__)}.")
             try:
@@ -105,46 +105,37 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if isinstance(self.start_deadline, float):
             found["start_within"] = found.pop("start_deadline")
         if (self.unique or self.unique_for is not None) and self.unique_key is None:
-            found["unique_key"] = _key_of(task, payload)
+            found["unique_key"] = unique_key_of(task, payload)
         return found
 
+    def published(self) -> TaskDefaults:
+        """Return what servers give the jobs of a task that has these options, where a submit leaves them open.
 
-_SILENT = (None, UNSET, ())
-_NOT_SENT = ("unique", "start_deadline")
-"""Options that become something else when a job is sent."""
-_REQUESTS = msgspec.json.Decoder(JobRequest)
+        Left out is what is of one job only: whose it is, its idempotency key, an instant.
+        """
+        names = TaskDefaults.__struct_fields__
+        found = {name: value for name in names if (value := getattr(self, name, None)) not in _SILENT}
+        if self.timeout_seconds is None:
+            found["timeout_seconds"] = None
+        if isinstance(self.start_deadline, float):
+            found["start_within"] = self.start_deadline
+        found["unique"] = self.unique_key is None and (self.unique or self.unique_for is not None)
+        return TaskDefaults(**found)
 
 
-def checked(name: str, value: Any) -> dict[str, Any]:
-    """Return what an option says in the API; InvalidInput in the words of the server if it would refuse that."""
-    read = read_option(name, value)
-    [(field, said)] = read.items()
-    if said not in _SILENT and field not in _NOT_SENT and not isinstance(said, datetime):
-        _check(name, field, said)
-    return read
+_SILENT = (None, UNSET)
 
 
-def _check(name: str, field: str, said: Any) -> None:
-    try:
-        # As it is sent: what a server decodes from it, and what it refuses, is the same here.
-        _REQUESTS.decode(msgspec.json.encode({"task": "-", field: said}))
-    except msgspec.ValidationError as error:
-        problem = named_problem(error)
-        raise InvalidInput(f"{name}{problem.field.removeprefix(field)}", problem.problem) from None
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(name, f"it is no JSON: {error}.") from None
+def check_not_yet(name: str) -> None:
+    """Return unless the option is one that jobs cannot have yet; InvalidInput says so."""
+    if name in NOT_YET:
+        raise InvalidInput(name, NOT_YET[name])
 
 
 def read_option(name: str, value: Any) -> dict[str, Any]:
     """Return what an option says in the API, under the name that it has there; InvalidInput if it cannot be read."""
     field, read = _READ.get(name, (name, _same))
     return {field: read(name, value)}
-
-
-def _key_of(task: str, payload: bytes) -> str:
-    """Return the same key for the same arguments, in whatever order they were named."""
-    sorted_payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
-    return f"{task}:{hashlib.blake2b(sorted_payload, digest_size=16).hexdigest()}"
 
 
 def _same(name: str, value: Any) -> Any:

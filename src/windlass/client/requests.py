@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Raw
 
-from windlass.client.shown import Attempts, Ending, JobInfo
+from windlass.client.results import Ending
 from windlass.errors import InvalidInput, WindlassError
 from windlass.wire import jobs as wire
 from windlass.wire.base import MAX_CANCEL_WAIT_S, MAX_WAIT_S
@@ -107,7 +107,7 @@ def job_fields(task: str, payload: bytes, options: Mapping[str, Any]) -> dict[st
 
 def get(job_id: UUID) -> Request:
     """Ask how a job is."""
-    return Request(method="GET", path=f"/jobs/{job_id}", answer=JobInfo)
+    return Request(method="GET", path=f"/jobs/{job_id}", answer=wire.Job)
 
 
 def wait(job_id: UUID, *, wait_s: float) -> Request:
@@ -139,7 +139,7 @@ def retry(job_id: UUID, *, reason: str | None = None) -> Request:
 
 def attempts(job_id: UUID) -> Request:
     """Ask for the ended attempts of a job."""
-    return Request(method="GET", path=f"/jobs/{job_id}/attempts", answer=Attempts)
+    return Request(method="GET", path=f"/jobs/{job_id}/attempts", answer=wire.AttemptList)
 
 
 def logs(job_id: UUID, *, after: str | None = None) -> Request:

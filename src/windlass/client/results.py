@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import Raw
 
-from windlass.client.shown import AttemptInfo, Ending
 from windlass.errors import InvalidInput, JobCancelled, JobExpired, JobFailed, NoResult
 from windlass.job import State
+from windlass.wire.jobs import Attempt
 from windlass.wire.trail import LogPage
 
 FOLLOW_S = 0.5
 """How long the end of a job is waited for between two looks at its log."""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a job tells who waits for it how it has ended, with its result as it was reported."""
+
+    id: UUID
+    task: str
+    state: State
+    attempt: int
+    result: Raw
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    failure_reason: str | None
+    start_deadline: datetime | None
 
 
 def value(job: Ending, decode: Callable[[bytes], Any]) -> Any:
@@ -25,7 +42,7 @@ def value(job: Ending, decode: Callable[[bytes], Any]) -> Any:
         raise InvalidInput("result", f"job {job.id} of {job.task} returned something else: {error}.") from error
 
 
-def failure(job: Ending, attempts: Sequence[AttemptInfo]) -> NoResult:
+def failure(job: Ending, attempts: Sequence[Attempt]) -> NoResult:
     """Return why a job that has ended has no result."""
     if job.state is State.CANCELLED:
         return JobCancelled(f"Job {job.id} ({job.task}) was cancelled{_because(job.reason)}", job_id=job.id)

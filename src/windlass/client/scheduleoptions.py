@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 from msgspec import Raw
 
-from windlass.client.options import Delivery, JobOptions, Options, Retry, Span, read_option
+from windlass.client.options import Delivery, JobOptions, Options, Retry, Span, check_not_yet, read_option
 from windlass.client.triggers import Trigger, aware
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
@@ -47,7 +47,6 @@ class ScheduleChanges(TypedDict, total=False):
     retry: Retry | None
     labels: Iterable[str]
     tags: Iterable[str]
-    concurrency_key: str | None
     headers: Mapping[str, str] | None
 
 
@@ -117,20 +116,20 @@ def _job_fields(options: Options) -> dict[str, Any]:
             raise InvalidInput(name, f"a schedule cannot have it: {why}")
     if isinstance(options.start_deadline, datetime):
         raise InvalidInput("start_deadline", "of a schedule it must be a span, after each slot. Use start_within=….")
-    found = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) not in (None, ())}
+    silent = (None, msgspec.UNSET)
+    found = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) not in silent}
     for name in (*_UNFIT, "start_deadline"):
         found.pop(name, None)
     if options.start_deadline is not None:
         found["start_within"] = options.start_deadline
-    if options.timeout_seconds is msgspec.UNSET:
-        found.pop("timeout_seconds", None)
-    elif options.timeout_seconds is None:
+    if options.timeout_seconds is None:
         found["timeout_seconds"] = None
     return found
 
 
 def _check(said: Mapping[str, Any], known: Iterable[str]) -> None:
     for name in said:
+        check_not_yet(name)
         if name not in known:
             raise TypeError(f"There is no option {name!r} here; there are {', '.join(known)}.")
 

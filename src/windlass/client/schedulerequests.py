@@ -14,7 +14,6 @@ from uuid import UUID
 import msgspec
 
 from windlass.client.requests import Request
-from windlass.client.shown import ScheduleChange, ScheduleInfo, ScheduleInfos
 from windlass.wire import jobs
 from windlass.wire import schedules as wire
 from windlass.wire.base import MAX_PAGE
@@ -41,7 +40,7 @@ def create(fields: Mapping[str, Any], *, replace_existing: bool) -> Request:
 def try_create(fields: Mapping[str, Any], *, replace_existing: bool) -> Request:
     """Ask what storing a schedule would change."""
     body = {**fields, "replace_existing": replace_existing, "dry_run": True}
-    return Request(method="POST", path="/schedules", body=_json(body), answer=ScheduleChange)
+    return Request(method="POST", path="/schedules", body=_json(body), answer=wire.ScheduleChange)
 
 
 def declare(
@@ -59,7 +58,7 @@ def declare(
 
 def get(ref: Ref) -> Request:
     """Ask for a schedule."""
-    return Request(method="GET", path=_path(ref), answer=ScheduleInfo)
+    return Request(method="GET", path=_path(ref), answer=wire.Schedule)
 
 
 def find(wanted: Mapping[str, Any], *, cursor: str | None) -> Request:
@@ -69,7 +68,7 @@ def find(wanted: Mapping[str, Any], *, cursor: str | None) -> Request:
         for name, value in {**wanted, "cursor": cursor}.items()
         if value is not None
     }
-    return Request(method="GET", path="/schedules", query={**query, "limit": MAX_PAGE}, answer=ScheduleInfos)
+    return Request(method="GET", path="/schedules", query={**query, "limit": MAX_PAGE}, answer=wire.ScheduleList)
 
 
 def change(ref: Ref, fields: Mapping[str, Any], *, reason: str | None) -> Request:
@@ -79,7 +78,7 @@ def change(ref: Ref, fields: Mapping[str, Any], *, reason: str | None) -> Reques
 
 def try_change(ref: Ref, fields: Mapping[str, Any]) -> Request:
     """Ask what a change of a schedule would change."""
-    return Request(method="PATCH", path=_path(ref), body=_json({**fields, "dry_run": True}), answer=ScheduleChange)
+    return Request(method="PATCH", path=_path(ref), body=_json({**fields, "dry_run": True}), answer=wire.ScheduleChange)
 
 
 def pause(ref: Ref, *, reason: str | None, until: datetime | float | None) -> Request:

@@ -20,7 +20,6 @@ from windlass.client.options import Span
 from windlass.client.requests import Request
 from windlass.client.scheduleoptions import ScheduleChanges, changed_fields
 from windlass.client.schedulerequests import Known
-from windlass.client.shown import ScheduleChange, ScheduleInfo
 from windlass.client.triggers import Trigger, aware
 from windlass.durations import parse_duration
 from windlass.wire import schedules as wire
@@ -37,7 +36,7 @@ R = TypeVar("R")
 class Schedule(Generic[R]):
     """A schedule that is stored; R is the result of its jobs."""
 
-    def __init__(self, shell: Shell, known: Known | ScheduleInfo, *, decode: Callable[[bytes], Any]) -> None:
+    def __init__(self, shell: Shell, known: Known | wire.Schedule, *, decode: Callable[[bytes], Any]) -> None:
         self.id = known.id
         self.name = known.name
         self.next_run_at = known.next_run_at
@@ -63,15 +62,15 @@ class Schedule(Generic[R]):
         """How it is, asked now: active, paused, ended or manual."""
         return (await self.ainfo()).status
 
-    def info(self) -> ScheduleInfo:
+    def info(self) -> wire.Schedule:
         """Return everything about it; NotFound if it was deleted."""
-        found: ScheduleInfo = self._shell.call(requests.get(self.id))
+        found: wire.Schedule = self._shell.call(requests.get(self.id))
         self._learn(found)
         return found
 
-    async def ainfo(self) -> ScheduleInfo:
+    async def ainfo(self) -> wire.Schedule:
         """Return everything about it; NotFound if it was deleted."""
-        found: ScheduleInfo = await self._shell.acall(requests.get(self.id))
+        found: wire.Schedule = await self._shell.acall(requests.get(self.id))
         self._learn(found)
         return found
 
@@ -177,7 +176,7 @@ class Schedule(Generic[R]):
     @overload
     def reschedule(
         self, trigger: Trigger | None = None, *, dry_run: Literal[True], **changes: Unpack[ScheduleChanges]
-    ) -> ScheduleChange: ...
+    ) -> wire.ScheduleChange: ...
     @overload
     def reschedule(
         self,
@@ -203,7 +202,7 @@ class Schedule(Generic[R]):
     @overload
     async def areschedule(
         self, trigger: Trigger | None = None, *, dry_run: Literal[True], **changes: Unpack[ScheduleChanges]
-    ) -> ScheduleChange: ...
+    ) -> wire.ScheduleChange: ...
     @overload
     async def areschedule(
         self,
@@ -231,7 +230,7 @@ class Schedule(Generic[R]):
         """Delete it and cancel its jobs that have not started; `purge`: its history too."""
         await self._shell.acall(requests.delete(self.id, purge=purge, reason=reason))
 
-    def _learn(self, known: Known | ScheduleInfo) -> None:
+    def _learn(self, known: Known | wire.Schedule) -> None:
         self.name, self.next_run_at = known.name, known.next_run_at
 
     def _pausing(self, reason: str | None, until: datetime | Span | None) -> Request:

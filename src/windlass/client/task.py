@@ -171,8 +171,9 @@ class Task(Generic[P, R]):
         return values.decoder(Any if kind is type(None) else kind, "result")
 
     def signature(self) -> Signature:
-        """Return its parameters as workers publish them."""
-        return published.published(self._arguments.own, self._arguments.hints)
+        """Return its parameters and options as workers publish them."""
+        signature = published.published(self._arguments.own, self._arguments.hints)
+        return msgspec.structs.replace(signature, defaults=self.job_options.published())
 
 
 class SyncTask(Task[P, R]):

@@ -36,7 +36,7 @@ TABLES = frozenset(
 
 JOB_COLUMNS = (
     "id task payload headers tags priority max_attempts max_lost timeout_s retry idempotency_key unique_key "
-    "flow_id parent_id schedule_id slot_at run run_at created_at start_by"
+    "flow_id parent_id schedule_id slot_at run run_at created_at start_by defaults"
 ).split()
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)

@@ -16,6 +16,7 @@ from windlass.errors import Contention, DutyLost, TooMany, Unavailable, Windlass
 from windlass.ids import Ids
 from windlass.queue import backfills, watches
 from windlass.queue.backfills import Advanced, Backfill
+from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.schedule import Decision
@@ -33,14 +34,14 @@ Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | Windla
 """Told, after the commit, what was stored; it wakes who can run it."""
 
 
-def aside_duties(lanes: Lanes, ids: Ids, *, stored: Stored, meters: Meters) -> list[Duty]:
+def aside_duties(lanes: Lanes, ids: Ids, *, given: Given, stored: Stored, meters: Meters) -> list[Duty]:
     """Return both duties."""
-    return [backfill_duty(lanes, ids, stored=stored, meters=meters), watch_duty(meters)]
+    return [backfill_duty(lanes, ids, given=given, stored=stored, meters=meters), watch_duty(meters)]
 
 
-def backfill_duty(lanes: Lanes, ids: Ids, *, stored: Stored, meters: Meters) -> Duty:
+def backfill_duty(lanes: Lanes, ids: Ids, *, given: Given = nothing_given, stored: Stored, meters: Meters) -> Duty:
     """Return the duty that makes the jobs of backfills."""
-    return Duty(BACKFILL, _Backfilling(lanes, ids, stored, meters).run, LOOK_S, backfills.LOOK_BATCH)
+    return Duty(BACKFILL, _Backfilling(lanes, ids, given, stored, meters).run, LOOK_S, backfills.LOOK_BATCH)
 
 
 def watch_duty(meters: Meters) -> Duty:
@@ -70,9 +71,10 @@ def watch_duty(meters: Meters) -> Duty:
 class _Backfilling:
     """Goes round the backfills that are under way, a step for each."""
 
-    def __init__(self, lanes: Lanes, ids: Ids, stored: Stored, meters: Meters) -> None:
+    def __init__(self, lanes: Lanes, ids: Ids, given: Given, stored: Stored, meters: Meters) -> None:
         self._lanes = lanes
         self._ids = ids
+        self._given = given
         self._stored = stored
         self._slots = meters.slots.labels(Decision.BACKFILLED.word)
         self._after = backfills.FIRST_ID
@@ -102,7 +104,7 @@ class _Backfilling:
 
     async def _advance(self, db: Database, backfill: Backfill) -> Advanced:
         try:
-            step = await backfills.advance(db, self._lanes, self._ids, backfill=backfill)
+            step = await backfills.advance(db, self._lanes, self._ids, backfill=backfill, given=self._given)
         except (Contention, TooMany):  # later
             return Advanced()
         except (Unavailable, DutyLost):

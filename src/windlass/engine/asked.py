@@ -1,6 +1,7 @@
 """A job as somebody asks for it, turned into the job that the queue stores. Pure.
 
-What is left out comes from the settings; spans become milliseconds, `max_retries` one attempt less than it says.
+What is left out comes from the settings, and is marked: its task may give another value (signatures.py). Spans become
+milliseconds, `max_retries` one attempt less than it says.
 Asked over HTTP it comes through server/newjobs.py, from an application's transaction through relay.py; a job asked for
 with `schedule` is a schedule instead (recurring.py).
 """
@@ -8,22 +9,28 @@ with `schedule` is a schedule instead (recurring.py).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from windlass.config import Settings
 from windlass.durations import parse_duration
 from windlass.engine.translate import json_text, span_ms
 from windlass.errors import InvalidInput, InvalidSchedule
+from windlass.queue.defaults import Defaults, opened
 from windlass.queue.newjob import NewJob
 from windlass.queue.retry import DEFAULT, PRESETS, RetryPolicy
-from windlass.wire.jobs import JobRequest, Policy, PolicyByError
+from windlass.wire.jobs import Delivery, JobRequest, Policy, PolicyByError
 
 if TYPE_CHECKING:
     from windlass.config.settings import Retry
+    from windlass.wire.schedules import ScheduleRequest
+    from windlass.wire.tasks import TaskDefaults
+
+QUEUE = "default"
+DELIVERY: Delivery = "at_least_once"
 
 
 def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str) -> NewJob:
@@ -36,11 +43,10 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         task=asked.task,
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
         tenant=tenant,
-        queue=asked.queue,
-        labels=tuple(asked.labels),
-        concurrency_key=asked.concurrency_key or "",
-        headers=None if asked.headers is None else msgspec.json.encode(asked.headers).decode(),
-        tags=tuple(asked.tags),
+        queue=asked.queue or QUEUE,
+        labels=() if isinstance(asked.labels, UnsetType) else asked.labels,
+        headers=headers_text(asked.headers),
+        tags=() if isinstance(asked.tags, UnsetType) else asked.tags,
         priority=jobs.priority if asked.priority is None else asked.priority,
         run_at=asked.run_at,
         delay_ms=span_ms("delay", asked.delay),
@@ -50,12 +56,69 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         max_attempts=attempts_of(asked.max_attempts, asked.max_retries, usual=jobs.max_attempts),
         max_lost=asked.max_lost or jobs.max_lost,
         retry=policy_of(asked.retry_policy, settings.retry),
-        delivery=asked.delivery,
+        delivery=asked.delivery or DELIVERY,
         idempotency_key=asked.idempotency_key,
         idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
         unique_key=asked.unique_key,
         unique_ms=span_ms("unique_for", asked.unique_for),
+        defaults=left_open(asked) | _of_one_job(asked),
     )
+
+
+def left_open(asked: JobRequest | ScheduleRequest) -> int:
+    """Return the bits of the options that a job or a schedule does not name."""
+    never_again = asked.delivery == "at_most_once"
+    policy = PRESETS[asked.retry_policy] if isinstance(asked.retry_policy, str) else asked.retry_policy
+    how_often = (asked.max_attempts, asked.max_retries, None if policy is None else policy.max_attempts)
+    named = {
+        "queue": asked.queue is not None,
+        "priority": asked.priority is not None,
+        "timeout_seconds": asked.timeout_seconds is not UNSET,
+        "max_attempts": never_again or any(count is not None for count in how_often),
+        "max_lost": never_again or asked.max_lost is not None,
+        "retry_policy": never_again or asked.retry_policy is not None,
+        "delivery": asked.delivery is not None,
+        "labels": asked.labels is not UNSET,
+        "tags": asked.tags is not UNSET,
+        "headers": asked.headers is not None,
+    }
+    return opened(*(option for option, is_named in named.items() if not is_named))
+
+
+def _of_one_job(asked: JobRequest) -> int:
+    named = {
+        "delay": asked.delay is not None or asked.run_at is not None,
+        "unique_key": asked.unique_key is not None,
+        "unique_for": asked.unique_for is not None,
+        "start_deadline": asked.start_deadline is not None,
+    }
+    return opened(*(option for option, is_named in named.items() if not is_named))
+
+
+def given_by(published: TaskDefaults, settings: Settings) -> Defaults:
+    """Return what a task gives its jobs, as the fields of a job have it."""
+    values: dict[str, Any] = {
+        name: value
+        for name in ("queue", "priority", "max_attempts", "max_lost", "delivery", "labels", "tags", "unique_key")
+        if (value := getattr(published, name)) is not None
+    }
+    if not isinstance(published.timeout_seconds, UnsetType):
+        limit_s = published.timeout_seconds
+        values["timeout_seconds"] = None if limit_s is None else math.ceil(limit_s)
+    if published.retry_policy is not None:
+        values["retry_policy"] = policy_of(published.retry_policy, settings.retry)
+    if published.headers is not None:
+        values["headers"] = headers_text(published.headers)
+    for name in ("delay", "unique_for"):
+        if getattr(published, name) is not None:
+            values[name] = span_ms(name, getattr(published, name))
+    within_s = None if published.start_within is None else parse_duration(published.start_within, "start_within")
+    return Defaults(values=values, unique=published.unique, start_within_s=within_s)
+
+
+def headers_text(headers: dict[str, str] | None) -> str | None:
+    """Return headers as they are stored."""
+    return None if headers is None else msgspec.json.encode(headers).decode()
 
 
 def _refuse_schedule(asked: JobRequest) -> None:

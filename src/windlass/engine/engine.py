@@ -84,15 +84,16 @@ class Engine:
         self.changes = Changes(self.wake, outside=outside)
         self._stop_margin_ms = stop_margin_ms(settings)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
+        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
+        given, keep_days = self.signatures.given, settings.retention.days
         self.schedules = Schedules(
-            db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, keep_days=settings.retention.days
+            db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, given=given, keep_days=keep_days
         )
         self.draining = False
         self._claims = True
         self.outside = outside
         self._open_lines()
         self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
-        self.signatures = Signatures(db, outside=outside)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
@@ -147,9 +148,10 @@ class Engine:
 
     def _loops(self, address: str | None) -> Loops:
         settings, outside = self.settings, self.outside
-        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
-        asides = aside_duties(self.lanes, self.ids, stored=self._relayed, meters=self.meters)
+        wake, meters, fill, given = self.wake, self.meters, self.signatures.fill, self.signatures.given
+        relay = Relay(self.lanes, settings, wake=wake, fill=fill, stored=self._relayed, ended=self.moved)
+        fires = Firing(self.lanes, self.ids, settings=settings, wake=wake, meters=meters, outside=outside, given=given)
+        asides = aside_duties(self.lanes, self.ids, given=given, stored=self._relayed, meters=meters)
         duties = queue_duties(
             self.wake,
             outside.chance,

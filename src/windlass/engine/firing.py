@@ -30,6 +30,7 @@ from windlass.errors import DutyLost
 from windlass.ids import Ids
 from windlass.job import Place, State
 from windlass.queue import firing, following, workers
+from windlass.queue.defaults import Given
 from windlass.queue.firing import Fired
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import SHARDS
@@ -60,12 +61,14 @@ class Firing:
         wake: Wake,
         meters: Meters,
         outside: Outside,
+        given: Given,
     ) -> None:
         self._lanes = lanes
         self._ids = ids
         self._settings = settings.schedules
         self._wake = wake
         self._meters = meters
+        self._given = given
         self._monotonic = outside.monotonic
         self._margin_ms = stop_margin_ms(settings)
         self._views: dict[int, Trusted] = {}
@@ -143,6 +146,7 @@ class Firing:
                 term=terms,
                 margin_ms=self._margin_ms,
                 without=without,
+                given=self._given,
             )
             self._leave_out(fired.failed)
             items, full = fired.decided, fired.full

@@ -17,16 +17,18 @@ from msgspec import UNSET, Raw, UnsetType
 
 from windlass.config import Settings
 from windlass.durations import parse_duration
-from windlass.engine.asked import attempts_of, policy_of
+from windlass.engine.asked import DELIVERY, QUEUE, attempts_of, left_open, policy_of
 from windlass.engine.translate import json_text
 from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.cron import At, Cron, Every, Trigger, preview, words
 from windlass.queue.cursor import base_of, begun
-from windlass.queue.newjob import check_instant
+from windlass.queue.defaults import OPEN, Defaults, filled, sources
+from windlass.queue.newjob import NewJob, check_instant
 from windlass.queue.schedule import MAX_CATCH_UP, MISFIRE_GRACE_S, NewSchedule, Policy, check_schedule
 from windlass.queue.schedulerows import series_of
 from windlass.wire import schedules as wire
 from windlass.wire.base import Span
+from windlass.wire.jobs import Delivery
 from windlass.wire.people import Pause
 
 if TYPE_CHECKING:
@@ -62,17 +64,17 @@ def new_schedule(
         policy=_policy(asked, settings),
         paused=asked.enabled is False,
         payload=json_text("payload", asked.payload, longest=jobs.max_payload_bytes) or "null",
-        queue=asked.queue,
-        labels=tuple(asked.labels),
-        concurrency_key=asked.concurrency_key or "",
+        queue=asked.queue or QUEUE,
+        labels=() if isinstance(asked.labels, UnsetType) else asked.labels,
         headers=_headers(asked.headers),
-        tags=tuple(asked.tags),
+        tags=() if isinstance(asked.tags, UnsetType) else asked.tags,
         priority=jobs.priority if asked.priority is None else asked.priority,
         timeout_s=None if timeout_s is None else math.ceil(timeout_s),
         max_attempts=attempts_of(asked.max_attempts, asked.max_retries, usual=jobs.max_attempts),
         max_lost=asked.max_lost or jobs.max_lost,
         retry=policy_of(asked.retry_policy, settings.retry),
-        delivery=asked.delivery,
+        delivery=asked.delivery or DELIVERY,
+        defaults=left_open(asked) | (OPEN["start_deadline"] if asked.start_within is None else 0),
     )
     _check(schedule)
     return schedule
@@ -95,11 +97,13 @@ def previewed(asked: wire.TriggerRequest, *, schedule_id: UUID) -> NewSchedule:
 
 
 def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> NewSchedule:
-    """Return the schedule with what a patch changes; null is the default, or nothing at all."""
+    """Return the schedule with what a patch changes; null leaves it open again, or is nothing at all."""
     jobs = settings.jobs
     timeout_s = _chosen(asked.timeout_seconds, was.timeout_s, None)
     fields: dict[str, Any] = {
-        **{name: _chosen(getattr(asked, name), getattr(was, name), None) for name in ("name", "task", "queue")},
+        **{name: _chosen(getattr(asked, name), getattr(was, name), None) for name in ("name", "task")},
+        "queue": _chosen(asked.queue, was.queue, QUEUE),
+        "defaults": _patched_defaults(was, asked),
         **{
             name: tuple(_chosen(getattr(asked, name), getattr(was, name), ())) for name in ("exclude", "labels", "tags")
         },
@@ -113,7 +117,6 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
         "priority": _chosen(asked.priority, was.priority, jobs.priority),
         "timeout_s": None if timeout_s is None else math.ceil(timeout_s),
         "max_lost": _chosen(asked.max_lost, was.max_lost, jobs.max_lost),
-        "concurrency_key": _chosen(asked.concurrency_key, was.concurrency_key, ""),
     }
     if asked.max_attempts is not UNSET or asked.max_retries is not UNSET:
         most, retries = _chosen(asked.max_attempts, None, None), _chosen(asked.max_retries, None, None)
@@ -124,12 +127,29 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
         fields["retry"] = policy_of(_chosen(asked.retry_policy, None, None), settings.retry)
     if asked.delivery is not UNSET:
         fields["delivery"] = asked.delivery
-        if asked.delivery != _delivery(was) == "at_most_once":
+        if asked.delivery != _delivery(was.job(was.id)) == "at_most_once":
             fields.setdefault("max_attempts", jobs.max_attempts)
             fields["max_lost"] = _chosen(asked.max_lost, jobs.max_lost, jobs.max_lost)
     schedule = msgspec.structs.replace(was, **fields)
     _check(schedule)
     return schedule
+
+
+def _patched_defaults(was: NewSchedule, asked: wire.SchedulePatch) -> int:
+    """Return which options are open after a patch: those that it sets to null, and none that it names."""
+    found = was.defaults
+    given = {option: getattr(asked, option, UNSET) for option in OPEN} | {"start_deadline": asked.start_within}
+    if asked.max_retries is not UNSET:
+        given["max_attempts"] = asked.max_retries
+    if asked.delivery == "at_most_once":
+        given |= dict.fromkeys(("max_attempts", "max_lost", "retry_policy"), asked.delivery)
+    elif asked.delivery is not UNSET and _delivery(was.job(was.id)) == "at_most_once":
+        given |= {option: None for option in ("max_attempts", "max_lost") if given[option] is UNSET}
+    for option, value in given.items():
+        if value is not UNSET:
+            is_open = value is None and option != "timeout_seconds"
+            found = found | OPEN[option] if is_open else found & ~OPEN[option]
+    return found
 
 
 def trigger_of(asked: wire.TriggerRequest) -> Trigger | None:
@@ -180,16 +200,14 @@ def described(trigger: Trigger | None) -> str:
     return "by hand only" if trigger is None else words(trigger)
 
 
-def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
-    """Return a schedule as it is shown, without the secrets in its payload and headers."""
+def shown(schedule: Schedule, *, given: Defaults, hide: Hide) -> wire.Schedule:
+    """Return a schedule with what its task gives, as it is shown: without the secrets in its payload and headers."""
     it, policy, pause = schedule.definition, schedule.definition.policy, schedule.pause
     trigger = it.trigger
     return wire.Schedule(
-        **{name: getattr(it, name) for name in ("id", "name", "tenant", "owner", "task", "queue", "priority")},
-        **{name: getattr(it, name) for name in ("max_attempts", "max_lost")},
+        **{name: getattr(it, name) for name in ("id", "name", "tenant", "owner", "task")},
+        **_shown_options(filled(it.job(it.id), given), hide),
         exclude=list(it.exclude),
-        labels=list(it.labels),
-        tags=list(it.tags),
         payload=hide(it.payload),
         cron=trigger.expression if isinstance(trigger, Cron) else None,
         every_seconds=trigger.every_s if isinstance(trigger, Every) else None,
@@ -209,25 +227,44 @@ def shown(schedule: Schedule, *, hide: Hide) -> wire.Schedule:
         status=status_of(schedule),
         next_run_at=schedule.next_at,
         last_run_at=schedule.last_at,
-        timeout_seconds=it.timeout_s,
-        max_retries=it.max_attempts - 1,
-        delivery=_delivery(it),
-        retry_policy=None if it.retry is None else Raw(msgspec.json.encode(it.retry)),
-        concurrency_key=it.concurrency_key or None,
-        headers=None if it.headers is None else hide(it.headers),
         catch_up=policy.catch_up,
         catch_up_max=policy.catch_up_max,
         catch_up_window_seconds=policy.catch_up_window_s,
         misfire_grace_seconds=policy.misfire_grace_s,
         overlap=policy.overlap,
         expect_within_seconds=policy.expect_within_s,
-        start_within_seconds=policy.start_within_s,
+        start_within_seconds=_start_within_s(it, given),
         missing=schedule.missing_at is not None,
         waiting_jobs=schedule.waiting_count,
         version=schedule.version,
         created_at=schedule.created_at,
         updated_at=schedule.changed_at,
     )
+
+
+def _shown_options(job: NewJob, hide: Hide) -> dict[str, Any]:
+    """Return the options of a schedule's jobs as they are shown."""
+    attempts, lost = job.limits
+    return {
+        "queue": job.queue,
+        "priority": job.priority,
+        "timeout_seconds": job.timeout_s,
+        "max_attempts": attempts,
+        "max_retries": attempts - 1,
+        "max_lost": lost,
+        "delivery": _delivery(job),
+        "retry_policy": None if job.retry is None else Raw(msgspec.json.encode(job.retry)),
+        "labels": list(job.labels),
+        "tags": list(job.tags),
+        "headers": None if job.headers is None else hide(job.headers),
+        "defaults": sources(job.defaults),
+    }
+
+
+def _start_within_s(schedule: NewSchedule, given: Defaults) -> int | None:
+    if schedule.defaults & OPEN["start_deadline"] and given.start_within_s is not None:
+        return max(1, math.ceil(given.start_within_s))
+    return schedule.policy.start_within_s
 
 
 def status_of(schedule: Schedule) -> Literal["active", "paused", "ended", "manual"]:
@@ -250,9 +287,9 @@ def _check(schedule: NewSchedule) -> None:
     raise InvalidInput("name", f"{schedule.name!r} looks like an id, by which another could be meant. Choose a name.")
 
 
-def _delivery(schedule: NewSchedule) -> Literal["at_least_once", "at_most_once"]:
-    """Return how its jobs are delivered: who is never run again, whatever happens, at most once."""
-    return "at_most_once" if schedule.job(schedule.id).limits == (1, 1) else "at_least_once"
+def _delivery(job: NewJob) -> Delivery:
+    """Return how a job is delivered: what is never run again, whatever happens, at most once."""
+    return "at_most_once" if job.limits == (1, 1) else "at_least_once"
 
 
 def _chosen(given: Value | UnsetType | None, was: Value, usual: Value) -> Value:

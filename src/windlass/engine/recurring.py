@@ -21,7 +21,7 @@ MARK_BITS = 44
 MARK = (1 << MARK_BITS) - 1
 _SAME = (
     *("task", "payload", "tenant", "queue", "priority", "timeout_seconds", "max_attempts", "max_retries", "max_lost"),
-    *("retry_policy", "delivery", "labels", "tags", "concurrency_key", "headers", "timezone"),
+    *("retry_policy", "delivery", "labels", "tags", "headers", "timezone"),
 )
 """Fields that a job and a schedule have in common."""
 _NEVER = ("delay", "unique_key", "unique_for", "start_deadline", "start_within")

@@ -12,7 +12,7 @@ letter says more, to more people, than a row in a table; the next version of the
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -29,6 +29,7 @@ from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.outbox import Kept, Waiting
 from windlass.queue.submit import Submitted, submit_requests
+from windlass.wire.base import NOT_YET
 from windlass.wire.jobs import JobRequest
 
 RELAY = "relay"
@@ -42,6 +43,8 @@ PUT_OFF_MS = 10_000
 
 Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | WindlassError]], None]
 """Told, after the commit, what was stored."""
+Fill = Callable[[Sequence[NewJob]], Awaitable[list[NewJob]]]
+"""Gives jobs what their tasks have for the options that they left open."""
 Asked = tuple[Waiting, NewJob]
 """A row, and the job that it asks for."""
 
@@ -57,12 +60,14 @@ class Relay:
         settings: Settings,
         *,
         wake: Waking,
+        fill: Fill,
         stored: Stored,
         ended: Callable[[Sequence[Moved]], None],
     ) -> None:
         self._lanes = lanes
         self._settings = settings
         self._wake = wake
+        self._fill = fill
         self._stored = stored
         self._ended = ended
         self._soon_count = 0
@@ -97,6 +102,8 @@ class Relay:
             except Exception as problem:
                 # Also what nobody foresaw: one row must not stop all that come after it.
                 refused.append((row, _refusal(problem)))
+        filled = await self._fill([job for _, job in asked])
+        asked = [(row, job) for (row, _), job in zip(asked, filled, strict=True)]
         answers = await self._submit(db, asked)
         refused += [
             (row, answer) for (row, _), answer in zip(asked, answers, strict=True) if isinstance(answer, WindlassError)
@@ -148,6 +155,8 @@ def job_of(row: Waiting, settings: Settings) -> NewJob:
     """Return the job that a row asks for, with the row's id; InvalidInput if it cannot be one."""
     try:
         options = msgspec.json.decode(row.options or "{}", type=dict[str, Raw])
+        for name in NOT_YET.keys() & options:
+            raise InvalidInput(name, NOT_YET[name])
         text = msgspec.json.encode({**options, "task": row.task})
         asked = msgspec.json.decode(text, type=JobRequest)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -18,6 +18,7 @@ from windlass.queue import backfills, declared, recurring, scheduledits, schedul
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
 from windlass.queue.declared import Declared
+from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.scheduledits import Deleted
@@ -34,12 +35,23 @@ class Schedules:
     Where `queues` can be given they are those that the caller may touch: Forbidden if a stored schedule is for another.
     """
 
-    def __init__(self, db: Database, lanes: Lanes, ids: Ids, *, wake: Wake, turn: Turn, keep_days: int = 0) -> None:
+    def __init__(
+        self,
+        db: Database,
+        lanes: Lanes,
+        ids: Ids,
+        *,
+        wake: Wake,
+        turn: Turn,
+        given: Given = nothing_given,
+        keep_days: int = 0,
+    ) -> None:
         self._db = db
         self._lanes = lanes
         self._ids = ids
         self._wake = wake
         self._turn = turn
+        self._given = given
         self._keep_days = keep_days
 
     async def create(
@@ -140,6 +152,7 @@ class Schedules:
                 actor=actor,
                 payload=payload,
                 queues=queues,
+                given=self._given,
             )
         if stored.lane is not None and stored.rank is not None:
             self._wake.ready(stored.lane, stored.rank)

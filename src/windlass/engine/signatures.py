@@ -1,42 +1,59 @@
-"""Signatures: a payload that no worker would take is refused at submit, not after hours in the queue.
+"""Signatures: what workers publish of their tasks decides which payloads a submit takes, and what it need not say.
 
-What workers published (queue/tasks.py) is kept in memory: own registrations are known at once, those at other servers
-within a few seconds, by a look that no submit waits for. A payload is good if any published signature takes it; a task
-without one is not checked.
+A payload that no worker would take is refused at submit, not after hours in the queue. A payload is good if any
+published signature takes it; a task without one is not checked. Options that a submit leaves open come from the build
+whose worker registered last (queue/defaults.py).
+
+What was published (queue/tasks.py) is kept in memory. Own registrations are known at once. Of a task that is not known
+the database is asked, at most once a second. Changes at other servers are heard of by a hint (wake.py); without hints
+a look finds them within seconds, which a submit waits for only if the last one is long ago.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine.asked import given_by
 from windlass.engine.outside import Outside
+from windlass.engine.wake import Wake
 from windlass.errors import InvalidInput, WindlassError
 from windlass.queue import tasks
+from windlass.queue.defaults import Defaults, Named, filled
 from windlass.queue.newjob import NewJob
+from windlass.queue.recurring import read_clock
 from windlass.wire.tasks import Parameter, Signature
 
 LOOK_S = 5.0
 OVERLAP_S = 120.0
 """Each look begins so long before the last one: a transaction may commit late, and clocks differ."""
+ASK_S = 1.0
+"""How soon the database is asked again for a task that it did not know."""
+MOST_ABSENT = 10_000
 RENEW_S = 3600.0
 """How often a worker that is heard makes its signatures count for another day."""
 MOST_SESSIONS = 20_000
 MOST_EACH = 20
 """Signatures of one task that are remembered, the newest."""
 
+_NOTHING = Defaults()
 logger = logging.getLogger("windlass")
 
 
 class _Known(msgspec.Struct):
     signature: Signature
+    given: Defaults
+    build: tuple[datetime, str]
+    """When its worker registered, and its fingerprint: the greatest is the newest."""
     told_at: float
 
 
@@ -47,26 +64,36 @@ class _Told(msgspec.Struct):
 
 
 class Signatures:
-    """What tasks take, as this server knows it."""
+    """What tasks take and give, as this server knows it."""
 
-    def __init__(self, db: Database, *, outside: Outside) -> None:
+    def __init__(self, db: Database, settings: Settings, *, wake: Wake, outside: Outside) -> None:
         self._db = db
+        self._settings = settings
         self._outside = outside
-        self._known: dict[tuple[str, str], dict[str, _Known]] = {}
+        self._wake = wake
+        self._known: dict[Named, dict[str, _Known]] = {}
+        self._absent: dict[Named, float] = {}
+        """When the database was asked in vain."""
         self._sessions: dict[UUID, _Told] = {}
-        self._looked_at: float | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._looked_at: float | None = None
+        """When the last look began that went through, and with which hint."""
+        self._seen = 0
+        self._hints = 0
+        """How often other servers said that something was published."""
+        wake.on_tasks.append(self._hear)
 
     async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
-        """Keep what a worker tells of its tasks, and check against it from now on, and as long as it is heard."""
+        """Keep what a worker tells of its tasks, and go by it from now on, and as long as it is heard."""
         if session is not None and signatures:
             while len(self._sessions) >= MOST_SESSIONS:
                 del self._sessions[next(iter(self._sessions))]
             self._sessions[session] = _Told(tenant, signatures, self._outside.monotonic())
-        texts = {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
-        await tasks.publish(self._db, tenant, texts)
-        for name, signature in signatures.items():
-            self._note(tenant, name, tasks.fingerprint(texts[name]), signature, 0.0)
+        written = await tasks.publish(self._db, tenant, _texts(signatures))
+        if signatures:
+            self._take(await tasks.of_tasks(self._db, [(tenant, name) for name in signatures]))
+        if written:
+            self._wake.tasks()
 
     async def heard(self, session: UUID) -> None:
         """Take the heartbeat of a session as its word that what it has published still holds, once in a while."""
@@ -75,56 +102,115 @@ class Signatures:
             return
         told.told_at = self._outside.monotonic()
         with suppress(WindlassError):  # there is another heartbeat, and a day's time
-            await self.publish(told.tenant, told.signatures)
+            await tasks.publish(self._db, told.tenant, _texts(told.signatures), again=True)
+            self._take(await tasks.of_tasks(self._db, [(told.tenant, name) for name in told.signatures]))
 
     async def check(self, jobs: Sequence[NewJob]) -> None:
         """Return if the payloads of the jobs can be taken; InvalidInput names the argument, and the job of a list."""
-        await self._refresh()
+        await self._refresh({(job.tenant, job.task) for job in jobs})
         for index, job in enumerate(jobs):
             known = self._known.get((job.tenant, job.task))
             if known is None:
                 continue
             now = self._outside.monotonic()
-            valid = [k.signature for k in known.values() if now - k.told_at < tasks.VALID_MS / 1000]
+            builds = sorted(known.values(), key=lambda one: one.build)
+            valid = [k.signature for k in builds if now - k.told_at < tasks.VALID_MS / 1000]
             problem = refusal(valid, job.payload, task=job.task)
             if problem is not None:
                 raise problem if len(jobs) == 1 else problem.at(index)
 
-    async def _refresh(self) -> None:
-        """Look again if the last look was long ago; only the first one is waited for."""
+    async def fill(self, jobs: Sequence[NewJob]) -> list[NewJob]:
+        """Return the jobs with what their tasks give for the options that they left open."""
+        given = await self.given({(job.tenant, job.task) for job in jobs})
+        if not given:
+            return list(jobs)
+        dated = any(defaults.start_within_s is not None for defaults in given.values())
+        now = await read_clock(self._db) if dated else None
+        return [
+            filled(job, given[job.tenant, job.task], now=now) if (job.tenant, job.task) in given else job
+            for job in jobs
+        ]
+
+    async def given(self, names: Set[Named]) -> dict[Named, Defaults]:
+        """Return what tasks give their jobs; those that give nothing are left out."""
+        await self._refresh(names)
+        found = {name: self.known_of(*name) for name in names}
+        return {name: given for name, given in found.items() if given.options}
+
+    def known_of(self, tenant: str, task: str) -> Defaults:
+        """Return what a task gives its jobs, as far as it is known here."""
+        builds = self._known.get((tenant, task), {}).values()
+        since = self._outside.monotonic() - tasks.KEPT_MS / 1000
+        kept = [one for one in builds if one.told_at > since]
+        return max(kept, key=lambda one: one.build).given if kept else _NOTHING
+
+    async def _refresh(self, names: Set[Named]) -> None:
+        """Know what is published of these tasks; wait for it where nothing, or nothing recent, is known."""
+        for _ in range(2):  # a look that is under way may have begun before what was heard of
+            if self._is_known(2 * LOOK_S):
+                break
+            await asyncio.wait([self._look()])
+        if not self._is_known(LOOK_S):
+            self._look()
         now = self._outside.monotonic()
-        if self._looked_at is None:
-            self._looked_at = now
-            await self._look(tasks.VALID_MS)
-        elif now - self._looked_at > LOOK_S and self._looking is None:
-            age_s = now - self._looked_at + OVERLAP_S
-            self._looked_at = now
-            self._looking = asyncio.create_task(self._look(round(age_s * 1000)), name="signatures")
-            self._looking.add_done_callback(self._done)
+        absent = {name for name in names - self._known.keys() if now - self._absent.get(name, -ASK_S) >= ASK_S}
+        if absent:
+            await self._ask(absent)
 
-    def _done(self, _: asyncio.Task[None]) -> None:
-        self._looking = None
+    def _is_known(self, within_s: float) -> bool:
+        """Say whether the last look began so shortly ago, and nothing was heard of since."""
+        looked_at = self._looked_at
+        return looked_at is not None and self._seen == self._hints and self._outside.monotonic() - looked_at <= within_s
 
-    async def _look(self, age_ms: int) -> None:
+    def _hear(self) -> None:
+        self._hints += 1
+        self._absent.clear()
+
+    def _look(self) -> asyncio.Task[None]:
+        """Return the look that is under way, or a new one."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_once(), name="signatures")
+        return self._looking
+
+    async def _look_once(self) -> None:
+        begun_at, hints = self._outside.monotonic(), self._hints
+        age_s = tasks.KEPT_MS / 1000 if self._looked_at is None else begun_at - self._looked_at + OVERLAP_S
         try:
-            found = await tasks.recent(self._db, age_ms=age_ms)
+            self._take(await tasks.recent(self._db, age_ms=round(age_s * 1000)))
+            self._looked_at, self._seen = begun_at, hints
         except WindlassError as error:  # the worker refuses what is wrong all the same
-            logger.warning("Which arguments tasks take could not be looked up: %s", error)
-            self._looked_at = None
-            return
+            logger.warning("What workers publish of their tasks could not be looked up: %s", error)
+        finally:
+            self._looking = None
+
+    async def _ask(self, names: Set[Named]) -> None:
+        """Look for tasks that are not known here; what is not there is asked for again after a while."""
+        now = self._outside.monotonic()
+        while len(self._absent) > MOST_ABSENT:
+            del self._absent[next(iter(self._absent))]
+        try:
+            self._take(await tasks.of_tasks(self._db, names))
+        except WindlassError as error:
+            logger.warning("What workers publish of their tasks could not be looked up: %s", error)
+        self._absent |= dict.fromkeys(names - self._known.keys(), now)
+
+    def _take(self, found: Iterable[tasks.Published]) -> None:
         for item in found:
             try:
                 signature = msgspec.json.decode(item.signature, type=Signature)
-            except msgspec.DecodeError:  # of a later version, which says more than we know
+                given = given_by(signature.defaults, self._settings)
+            except (msgspec.DecodeError, InvalidInput):  # of a later version, which says more than we know
                 continue
-            self._note(item.tenant, item.name, item.fingerprint, signature, item.age_s)
+            known = self._known.setdefault((item.tenant, item.name), {})
+            known.pop(item.fingerprint, None)
+            told_at = self._outside.monotonic() - item.age_s
+            known[item.fingerprint] = _Known(signature, given, (item.registered_at, item.fingerprint), told_at)
+            while len(known) > MOST_EACH:
+                del known[next(iter(known))]
 
-    def _note(self, tenant: str, name: str, fingerprint: str, signature: Signature, age_s: float) -> None:
-        known = self._known.setdefault((tenant, name), {})
-        known.pop(fingerprint, None)
-        known[fingerprint] = _Known(signature, self._outside.monotonic() - age_s)
-        while len(known) > MOST_EACH:
-            del known[next(iter(known))]
+
+def _texts(signatures: Mapping[str, Signature]) -> dict[str, str]:
+    return {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
 
 
 def refusal(signatures: Sequence[Signature], payload: str, *, task: str) -> InvalidInput | None:

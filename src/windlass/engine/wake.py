@@ -36,7 +36,10 @@ LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "r", "freed": "f", "stops": "c"}):
+_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "tasks": "t"}
+
+
+class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
     """What one server tells the others."""
 
     sender: UUID
@@ -44,6 +47,8 @@ class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
     duties: bool = False
+    tasks: bool = False
+    """A worker has published other tasks."""
     all: bool = False
     """More than fits into a message: look at everything."""
 
@@ -67,12 +72,14 @@ class Wake:
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
+        self.on_tasks: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
         self._ready: dict[int, int] = {}
         self._freed: set[int] = set()
         self._stops: set[tuple[UUID, UUID]] = set()
         self._duties = False
+        self._tasks = False
         self._everything = False
         self._something = asyncio.Event()
 
@@ -113,6 +120,11 @@ class Wake:
         self._duties = True
         self._something.set()
 
+    def tasks(self) -> None:
+        """Say that a worker has published tasks here: other servers look before they go by what they know."""
+        self._tasks = True
+        self._something.set()
+
     def look(self) -> None:
         """Say that jobs may have become ready in lanes that are not known here: everybody looks."""
         self._all()
@@ -140,14 +152,15 @@ class Wake:
         freed, self._freed = self._freed, set()
         stops, self._stops = self._stops, set()
         duties, self._duties = self._duties, False
+        tasks, self._tasks = self._tasks, False
         everything, self._everything = self._everything, False
         self._something.clear()
-        if not (ready or freed or stops or duties or everything) or not self._db.capabilities.notify:
+        if not (ready or freed or stops or duties or tasks or everything) or not self._db.capabilities.notify:
             return
-        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, everything)
+        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, tasks, everything)
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
-            text = _encoder.encode(Hint(self._server, duties=duties, all=True))
+            text = _encoder.encode(Hint(self._server, duties=duties, tasks=tasks, all=True))
         await self._db.notify(CHANNEL, text.decode())
 
     async def _send(self) -> None:
@@ -165,6 +178,8 @@ class Wake:
                     pause_s = RELISTEN_S[0]
                     # Listening first, then looking: what was said in between is not missed.
                     self._all()
+                    for published in self.on_tasks:
+                        published()
                     async for text in hints:
                         self._hear(text)
             except WindlassError as error:
@@ -191,6 +206,9 @@ class Wake:
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()
+        if hint.tasks:
+            for published in self.on_tasks:
+                published()
         if hint.all:
             self._all()
         self.changed()

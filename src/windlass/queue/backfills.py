@@ -26,6 +26,7 @@ from windlass.ids import Ids
 from windlass.queue import control, stretches
 from windlass.queue.control import Actor
 from windlass.queue.cron import Cron, Every, Series
+from windlass.queue.defaults import OPEN, Defaults, Given, filled, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, check_range, storable
 from windlass.queue.schedule import NewSchedule
@@ -219,7 +220,9 @@ async def forget(transaction: Statements, schedule_ids: Sequence[UUID]) -> None:
     await transaction.fetch(SQL.forget, ids=list(schedule_ids))
 
 
-async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill) -> Advanced:
+async def advance(
+    db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill, given: Given = nothing_given
+) -> Advanced:
     """Make the next jobs of a backfill, as many as may live beside those that do, or end it; nothing if it moved on."""
     found = await db.fetch(SQL.definition, id=backfill.schedule_id)
     if not found:
@@ -236,7 +239,8 @@ async def advance(db: Statements, lanes: Lanes, ids: Ids, *, backfill: Backfill)
     known = {row["slot_at"] for row in await _known(db, backfill, ahead)}
     taken = _first(ahead, known, room=room)
     fresh = [slot for slot in taken if slot not in known]
-    made = [_job(schedule, ids.new(), slot) for slot in fresh]
+    of_task = (await given({(schedule.tenant, schedule.task)})).get((schedule.tenant, schedule.task), Defaults())
+    made = [filled(_job(schedule, ids.new(), slot), of_task) for slot in fresh]
     places = await lanes.resolve(db, {job.lane for job in made})
     narrowed = await stretches.touched(db, slots, backfill.schedule_id, taken=fresh, since=backfill.since_at)
     await make_days(db, "schedule_runs", [*fresh, *(stretch.left_until for stretch in narrowed)])
@@ -285,7 +289,9 @@ def _first(slots: Sequence[datetime], known: set[datetime], *, room: int) -> lis
 
 
 def _job(schedule: NewSchedule, job_id: UUID, slot_at: datetime) -> NewJob:
-    return msgspec.structs.replace(schedule.job(job_id, slot_at=slot_at), run_at=None, start_by=None)
+    job = schedule.job(job_id, slot_at=slot_at)
+    # A start deadline counts from the slot, and that is long gone.
+    return msgspec.structs.replace(job, run_at=None, start_by=None, defaults=job.defaults & ~OPEN["start_deadline"])
 
 
 async def _known(db: Statements, backfill: Backfill, slots: Sequence[datetime]) -> list[Row]:

@@ -19,6 +19,7 @@ import msgspec
 from windlass.db import Query, Row, Statements, load
 from windlass.errors import Conflict, Contention, InvalidInput, JobFinished, NotFound
 from windlass.job import FINAL_STATES, Place, State
+from windlass.queue.defaults import without
 from windlass.queue.lanes import SQL as LANES
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.newjob import MAX_PRIORITY, MAX_TEXT, check_instant, check_name, check_text
@@ -184,7 +185,8 @@ async def change(
                 # It has gone elsewhere meanwhile, or somebody changed its queue: look again.
                 continue
             since = await transaction.fetch(SQL.ready_since, id=job_id) if run_at is None else []
-            await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at)
+            kept = without({"priority": priority, "queue": queue, "delay": run_at})
+            await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at, kept=kept)
             timed = await _place_again(
                 transaction,
                 locked[0],

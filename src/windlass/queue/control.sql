@@ -224,9 +224,10 @@ SELECT min(max(q.rank + j.priority * l.credit_ms, j.created_at / 1000), :now / 1
   FROM queue AS q JOIN job AS j ON j.id = q.id JOIN lane AS l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
 
 -- name: change_job
--- The one update of job: priority and nominal time of a job that waits.
+-- The one update of job: priority and nominal time of a job that waits; what somebody names is no default any more.
 -- both
-UPDATE job SET priority = coalesce(:priority, priority), run_at = coalesce(:run_at, run_at) WHERE id = :id
+UPDATE job SET priority = coalesce(:priority, priority), run_at = coalesce(:run_at, run_at), defaults = defaults & CAST(:kept AS int)
+ WHERE id = :id
 
 -- name: drop_place
 -- Remove the place of a job that is locked, to give it another in the same transaction.

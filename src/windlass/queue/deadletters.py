@@ -114,7 +114,6 @@ def _copy(job: Job, new_id: UUID, payload: str | None) -> NewJob:
         tenant=job.tenant,
         queue=job.queue,
         labels=tuple(filter(None, job.labels.split(","))),
-        concurrency_key=job.concurrency_key,
         headers=job.headers,
         tags=tuple(job.tags),
         priority=job.priority,
@@ -123,4 +122,5 @@ def _copy(job: Job, new_id: UUID, payload: str | None) -> NewJob:
         max_lost=job.max_lost,
         retry=None if job.retry is None else policy_from_json(job.retry),
         schedule_id=job.schedule_id,
+        defaults=job.defaults,
     )

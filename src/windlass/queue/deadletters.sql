@@ -61,7 +61,7 @@ a AS (
 j AS (
     INSERT INTO job (columns(job))
     SELECT d.id, d.task, coalesce(:payload, d.payload), d.headers, d.tags, d.priority, d.max_attempts, d.max_lost, d.timeout_s,
-           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, least(d.run_at, :now), d.created_at, NULL FROM d
+           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, least(d.run_at, :now), d.created_at, NULL, d.defaults FROM d
 )
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, pending, flags)
 SELECT d.id, d.lane,
@@ -78,7 +78,7 @@ SELECT d.id, d.run, d.attempt, d.fence, d.lane, d.outcome, d.result, d.metrics, 
   FROM json_each(:ids) AS i CROSS JOIN dead AS d ON d.id = i.value;
 INSERT INTO job (columns(job))
 SELECT d.id, d.task, coalesce(:payload, d.payload), d.headers, d.tags, d.priority, d.max_attempts, d.max_lost, d.timeout_s,
-           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, min(d.run_at, :now), d.created_at, NULL
+           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, min(d.run_at, :now), d.created_at, NULL, d.defaults
   FROM json_each(:ids) AS i CROSS JOIN dead AS d ON d.id = i.value;
 CREATE TEMP TABLE IF NOT EXISTS revive_pick (id);
 DELETE FROM temp.revive_pick;
@@ -105,7 +105,7 @@ a AS (
 j AS (
     INSERT INTO job (columns(job))
     SELECT d.id, d.task, coalesce(:payload, d.payload), d.headers, d.tags, d.priority, d.max_attempts, d.max_lost, d.timeout_s,
-           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, least(d.run_at, :now), d.created_at, NULL FROM d
+           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, least(d.run_at, :now), d.created_at, NULL, d.defaults FROM d
 )
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, pending, flags)
 SELECT d.id, d.lane,
@@ -122,7 +122,7 @@ SELECT d.id, d.run, d.attempt, d.fence, d.lane, d.outcome, d.result, d.metrics, 
   FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value AND d.outcome IN (4, 7);
 INSERT INTO job (columns(job))
 SELECT d.id, d.task, coalesce(:payload, d.payload), d.headers, d.tags, d.priority, d.max_attempts, d.max_lost, d.timeout_s,
-           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, min(d.run_at, :now), d.created_at, NULL
+           d.retry, d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at, d.run + 1, min(d.run_at, :now), d.created_at, NULL, d.defaults
   FROM json_each(:ids) AS i CROSS JOIN done AS d ON d.id = i.value AND d.outcome IN (4, 7);
 CREATE TEMP TABLE IF NOT EXISTS revive_pick (id);
 DELETE FROM temp.revive_pick;

@@ -28,8 +28,9 @@ from windlass.errors import DutyLost, SetupError, TooMany, Unavailable
 from windlass.ids import Ids
 from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
+from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.plans import Plan, Waiting, decide_again, decide_all, with_ids
+from windlass.queue.plans import OF_JOBS, Plan, decide_again, decide_all, with_defaults, with_ids
 from windlass.queue.schedule import SHARDS, Decision
 from windlass.queue.slots import Known
 
@@ -121,6 +122,7 @@ async def fire(
     term: Terms = 0,
     margin_ms: int = CANCEL_MARGIN_MS,
     without: Collection[UUID] = (),
+    given: Given = nothing_given,
 ) -> Fired:
     """Decide slots that are due, of up to about `limit` schedules, and make their jobs; return what was done.
 
@@ -130,6 +132,9 @@ async def fire(
     rows = await db.fetch(SQL.due, shards=sorted(shards), each=each, fresh_ms=FRESH_MS, without=sorted(without))
     if not rows:
         return Fired()
+    of_tasks = await given({(row["tenant"], row["task"]) for row in rows})
+    if of_tasks:
+        rows = [with_defaults(row, of_tasks.get((row["tenant"], row["task"]))) for row in rows]
     if len(rows) > AT_ONCE:
         # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
         planned = await asyncio.to_thread(decide_all, rows)
@@ -369,7 +374,7 @@ def _jobs(plan: Plan, places: Mapping[LaneName, Lane]) -> Iterable[tuple[object,
                 due_at,
                 None if within_s is None else due_at + timedelta(seconds=within_s),
                 places[plan.lane].id,
-                row["priority"],
+                *(row[name] for name in OF_JOBS),
                 int(choice.decision is Decision.WAITING),
             )
 

@@ -18,14 +18,14 @@ SELECT min(n.next_at) AS next_at, :now AS now_at,
 
 -- name: due
 -- Schedules with a slot that is due, up to :each of each shard that are fresh and as many that are late, with what decides
--- about them. The payload stays where it is.
+-- about them and what their jobs get. The payload stays where it is.
 -- hot: a duty must not wait for lists.
 -- index: schedule_due, then primary keys.
 -- postgres
 SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late, j.live,
-       s.tenant, s.queue, s.task, s.labels, s.concurrency_key, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
+       s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
-       s.start_within_s, :now AS now_at
+       s.start_within_s, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.headers, s.tags, s.defaults, :now AS now_at
   FROM unnest(CAST(:shards AS smallint[])) AS p (shard)
  CROSS JOIN LATERAL (
      (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 0 AS late FROM schedule_next x
@@ -42,9 +42,9 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
 -- sqlite
 SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late,
        (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live,
-       s.tenant, s.queue, s.task, s.labels, s.concurrency_key, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
+       s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
-       s.start_within_s, :now AS now_at
+       s.start_within_s, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.headers, s.tags, s.defaults, :now AS now_at
   FROM (SELECT * FROM (SELECT x.id, x.shard, x.next_at, x.last_at, x.version, x.waiting_count, x.live_job_id, 0 AS late
                          FROM json_each(:shards) AS p CROSS JOIN schedule_next AS x
                            ON x.shard = p.value AND x.next_at <= :now AND x.next_at > :now - :fresh_ms * 1000
@@ -117,13 +117,14 @@ SELECT r.schedule_id, r.slot_at
 WITH i AS MATERIALIZED (
     SELECT r.*, CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN l.fifo = 1 THEN 0 ELSE r.priority * l.credit_ms END AS rank
       FROM rows(:jobs, id uuid, schedule_id uuid, slot_at timestamptz, run_at timestamptz, start_by timestamptz, lane int,
-                priority smallint, pending int) AS r
+                priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text, headers text, tags text, defaults int,
+                pending int) AS r
       JOIN lane l ON l.id = r.lane
 ),
 j AS (
     INSERT INTO job (columns(job))
-    SELECT i.id, s.task, s.payload, s.headers, s.tags, s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry,
-           NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by
+    SELECT i.id, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+           NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
       FROM i CROSS JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = i.schedule_id LIMIT 1) s
 ),
 w AS (INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM i WHERE i.pending = 1),
@@ -134,8 +135,8 @@ q AS (
 SELECT i.lane, count(*) AS made, min(CASE WHEN i.pending = 0 THEN i.rank END) AS rank FROM i GROUP BY i.lane
 -- sqlite
 INSERT INTO job (columns(job))
-SELECT i.id, s.task, s.payload, s.headers, s.tags, s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry,
-       NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by
+SELECT i.id, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+       NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
   FROM rows(:jobs) AS i CROSS JOIN schedule AS s ON s.id = i.schedule_id;
 INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM rows(:jobs) AS i WHERE i.pending = 1;
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)

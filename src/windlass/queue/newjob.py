@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.errors import InvalidInput, PayloadTooLarge
+from windlass.queue.defaults import open_fields
 from windlass.queue.retry import RetryPolicy
 
 MAX_BATCH = 1000
@@ -67,7 +68,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     queue: str = "default"
     labels: tuple[str, ...] = ()
-    concurrency_key: str = ""
     headers: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
@@ -94,11 +94,13 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | None = None
     schedule_id: UUID | None = None
     slot_at: datetime | None = None
+    defaults: int = 0
+    """Which options were left open, and which of these the task gave (defaults.py)."""
 
     @property
     def lane(self) -> LaneName:
         """The lane it will wait in."""
-        return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))), self.concurrency_key)
+        return LaneName(self.tenant, self.queue, self.task, ",".join(sorted(set(self.labels))))
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -110,11 +112,19 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def content_hash(self) -> str:
-        """Tells a repeated request from another one under the same idempotency key; ids and keys do not count."""
+        """Tells a repeated request from another one under the same idempotency key.
+
+        Ids and keys do not count, and neither does what the request left open: a task's defaults may change meanwhile.
+        """
         content = msgspec.structs.asdict(self)
-        for name in ("id", "idempotency_key", "idempotency_ms", "asked_ms_ago"):
+        for name in ("id", "idempotency_key", "idempotency_ms", "defaults", *open_fields(self.defaults)):
             del content[name]
         return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
+
+
+def tags_text(tags: Sequence[str]) -> str | None:
+    """Return tags as they are stored."""
+    return msgspec.json.encode(tags).decode() if tags else None
 
 
 def validate(jobs: Sequence[NewJob]) -> None:
@@ -141,19 +151,14 @@ def _validate(job: NewJob) -> None:
             raise InvalidInput(field, f"{len(names)} of them; at most 32 are accepted.")
         for name in names:
             check_name(field, name)
-    for field, key in (
-        ("idempotency_key", job.idempotency_key),
-        ("unique_key", job.unique_key),
-        ("concurrency_key", job.concurrency_key or None),
-    ):
+    for field, key in (("idempotency_key", job.idempotency_key), ("unique_key", job.unique_key)):
         if key is not None:
             check_text(field, key, longest=512)
             if len(key.encode()) > MAX_KEY_BYTES:
                 raise InvalidInput(field, f"{len(key.encode())} bytes; at most {MAX_KEY_BYTES} are accepted.")
     size = sum(len(part.encode()) for part in msgspec.structs.astuple(job.lane))
     if size > MAX_LANE_BYTES:
-        together = "with tenant, queue, task and concurrency_key"
-        raise InvalidInput("labels", f"{size} bytes {together}; at most {MAX_LANE_BYTES} are accepted.")
+        raise InvalidInput("labels", f"{size} bytes with tenant, queue and task; at most {MAX_LANE_BYTES} are taken.")
     check_json("payload", job.payload)
     if job.headers is not None:
         check_json("headers", job.headers)

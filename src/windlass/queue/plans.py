@@ -7,10 +7,11 @@ machine does not know, is named and left out. How plans are carried out: firing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -18,13 +19,18 @@ import msgspec
 from windlass.db import Row
 from windlass.ids import Ids
 from windlass.queue.cron import Series, series
+from windlass.queue.defaults import BY_TASK, OPEN, Defaults, filled
 from windlass.queue.lanes import LaneName
+from windlass.queue.newjob import NewJob, tags_text
+from windlass.queue.retry import policy_from_json, policy_to_json
 from windlass.queue.schedule import CATCH_UPS, MADE, NO_ID, OVERLAPS, Decision, Policy, trigger_from
 from windlass.queue.slots import NOTHING_KNOWN, Decided, Known, Previous, decide
 
 SLOTS = 2000
 """So many slots are decided in one transaction; what schedules have beyond that comes next."""
 NO_BASE = datetime(1970, 1, 1, tzinfo=UTC)
+OF_JOBS = ("priority", "max_attempts", "max_lost", "timeout_s", "retry", "headers", "tags", "defaults")
+"""What the jobs of a schedule get from it as it was read; their payload is copied from where it lies."""
 CRON = 1
 INTERVAL = 2
 
@@ -50,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
     def lane(self) -> LaneName:
         """Where its jobs go."""
         row = self.row
-        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"], row["concurrency_key"])
+        return LaneName(row["tenant"], row["queue"], row["task"], row["labels"])
 
     @property
     def id(self) -> UUID:
@@ -175,6 +181,41 @@ def decided(row: Row, known: Known = NOTHING_KNOWN) -> Decided:
         previous=Previous(row["live"] is not None, row["waiting_count"]),
         known=known,
     )
+
+
+def with_defaults(row: Row, given: Defaults | None) -> Row:
+    """Return a schedule as it was read, with what its task gives for the options that its author left open."""
+    if given is None or not row["defaults"] & given.options:
+        return row
+    job = NewJob(
+        id=NO_ID,
+        task=row["task"],
+        tenant=row["tenant"],
+        queue=row["queue"],
+        labels=tuple(filter(None, row["labels"].split(","))),
+        priority=row["priority"],
+        max_attempts=row["max_attempts"],
+        max_lost=row["max_lost"],
+        timeout_s=row["timeout_s"],
+        retry=None if row["retry"] is None else policy_from_json(row["retry"]),
+        headers=row["headers"],
+        defaults=row["defaults"],
+    )
+    found = filled(job, given)
+    taken = found.defaults >> BY_TASK
+    attempts, lost = found.limits
+    changed: dict[str, Any] = {
+        **{name: getattr(found, name) for name in ("queue", "priority", "timeout_s", "headers", "defaults")},
+        "labels": found.lane.labels,
+        "max_attempts": attempts,
+        "max_lost": lost,
+        "retry": None if found.delivery == "at_most_once" else policy_to_json(found.retry),
+    }
+    if taken & OPEN["tags"]:
+        changed["tags"] = tags_text(found.tags)
+    if taken & OPEN["start_deadline"] and given.start_within_s is not None:
+        changed["start_within_s"] = max(1, math.ceil(given.start_within_s))
+    return {**row, **changed}
 
 
 def forget() -> None:

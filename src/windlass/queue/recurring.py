@@ -34,8 +34,8 @@ TRIES = 10
 EXAMINED = 20_000
 """How many of a tenant's newest schedules a list looks at."""
 _AS_IT_IS = (
-    *("id", "tenant", "queue", "task", "concurrency_key", "payload", "headers", "paused", "priority", "max_attempts"),
-    *("max_lost", "timeout_s"),
+    *("id", "tenant", "queue", "task", "payload", "headers", "paused", "priority", "max_attempts"),
+    *("max_lost", "timeout_s", "defaults"),
 )
 """Settings of a schedule that its jobs have under the same names."""
 _CLAUSES = {

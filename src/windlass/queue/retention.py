@@ -16,13 +16,12 @@ import msgspec
 from windlass.db import Database, load
 from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.queue.tasks import KEPT_MS
 
 SQL = load(__file__)
 
 CHUNK = 5000
 DAY_MS = 86_400_000
-TASK_MS = 7 * DAY_MS
-"""How long a signature that no worker publishes any more is kept; it counts for a day."""
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
         rows["forget_dead"] = await _in_chunks(db, "forget_dead", chunk, age_ms=dead_days * DAY_MS)
     rows["expire_keys"] = await _in_chunks(db, "expire_keys", chunk)
     rows["forget_checkpoints"] = await _in_chunks(db, "forget_checkpoints", chunk, age_ms=DAY_MS)
-    rows["forget_tasks"] = await _in_chunks(db, "forget_tasks", chunk, age_ms=TASK_MS)
+    rows["forget_tasks"] = await _in_chunks(db, "forget_tasks", chunk, age_ms=KEPT_MS)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
     return Swept(made, dropped, rows, await give_back(db))
 

@@ -15,6 +15,7 @@ import msgspec
 
 from windlass.errors import InvalidInput, InvalidSchedule
 from windlass.queue.cron import At, Cron, Every, Trigger, check_exclusions, check_trigger
+from windlass.queue.defaults import OPEN
 from windlass.queue.newjob import MAX_DELAY_MS, NewJob, check_instant, check_json, check_name, check_range, validate
 from windlass.queue.retry import RetryPolicy
 
@@ -104,7 +105,6 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     payload: str = "null"
     queue: str = "default"
     labels: tuple[str, ...] = ()
-    concurrency_key: str = ""
     headers: str | None = None
     tags: tuple[str, ...] = ()
     priority: int = 0
@@ -113,6 +113,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_lost: int = 5
     retry: RetryPolicy | None = None
     delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    defaults: int = 0
+    """Which options its author left open: each job gets what its task has when it is made (defaults.py)."""
 
     @property
     def zone(self) -> str:
@@ -128,7 +130,6 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             tenant=self.tenant,
             queue=self.queue,
             labels=self.labels,
-            concurrency_key=self.concurrency_key,
             headers=self.headers,
             tags=self.tags,
             priority=self.priority,
@@ -140,6 +141,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             schedule_id=self.id,
             slot_at=slot_at,
             run_at=slot_at,
+            defaults=self.defaults,
         )
 
 
@@ -268,7 +270,6 @@ def _settings(schedule: NewSchedule) -> dict[str, object]:
         "queue": schedule.queue,
         "labels": sorted(set(schedule.labels)),
         "tags": schedule.tags,
-        "concurrency_key": schedule.concurrency_key or None,
         "headers": None if schedule.headers is None else _Json(schedule.headers),
         "priority": schedule.priority,
         "timeout_seconds": schedule.timeout_s,
@@ -282,4 +283,5 @@ def _settings(schedule: NewSchedule) -> dict[str, object]:
         "overlap": policy.overlap,
         "expect_within": policy.expect_within_s,
         "start_within": policy.start_within_s,
+        "defaults": [option for option, bit in OPEN.items() if schedule.defaults & bit],
     }

@@ -20,6 +20,7 @@ from windlass.ids import Ids
 from windlass.queue import backfills, control, cursor, schedulewrites
 from windlass.queue.control import Actor
 from windlass.queue.cron import check_trigger
+from windlass.queue.defaults import OPEN, Defaults, Given, filled, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, validate
 from windlass.queue.schedule import Decision, NewSchedule, check_schedule
@@ -210,19 +211,24 @@ async def run_now(
     actor: Actor,
     payload: str | None = None,
     queues: frozenset[str] | None = None,
+    given: Given = nothing_given,
 ) -> Submitted:
     """Make a job of a schedule now, beside its series, with its own payload unless another is given."""
     for _ in range(TRIES):
         schedule = await get(db, schedule_id, tenant=tenant)
         job = schedule.definition.job(ids.new())
         job = job if payload is None else msgspec.structs.replace(job, payload=payload)
+        of_task = (await given({(tenant, job.task)})).get((tenant, job.task), Defaults())
+        job = filled(job, of_task)
         validate([job])
         places = await lanes.resolve(db, [job.lane])
         async with db.transaction(tracked=True) as transaction:
             was, now = await _locked(transaction, schedule_id, tenant, queues)
             if was.version != schedule.version:
                 continue
-            within_s = was.definition.policy.start_within_s
+            within_s: float | None = was.definition.policy.start_within_s
+            if within_s is None and job.defaults & OPEN["start_deadline"]:
+                within_s = of_task.start_within_s
             if within_s is not None:
                 job = msgspec.structs.replace(job, start_by=now + timedelta(seconds=within_s))
             await _record_manual(transaction, job, now, actor)

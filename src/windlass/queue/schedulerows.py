@@ -22,9 +22,9 @@ from windlass.queue.schedule import CATCH_UPS, OVERLAPS, NewSchedule, Policy, tr
 OWN_COLUMNS = "id name kind expression zone payload".split()
 """What differs from schedule to schedule, in the order of `own_columns_of`."""
 SHAPE_COLUMNS = (
-    "tenant owner start_at end_at exclude task headers tags queue labels concurrency_key priority max_attempts "
+    "tenant owner start_at end_at exclude task headers tags queue labels priority max_attempts "
     "max_lost timeout_s retry start_within_s catch_up catch_up_max catch_up_window_s misfire_grace_s overlap jitter_s "
-    "expect_within_s paused"
+    "expect_within_s paused defaults"
 ).split()
 """What many of them share, in the order of `shape_columns_of`."""
 
@@ -96,7 +96,6 @@ def shape_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
         _json(schedule.tags),
         schedule.queue,
         job.lane.labels,
-        schedule.concurrency_key,
         schedule.priority,
         *job.limits,
         schedule.timeout_s,
@@ -110,6 +109,7 @@ def shape_columns_of(schedule: NewSchedule) -> tuple[Any, ...]:
         schedule.jitter_s,
         policy.expect_within_s,
         int(schedule.paused),
+        schedule.defaults,
     )
 
 
@@ -130,13 +130,13 @@ def definition_from(row: Mapping[str, Any]) -> NewSchedule:
         tags=_texts(row["tags"]),
         queue=row["queue"],
         labels=tuple(filter(None, row["labels"].split(","))),
-        concurrency_key=row["concurrency_key"],
         priority=row["priority"],
         max_attempts=row["max_attempts"],
         max_lost=row["max_lost"],
         timeout_s=row["timeout_s"],
         retry=None if row["retry"] is None else policy_from_json(row["retry"]),
         jitter_s=row["jitter_s"],
+        defaults=row["defaults"],
         paused=bool(row["paused"]),
         policy=Policy(
             catch_up=CATCH_UPS[row["catch_up"]],

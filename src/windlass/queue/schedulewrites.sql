@@ -24,27 +24,27 @@ INSERT INTO tenant (name, created_at) SELECT i.value, :now FROM json_each(:tenan
 -- locks: names in order.  returns: what was stored.
 -- postgres
 INSERT INTO schedule (id, name, kind, expression, zone, payload, tenant, owner, start_at, end_at, exclude, task, headers, tags, queue, labels,
-                      concurrency_key, priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
-                      catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, base_at, version, created_at, changed_at)
+                      priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
+                      catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, defaults, base_at, version, created_at, changed_at)
 SELECT i.id, i.name, i.kind, i.expression, i.zone, i.payload, s.tenant, s.owner, s.start_at, s.end_at, s.exclude, s.task, s.headers, s.tags, s.queue, s.labels,
-       s.concurrency_key, s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.start_within_s, s.catch_up, s.catch_up_max,
-       s.catch_up_window_s, s.misfire_grace_s, s.overlap, s.jitter_s, s.expect_within_s, s.paused, s.base_at, 1, CAST(:at AS timestamptz), CAST(:at AS timestamptz)
+       s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.start_within_s, s.catch_up, s.catch_up_max,
+       s.catch_up_window_s, s.misfire_grace_s, s.overlap, s.jitter_s, s.expect_within_s, s.paused, s.defaults, s.base_at, 1, CAST(:at AS timestamptz), CAST(:at AS timestamptz)
   FROM rows(:schedules, id uuid, name text, kind smallint, expression text, zone text, payload text, shape int) AS i
   JOIN rows(:shapes, number int, tenant text, owner text, start_at timestamptz, end_at timestamptz, exclude text, task text, headers text, tags text,
-            queue text, labels text, concurrency_key text, priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
+            queue text, labels text, priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
             start_within_s int, catch_up smallint, catch_up_max int, catch_up_window_s int, misfire_grace_s int, overlap smallint,
-            jitter_s int, expect_within_s int, paused smallint, base_at timestamptz) AS s
+            jitter_s int, expect_within_s int, paused smallint, defaults int, base_at timestamptz) AS s
     ON s.number = i.shape
  ORDER BY s.tenant, i.name COLLATE "C"
 ON CONFLICT (tenant, name) DO NOTHING
 RETURNING id
 -- sqlite
 INSERT INTO schedule (id, name, kind, expression, zone, payload, tenant, owner, start_at, end_at, exclude, task, headers, tags, queue, labels,
-                      concurrency_key, priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
-                      catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, base_at, version, created_at, changed_at)
+                      priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
+                      catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, defaults, base_at, version, created_at, changed_at)
 SELECT i.id, i.name, i.kind, i.expression, i.zone, i.payload, s.tenant, s.owner, s.start_at, s.end_at, s.exclude, s.task, s.headers, s.tags, s.queue, s.labels,
-       s.concurrency_key, s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.start_within_s, s.catch_up, s.catch_up_max,
-       s.catch_up_window_s, s.misfire_grace_s, s.overlap, s.jitter_s, s.expect_within_s, s.paused, s.base_at, 1, :at, :at
+       s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.start_within_s, s.catch_up, s.catch_up_max,
+       s.catch_up_window_s, s.misfire_grace_s, s.overlap, s.jitter_s, s.expect_within_s, s.paused, s.defaults, s.base_at, 1, :at, :at
   FROM rows(:schedules) AS i JOIN rows(:shapes) AS s ON s.number = i.shape WHERE true
 ON CONFLICT (tenant, name) DO NOTHING
 RETURNING id
@@ -97,25 +97,25 @@ SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pau
 UPDATE schedule AS s
    SET name = i.name, owner = i.owner, kind = i.kind, expression = i.expression, zone = i.zone, start_at = i.start_at, end_at = i.end_at,
        exclude = i.exclude, task = i.task, payload = i.payload, headers = i.headers, tags = i.tags, queue = i.queue, labels = i.labels,
-       concurrency_key = i.concurrency_key, priority = i.priority, max_attempts = i.max_attempts, max_lost = i.max_lost,
+       priority = i.priority, max_attempts = i.max_attempts, max_lost = i.max_lost,
        timeout_s = i.timeout_s, retry = i.retry, start_within_s = i.start_within_s, catch_up = i.catch_up, catch_up_max = i.catch_up_max,
        catch_up_window_s = i.catch_up_window_s, misfire_grace_s = i.misfire_grace_s, overlap = i.overlap, jitter_s = i.jitter_s,
-       expect_within_s = i.expect_within_s, paused = i.paused, base_at = i.base_at, version = s.version + 1, changed_at = CAST(:at AS timestamptz)
+       expect_within_s = i.expect_within_s, paused = i.paused, defaults = i.defaults, base_at = i.base_at, version = s.version + 1, changed_at = CAST(:at AS timestamptz)
   FROM rows(:schedules, id uuid, name text, kind smallint, expression text, zone text, payload text,
             tenant text, owner text, start_at timestamptz, end_at timestamptz, exclude text, task text, headers text, tags text,
-            queue text, labels text, concurrency_key text, priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
+            queue text, labels text, priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
             start_within_s int, catch_up smallint, catch_up_max int, catch_up_window_s int, misfire_grace_s int, overlap smallint,
-            jitter_s int, expect_within_s int, paused smallint, base_at timestamptz, version int) AS i
+            jitter_s int, expect_within_s int, paused smallint, defaults int, base_at timestamptz, version int) AS i
  WHERE s.id = ANY(ARRAY[i.id]) AND s.tenant || '' = i.tenant AND s.version = i.version
 RETURNING s.id
 -- sqlite
 UPDATE schedule AS s
    SET name = i.name, owner = i.owner, kind = i.kind, expression = i.expression, zone = i.zone, start_at = i.start_at, end_at = i.end_at,
        exclude = i.exclude, task = i.task, payload = i.payload, headers = i.headers, tags = i.tags, queue = i.queue, labels = i.labels,
-       concurrency_key = i.concurrency_key, priority = i.priority, max_attempts = i.max_attempts, max_lost = i.max_lost,
+       priority = i.priority, max_attempts = i.max_attempts, max_lost = i.max_lost,
        timeout_s = i.timeout_s, retry = i.retry, start_within_s = i.start_within_s, catch_up = i.catch_up, catch_up_max = i.catch_up_max,
        catch_up_window_s = i.catch_up_window_s, misfire_grace_s = i.misfire_grace_s, overlap = i.overlap, jitter_s = i.jitter_s,
-       expect_within_s = i.expect_within_s, paused = i.paused, base_at = i.base_at, version = s.version + 1, changed_at = :at
+       expect_within_s = i.expect_within_s, paused = i.paused, defaults = i.defaults, base_at = i.base_at, version = s.version + 1, changed_at = :at
   FROM rows(:schedules) AS i
  WHERE s.id = i.id AND s.tenant = i.tenant AND s.version = i.version
 RETURNING id

@@ -20,7 +20,7 @@ from windlass.db import Statements, load
 from windlass.errors import AlreadyExists, InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
 from windlass.job import Flag, State
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.newjob import NewJob, validate
+from windlass.queue.newjob import NewJob, tags_text, validate
 from windlass.queue.retry import policy_to_json
 
 SQL = load(__file__)
@@ -250,7 +250,7 @@ def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
         job.task,
         job.payload,
         job.headers,
-        msgspec.json.encode(job.tags).decode() if job.tags else None,
+        tags_text(job.tags),
         job.priority,
         *job.limits,
         job.timeout_s,
@@ -265,6 +265,6 @@ def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
         job.run_at,
         job.delay_ms,
         job.start_by,
-        None if job.start_within_ms is None else max(0, job.start_within_ms - job.asked_ms_ago),
+        job.defaults,
         int(Flag.UNIQUE if unique else Flag.NONE),
     )

@@ -1,14 +1,15 @@
-"""Tasks: which arguments they take, as their workers publish it when they register.
+"""Tasks: which arguments they take and which options their jobs have, as workers publish it when they register.
 
 Two builds of a worker may publish different signatures of one task; each counts for a day after it was published last,
-so that a payload for the old or the new one is taken while both are about. Submits are checked against them in memory
-(engine/signatures.py); what nobody publishes any more is swept by retention.py.
+so that a payload for the old or the new one is taken while both are about. The options are those of the build whose
+worker registered last, as long as it is kept. Submits are checked and filled in from memory (engine/signatures.py);
+what nobody publishes any more is swept by retention.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import groupby
 
@@ -20,6 +21,9 @@ from windlass.queue.newjob import check_json, check_name
 SQL = load(__file__)
 
 VALID_MS = 24 * 3600 * 1000
+"""So long a payload is checked against a signature that no worker publishes any more."""
+KEPT_MS = 7 * VALID_MS
+"""So long such a signature is kept, and its options count."""
 MAX_PAGE = 500
 MAX_SIGNATURE = 65_536
 
@@ -32,10 +36,12 @@ class Published(msgspec.Struct, frozen=True):
     fingerprint: str
     signature: str
     age_s: float
+    registered_at: datetime
+    """When a worker of this build registered last."""
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A task with its signatures, the newest first."""
+    """A task with its signatures, the newest build first."""
 
     name: str
     signatures: list[str]
@@ -49,20 +55,27 @@ class Page(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-async def publish(db: Statements, tenant: str, signatures: Mapping[str, str]) -> None:
-    """Keep the signatures of tasks, JSON texts by name; saying them again makes them count for another day."""
+async def publish(db: Statements, tenant: str, signatures: Mapping[str, str], *, again: bool = False) -> set[str]:
+    """Keep the signatures of tasks, JSON texts by name; return those of which something was written.
+
+    Each counts for another day. Said `again` by a worker that goes on, it does not become the newest build.
+    """
     check_name("tenant", tenant)
     for name, text in signatures.items():
         check_name("signatures", name)
         check_json("signatures", text, longest=MAX_SIGNATURE)
     rows = [(tenant, name, fingerprint(text), text) for name, text in sorted(signatures.items())]
-    if rows:
-        await db.fetch(SQL.publish, tasks=rows)
+    return {row["name"] for row in await db.fetch(SQL.publish, tasks=rows, again=int(again))} if rows else set()
 
 
 async def recent(db: Statements, *, age_ms: int = VALID_MS) -> list[Published]:
     """Return what was published within an age, of all tenants, the oldest first."""
     return [Published(**dict(row)) for row in await db.fetch(SQL.recent, age_ms=age_ms)]
+
+
+async def of_tasks(db: Statements, names: Iterable[tuple[str, str]]) -> list[Published]:
+    """Return what was published of tasks, each by tenant and name, the oldest first."""
+    return [Published(**dict(row)) for row in await db.fetch(SQL.of_tasks, tasks=sorted(names))]
 
 
 async def list_tasks(db: Statements, tenant: str, *, limit: int = 100, cursor: str | None = None) -> Page:
@@ -72,7 +85,8 @@ async def list_tasks(db: Statements, tenant: str, *, limit: int = 100, cursor: s
     found = []
     for name, group in groupby(rows, key=lambda row: row["name"]):
         told = list(group)
-        found.append(Listed(name, [row["signature"] for row in told], told[0]["seen_at"]))
+        seen_at = max(row["seen_at"] for row in told)
+        found.append(Listed(name, [row["signature"] for row in told], seen_at))
     return Page(found[:limit], found[limit - 1].name if len(found) > limit else None)
 
 

@@ -1,31 +1,50 @@
 -- name: publish
--- Keep which arguments tasks take, as a worker tells; one that was told within a minute is left as it is.
--- locks: task rows by ascending name.
+-- Keep what a worker tells of its tasks; what was told within a minute is left as it is, unless another build came after it.
+-- A worker that registers makes its build the newest (registered_at); one that only goes on does not.
+-- locks: task rows by ascending name.  returns: the tasks of which something was written.
 -- postgres
-INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at)
-SELECT i.tenant, i.name, i.fingerprint, i.signature, :now
+INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
+SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now
   FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i ORDER BY i.name, i.fingerprint
-ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
+ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
+       registered_at = CASE WHEN CAST(:again AS int) = 1 THEN t.registered_at ELSE excluded.registered_at END
  WHERE t.seen_at < excluded.seen_at - interval '1 minute'
+    OR (CAST(:again AS int) = 0 AND EXISTS (SELECT 1 FROM task o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
+                                               AND o.registered_at >= t.registered_at))
+RETURNING t.name
 -- sqlite
-INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at)
-SELECT i.tenant, i.name, i.fingerprint, i.signature, :now FROM rows(:tasks) AS i WHERE true
-ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
+INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
+SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i WHERE true
+ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
+       registered_at = CASE WHEN :again = 1 THEN t.registered_at ELSE excluded.registered_at END
  WHERE t.seen_at < excluded.seen_at - 60000000
+    OR (:again = 0 AND EXISTS (SELECT 1 FROM task AS o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
+                                  AND o.registered_at >= t.registered_at))
+RETURNING name
 
 -- name: recent
 -- What was published within an age, of all tenants, the oldest first. There are as many as builds of tasks: no index is needed.
 -- postgres
-SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s
+SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
   FROM task t WHERE t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
 -- sqlite
-SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s
+SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
   FROM task AS t WHERE t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
 
+-- name: of_tasks
+-- What was published of these tasks, the oldest first.
+-- hot: a submit waits for it.
+-- postgres
+SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
+  FROM rows(:tasks, tenant text, name text) AS i JOIN task t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
+-- sqlite
+SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
+  FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
+
 -- name: list_tasks
--- The signatures of a page of tasks by name, the newest of each first.
+-- The signatures of a page of tasks by name, the newest build of each first.
 -- both
 SELECT t.name, t.signature, t.seen_at FROM task AS t
  WHERE t.tenant = :tenant
    AND t.name IN (SELECT DISTINCT n.name FROM task AS n WHERE n.tenant = :tenant AND n.name > :cursor ORDER BY n.name LIMIT :limit)
- ORDER BY t.name, t.seen_at DESC
+ ORDER BY t.name, t.registered_at DESC, t.fingerprint DESC

@@ -22,7 +22,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     task: str
     labels: str
-    concurrency_key: str
     state: State
     paused: bool
     payload: str
@@ -48,6 +47,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     scheduled_at: datetime
     next_run_at: datetime | None
     start_by: datetime | None
+    defaults: int
+    """Which options it left open, and which of these its task gave (defaults.py)."""
     worker: str | None
     session: UUID | None
     claimed_at: datetime | None

@@ -17,8 +17,7 @@ import msgspec
 
 from windlass.errors import BodyTooLarge, InvalidInput, SlowBody, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
-from windlass.wire.base import Body
-from windlass.wire.problems import named_problem
+from windlass.wire.base import NOT_YET, SPAN_PARTS, Body
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
@@ -119,6 +118,20 @@ class BodyDecoder:
 def snake_case(name: str) -> str:
     """Return `currentPageId` as `current_page_id`."""
     return _HUMP.sub(r"_\1", name).lower() if not name.islower() else name
+
+
+def named_problem(error: msgspec.ValidationError) -> InvalidInput:
+    """Return the error with the field it is about."""
+    text = str(error)
+    place = _PATH.search(text)
+    where, problem = (place[1], text[: place.start()]) if place else ("", text)
+    if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
+        where = f"{where}.{found[1]}" if where else found[1]
+        unknown = NOT_YET.get(snake_case(found[1]), "it is not known here. Check its spelling.")
+        problem = "it is required." if "missing" in problem else unknown
+    if _SPAN in problem:
+        problem = "it is no duration. Give seconds, or a text such as 90s or 1h30m."
+    return InvalidInput(where[:200] or "body", problem.replace("`", ""))
 
 
 def _malformed(error: Exception) -> InvalidInput:

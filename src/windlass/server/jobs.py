@@ -17,7 +17,7 @@ from windlass.queue import recurring as both
 from windlass.server import recurring
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
-from windlass.server.newjobs import new_job, payload_text
+from windlass.server.newjobs import new_jobs, payload_text
 from windlass.server.shown import redacted, shown_attempt, shown_event, shown_job, shown_submit
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
@@ -38,23 +38,15 @@ async def submit(call: Call) -> Reply:
         asked = msgspec.structs.replace(asked, idempotency_key=header)
     if asked.schedule is not None:
         return await recurring.submit(call, asked)
-    job = new_job(call, asked, call.engine.ids.new())
-    await call.engine.signatures.check([job])
-    [answer] = await call.engine.submit([job])
+    [answer] = await call.engine.submit(await new_jobs(call, [asked], listed=False))
     return Reply(200 if answer.duplicate else 201, shown_submit(call, answer))
 
 
 async def submit_batch(call: Call) -> wire.Batch:
     """Store all jobs of the request, or none."""
     asked: wire.BatchRequest = call.body
-    jobs = []
-    for index, job in enumerate(asked.jobs):
-        try:
-            jobs.append(new_job(call, job, call.engine.ids.new()))
-        except InvalidInput as problem:
-            raise problem.at(index) from None
-    await call.engine.signatures.check(jobs)
-    return wire.Batch(jobs=[shown_submit(call, answer) for answer in await call.engine.submit(jobs)])
+    answers = await call.engine.submit(await new_jobs(call, asked.jobs, listed=True))
+    return wire.Batch(jobs=[shown_submit(call, answer) for answer in answers])
 
 
 async def get(call: Call) -> wire.Job:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
+from windlass.engine.asked import QUEUE
 from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
@@ -325,7 +326,7 @@ def _plan(
 
     Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
     """
-    call.allow_queue(asked.queue)
+    call.allow_queue(asked.queue or QUEUE)
     try:
         tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
         if tenant != call.tenant and not named:

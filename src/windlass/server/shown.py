@@ -17,7 +17,7 @@ from windlass.engine import planned
 from windlass.job import Outcome, failure_text
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
-from windlass.queue.explain import Reason
+from windlass.queue.defaults import sources
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call
@@ -49,7 +49,6 @@ def shown_job(
         payload=redacted(call, job.payload) or Raw(b"null"),
         headers=redacted(call, job.headers),
         labels=[label for label in job.labels.split(",") if label],
-        concurrency_key=job.concurrency_key or None,
         attempt_number=job.attempt,
         attempts=job.attempt,
         retry_count=max(job.attempt - 1, 0),
@@ -63,6 +62,7 @@ def shown_job(
         run_at=job.next_run_at,
         executed_at=job.next_run_at or job.started_at,
         start_deadline=job.start_by,
+        defaults=sources(job.defaults),
         worker_id=job.worker,
         claimed_by=job.worker,
         lease_owner=job.worker,
@@ -93,7 +93,8 @@ def shown_submit(call: Call, answer: Submitted) -> wire.Submitted:
 
 def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
     """Return a schedule as it is shown to this caller."""
-    return planned.shown(schedule, hide=lambda text: redacted(call, text) or Raw(b"null"))
+    given = call.engine.signatures.known_of(schedule.definition.tenant, schedule.definition.task)
+    return planned.shown(schedule, given=given, hide=lambda text: redacted(call, text) or Raw(b"null"))
 
 
 def shown_event(call: Call, event: history.Event) -> wire.Event:

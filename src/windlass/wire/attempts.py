@@ -10,9 +10,9 @@ from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Meta
 
-from windlass.wire.base import MAX_PAGE, Instant, Name, Query
+from windlass.wire.base import MAX_PAGE, AnyJson, Instant, Name, Query
 from windlass.wire.vocabulary import OUTCOMES, any_case
 
 _ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
@@ -39,8 +39,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: datetime
     execution_time_ms: int | None
     next_run_at: datetime | None
-    output: Raw | None
-    metrics: Raw | None
+    output: AnyJson
+    metrics: AnyJson
     error_type: str | None
     error_message: str | None
     traceback: str | None

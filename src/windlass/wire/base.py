@@ -49,7 +49,15 @@ PositiveSpan = (
 """The same, but not nothing."""
 Fence = Annotated[int, Meta(ge=1, le=MAX_INT)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INT)]
+AnyJson = Any
+"""JSON in an answer. A server writes `Raw` or None, a reader gets plain values; `Raw | None` would read only null."""
 VocabularyName = Literal["canonical", "a", "b", "c", "d"]
+
+
+NOT_YET: Mapping[str, str] = {
+    "concurrency_key": "it would limit nothing yet. Leave it out; max_running of the queue limits how many jobs run.",
+}
+"""Fields that a job or a schedule cannot have yet, each with what is said to those who give it."""
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from windlass.wire.attempts import ListedAttempt as ListedAttempt
 from windlass.wire.base import (
     MAX_CANCEL_WAIT_S,
     MAX_WAIT_S,
+    AnyJson,
     Because,
     Body,
     Instant,
@@ -82,10 +83,11 @@ class Policy(PolicyByError, frozen=True, kw_only=True):
 
 
 Preset = Literal["default", "immediate", "stepped"]
+Delivery = Literal["at_least_once", "at_most_once"]
 
 
 class JobRequest(Body, frozen=True, kw_only=True):
-    """A job to submit."""
+    """A job to submit. Options that are left out come from what workers publish of its task, else the settings."""
 
     aliases: ClassVar[Mapping[str, str]] = {
         "name": "task",
@@ -105,7 +107,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     payload: Json | UnsetType = UNSET
     """What the task is to be run with."""
     tenant: Name | None = None
-    queue: Name = "default"
+    queue: Name | None = None
+    """`default`, unless its task has another."""
     priority: Priority | None = None
     """Higher goes first."""
     run_at: Instant | None = None
@@ -119,7 +122,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     max_lost: Attempts | None = None
     """How often its worker may vanish."""
     retry_policy: Policy | Preset | None = None
-    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
+    delivery: Delivery | None = None
+    """At least once, unless its task is at most once."""
     idempotency_key: Key | None = None
     """The same key again: the job made first, and no second one."""
     unique_key: Key | None = None
@@ -127,12 +131,9 @@ class JobRequest(Body, frozen=True, kw_only=True):
     unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     """Not started by then, it expires."""
-    start_within: PositiveSpan | None = None
-    """Not started so long after the submit, it expires; in seconds or as `10m`."""
-    labels: Names = ()
+    labels: Names | UnsetType = UNSET
     """Only for workers that have all of them."""
-    tags: Names = ()
-    concurrency_key: Key | None = None
+    tags: Names | UnsetType = UNSET
     headers: dict[str, str] | None = None
     schedule: Expression | None = None
     """Cron: makes a schedule in place of a job, from `run_at` on; its id is good for the routes of jobs too."""
@@ -185,11 +186,10 @@ class Job(Left, frozen=True, kw_only=True):
     status: str
     state: State
     paused: bool
-    payload: Raw
-    headers: Raw | None
+    payload: AnyJson
+    headers: AnyJson
     labels: list[str]
     tags: list[str]
-    concurrency_key: str | None
     priority: int
     attempt: int
     attempt_number: int
@@ -200,7 +200,7 @@ class Job(Left, frozen=True, kw_only=True):
     max_lost: int
     timeout_seconds: int | None
     max_execution_time: int | None
-    retry_policy: Raw | None
+    retry_policy: AnyJson
     fence: int
     lost: int
     releases: int
@@ -220,6 +220,8 @@ class Job(Left, frozen=True, kw_only=True):
     next_run_at: datetime | None
     executed_at: datetime | None
     start_deadline: datetime | None
+    defaults: dict[str, Literal["task", "settings"]]
+    """Where the value came from of each option that its submit left open; the others it named itself."""
     worker_id: str | None
     claimed_by: str | None
     lease_owner: str | None
@@ -232,8 +234,8 @@ class Job(Left, frozen=True, kw_only=True):
     execution_time_ms: int | None
     lateness_ms: int | None
     """From the nominal time to the start."""
-    result: Raw | None
-    metrics: Raw | None
+    result: AnyJson
+    metrics: AnyJson
     error_type: str | None
     error_message: str | None
     failure_reason: str | None
@@ -311,7 +313,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     waits: Waits
     timeline: list[Event]
     attempts: list[Attempt]
-    metrics: Raw | None
+    metrics: AnyJson
 
 
 class JobQuery(Words, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_INT, MAX_PAGE, Because, Instant, Name, NamePages, Pages, PauseRequest, Query
+from windlass.wire.base import MAX_INT, MAX_PAGE, AnyJson, Because, Instant, Name, NamePages, Pages, Query
 
 ScopeName = Literal["submit", "work", "read", "operate", "admin"]
 RoleName = Literal["admin", "producer", "reader", "worker"]
@@ -152,8 +152,8 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     action: str
     subject: str
     reason: str | None
-    was: Raw | None
-    became: Raw | None
+    was: AnyJson
+    became: AnyJson
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,20 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_INT, Because, Body, Instant, Key, Name, NamePages, PositiveSpan, Query, Reason, Span
-from windlass.wire.jobs import Attempts, Json, Names, Policy, Preset, Priority, Timeout
+from windlass.wire.base import (
+    MAX_INT,
+    AnyJson,
+    Because,
+    Body,
+    Instant,
+    Name,
+    NamePages,
+    PositiveSpan,
+    Query,
+    Reason,
+    Span,
+)
+from windlass.wire.jobs import Attempts, Delivery, Json, Names, Policy, Preset, Priority, Timeout
 from windlass.wire.people import Pause
 from windlass.wire.runs import Backfill as Backfill
 from windlass.wire.runs import BackfillList as BackfillList
@@ -47,7 +59,8 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     task: Annotated[Name, Meta(examples=["send_report"])]
     payload: Json | UnsetType = UNSET
     tenant: Name | None = None
-    queue: Name = "default"
+    queue: Name | None = None
+    """`default`, unless its task has another."""
     priority: Priority | None = None
     timeout_seconds: Timeout | UnsetType | None = UNSET
     """Null: no limit."""
@@ -55,10 +68,9 @@ class ScheduleRequest(TriggerRequest, frozen=True, kw_only=True):
     max_retries: Annotated[int, Meta(ge=0, le=999)] | None = None
     max_lost: Attempts | None = None
     retry_policy: Policy | Preset | None = None
-    delivery: Literal["at_least_once", "at_most_once"] = "at_least_once"
-    labels: Names = ()
-    tags: Names = ()
-    concurrency_key: Key | None = None
+    delivery: Delivery | None = None
+    labels: Names | UnsetType = UNSET
+    tags: Names | UnsetType = UNSET
     headers: dict[str, str] | None = None
     catch_up: CatchUp | None = None
     """What becomes of slots missed while nothing fired: the latest one runs, none, or all of them."""
@@ -107,7 +119,7 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     end: Instant | UnsetType | None = UNSET
     exclude: Exclusions | UnsetType = UNSET
     jitter: Span | UnsetType | None = UNSET
-    queue: Name | UnsetType = UNSET
+    queue: Name | UnsetType | None = UNSET
     priority: Priority | UnsetType | None = UNSET
     timeout_seconds: Timeout | UnsetType | None = UNSET
     max_attempts: Attempts | UnsetType | None = UNSET
@@ -116,9 +128,8 @@ class SchedulePatch(Because, frozen=True, kw_only=True):
     retry_policy: Policy | Preset | UnsetType | None = UNSET
     labels: Names | UnsetType = UNSET
     tags: Names | UnsetType = UNSET
-    concurrency_key: Key | UnsetType | None = UNSET
     headers: dict[str, str] | UnsetType | None = UNSET
-    delivery: Literal["at_least_once", "at_most_once"] | UnsetType = UNSET
+    delivery: Delivery | UnsetType = UNSET
     """Back to at_least_once, attempts and losses are the default ones unless they are given too."""
     catch_up: CatchUp | UnsetType | None = UNSET
     catch_up_max: Annotated[int, Meta(ge=1, le=1000)] | UnsetType | None = UNSET
@@ -143,7 +154,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     """The application that declares it."""
     task: str
-    payload: Raw
+    payload: AnyJson
     queue: str
     cron: str | None
     every_seconds: int | None
@@ -169,11 +180,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     max_retries: int
     max_lost: int
     delivery: Literal["at_least_once", "at_most_once"]
-    retry_policy: Raw | None
+    retry_policy: AnyJson
     labels: list[str]
     tags: list[str]
-    concurrency_key: str | None
-    headers: Raw | None
+    headers: AnyJson
+    defaults: dict[str, Literal["task", "settings"]]
+    """Where the value comes from of each option that it leaves open: a job gets what its task has when it is made."""
     catch_up: CatchUp
     catch_up_max: int
     catch_up_window_seconds: int | None
@@ -243,8 +255,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that changes, as JSON."""
 
     field: str
-    was: Raw | None
-    becomes: Raw | None
+    was: AnyJson
+    becomes: AnyJson
 
 
 class ScheduleChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What a task takes, as its workers publish it: the names of its arguments and the JSON types of their values."""
+"""What a task takes, as its workers publish it: its arguments with the JSON types of their values, and its options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from windlass.wire.base import Body, Name
+from windlass.wire.base import Body, Key, Name, PositiveSpan, Span
+from windlass.wire.jobs import Attempts, Delivery, Names, Policy, Preset, Priority, Timeout
 
 MOST_PUBLISHED = 300
 JsonType = Literal["null", "boolean", "integer", "number", "string", "array", "object"]
@@ -23,8 +24,31 @@ class Parameter(Body, frozen=True, kw_only=True):
     required: bool = False
 
 
+class TaskDefaults(Body, frozen=True, kw_only=True, omit_defaults=True):
+    """What the jobs of a task get for the options that their submit leaves open."""
+
+    queue: Name | None = None
+    priority: Priority | None = None
+    delay: Span | None = None
+    timeout_seconds: Timeout | UnsetType | None = UNSET
+    """Null: no limit."""
+    max_attempts: Attempts | None = None
+    max_lost: Attempts | None = None
+    retry_policy: Policy | Preset | None = None
+    delivery: Delivery | None = None
+    unique: bool = False
+    """No second job with the same arguments, while the first lives or for `unique_for`."""
+    unique_key: Key | None = None
+    unique_for: PositiveSpan | None = None
+    start_within: Span | None = None
+    """The start deadline, counted from the submit, or from the slot of a schedule."""
+    labels: Names | None = None
+    tags: Names | None = None
+    headers: dict[str, str] | None = None
+
+
 class Signature(Body, frozen=True, kw_only=True):
-    """The arguments of a task."""
+    """The arguments of a task, and the options of its jobs."""
 
     parameters: Annotated[dict[Name, Parameter], Meta(max_length=255)] = msgspec.field(default_factory=dict)
     extra: bool = False
@@ -33,6 +57,7 @@ class Signature(Body, frozen=True, kw_only=True):
     """A payload that is no object is allowed: it is the only argument."""
     single_types: tuple[JsonType, ...] | None = None
     """Of such a payload. Null: any value, or those of the parameter if there is only one."""
+    defaults: TaskDefaults = TaskDefaults()
 
 
 def read_signatures(published: Mapping[str, msgspec.Raw]) -> dict[str, Signature]:
@@ -47,6 +72,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     signatures: list[Signature]
     """The newest first; a payload is good if one published within a day takes it."""
+    defaults: TaskDefaults
+    """Those that count: of the build whose worker registered last."""
     seen_at: datetime
     """When a worker published it last."""
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import Body, Count, Fence, Instant, Query
+from windlass.wire.base import AnyJson, Body, Count, Fence, Instant, Query
 
 MAX_LINE = 16_384
 MAX_LINES = 1000
@@ -62,8 +62,8 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 class Left(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's attempts left behind; of a job by itself, and not in lists."""
 
-    progress: Raw | None = None
-    checkpoint: Raw | None = None
+    progress: AnyJson = None
+    checkpoint: AnyJson = None
     """From where its next attempt goes on."""
 
 

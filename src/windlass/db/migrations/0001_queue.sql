@@ -26,7 +26,7 @@ CREATE TABLE windlass.job (
     priority smallint NOT NULL, max_attempts smallint NOT NULL, max_lost smallint NOT NULL, timeout_s integer,
     retry text, idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid,
     slot_at timestamptz, run smallint NOT NULL, run_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
-    start_by timestamptz, PRIMARY KEY (id)
+    start_by timestamptz, defaults integer NOT NULL DEFAULT 0, PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
 
 CREATE TABLE windlass.done (
@@ -34,7 +34,7 @@ CREATE TABLE windlass.done (
     priority smallint NOT NULL, max_attempts smallint NOT NULL, max_lost smallint NOT NULL, timeout_s integer,
     retry text, idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid,
     slot_at timestamptz, run smallint NOT NULL, run_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
-    start_by timestamptz, lane integer NOT NULL, attempt smallint NOT NULL, fence integer NOT NULL,
+    start_by timestamptz, defaults integer NOT NULL DEFAULT 0, lane integer NOT NULL, attempt smallint NOT NULL, fence integer NOT NULL,
     lost smallint NOT NULL, releases smallint NOT NULL, outcome smallint NOT NULL, result text, metrics text,
     error_type text, error text, traceback text, reason text, worker text, session uuid, claimed_at timestamptz,
     started_at timestamptz, finished_at timestamptz NOT NULL
@@ -45,7 +45,7 @@ CREATE TABLE windlass.dead (
     priority smallint NOT NULL, max_attempts smallint NOT NULL, max_lost smallint NOT NULL, timeout_s integer,
     retry text, idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid,
     slot_at timestamptz, run smallint NOT NULL, run_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
-    start_by timestamptz, lane integer NOT NULL, attempt smallint NOT NULL, fence integer NOT NULL,
+    start_by timestamptz, defaults integer NOT NULL DEFAULT 0, lane integer NOT NULL, attempt smallint NOT NULL, fence integer NOT NULL,
     lost smallint NOT NULL, releases smallint NOT NULL, outcome smallint NOT NULL, result text, metrics text,
     error_type text, error text, traceback text, reason text, worker text, session uuid, claimed_at timestamptz,
     started_at timestamptz, finished_at timestamptz NOT NULL, held smallint NOT NULL, PRIMARY KEY (id)
@@ -135,11 +135,11 @@ INSERT INTO windlass.tenant (name, created_at) VALUES ('default', windlass.clock
 
 -- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW windlass.jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.place = 1 THEN 'assigned'
@@ -148,7 +148,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
@@ -157,46 +157,46 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
   FROM windlass.queue q JOIN windlass.job j ON j.id = q.id JOIN windlass.lane l ON l.id = q.lane LEFT JOIN windlass.session s ON s.id = ANY(ARRAY[q.session]);
 
 CREATE VIEW windlass.jobs_timed (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at, t.due_at, j.start_by,
+       j.created_at, j.run_at, t.due_at, j.start_by, j.defaults,
        CAST(NULL AS text), CAST(NULL AS uuid), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
        CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS text), 0,
        CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END
   FROM windlass.timer t JOIN windlass.job j ON j.id = t.id JOIN windlass.lane l ON l.id = t.lane;
 
 CREATE VIEW windlass.jobs_done (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
-       d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
+       d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by, d.defaults,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
        d.result, d.metrics, d.error_type, d.error, d.reason, 0,
        CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM windlass.done d JOIN windlass.lane l ON l.id = d.lane + 0;
 
 CREATE VIEW windlass.jobs_dead (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
-       d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by,
+       d.created_at, d.run_at, CAST(NULL AS timestamptz), d.start_by, d.defaults,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, CAST(NULL AS timestamptz), CAST(NULL AS timestamptz), CAST(NULL AS timestamptz),
        d.result, d.metrics, d.error_type, d.error, d.reason, d.held,
        CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
@@ -280,7 +280,7 @@ CREATE TABLE job (
     priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL, max_lost INTEGER NOT NULL, timeout_s INTEGER,
     retry TEXT, idempotency_key TEXT, unique_key TEXT, flow_id TEXT, parent_id TEXT, schedule_id TEXT,
     slot_at INTEGER, run INTEGER NOT NULL, run_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
-    start_by INTEGER, PRIMARY KEY (id)
+    start_by INTEGER, defaults INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE done (
@@ -288,7 +288,7 @@ CREATE TABLE done (
     priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL, max_lost INTEGER NOT NULL, timeout_s INTEGER,
     retry TEXT, idempotency_key TEXT, unique_key TEXT, flow_id TEXT, parent_id TEXT, schedule_id TEXT,
     slot_at INTEGER, run INTEGER NOT NULL, run_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
-    start_by INTEGER, lane INTEGER NOT NULL, attempt INTEGER NOT NULL, fence INTEGER NOT NULL,
+    start_by INTEGER, defaults INTEGER NOT NULL DEFAULT 0, lane INTEGER NOT NULL, attempt INTEGER NOT NULL, fence INTEGER NOT NULL,
     lost INTEGER NOT NULL, releases INTEGER NOT NULL, outcome INTEGER NOT NULL, result TEXT, metrics TEXT,
     error_type TEXT, error TEXT, traceback TEXT, reason TEXT, worker TEXT, session TEXT, claimed_at INTEGER,
     started_at INTEGER, finished_at INTEGER NOT NULL
@@ -299,7 +299,7 @@ CREATE TABLE dead (
     priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL, max_lost INTEGER NOT NULL, timeout_s INTEGER,
     retry TEXT, idempotency_key TEXT, unique_key TEXT, flow_id TEXT, parent_id TEXT, schedule_id TEXT,
     slot_at INTEGER, run INTEGER NOT NULL, run_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
-    start_by INTEGER, lane INTEGER NOT NULL, attempt INTEGER NOT NULL, fence INTEGER NOT NULL,
+    start_by INTEGER, defaults INTEGER NOT NULL DEFAULT 0, lane INTEGER NOT NULL, attempt INTEGER NOT NULL, fence INTEGER NOT NULL,
     lost INTEGER NOT NULL, releases INTEGER NOT NULL, outcome INTEGER NOT NULL, result TEXT, metrics TEXT,
     error_type TEXT, error TEXT, traceback TEXT, reason TEXT, worker TEXT, session TEXT, claimed_at INTEGER,
     started_at INTEGER, finished_at INTEGER NOT NULL, held INTEGER NOT NULL, PRIMARY KEY (id)
@@ -375,11 +375,11 @@ INSERT INTO tenant (name, created_at) VALUES ('default', 0);
 
 -- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.place = 1 THEN 'assigned'
@@ -388,7 +388,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,
@@ -397,46 +397,46 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
   FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = q.session;
 
 CREATE VIEW jobs_timed (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at, t.due_at, j.start_by,
+       j.created_at, j.run_at, t.due_at, j.start_by, j.defaults,
        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        NULL, NULL, NULL, NULL, NULL, 0,
        CASE WHEN j.schedule_id IS NULL THEN 'submit' WHEN j.slot_at IS NULL AND j.schedule_id <> j.id THEN 'manual' ELSE 'schedule' END
   FROM timer t JOIN job j ON j.id = t.id JOIN lane l ON l.id = t.lane;
 
 CREATE VIEW jobs_done (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
-       d.created_at, d.run_at, NULL, d.start_by,
+       d.created_at, d.run_at, NULL, d.start_by, d.defaults,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, NULL, NULL, NULL,
        d.result, d.metrics, d.error_type, d.error, d.reason, 0,
        CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END
   FROM done d JOIN lane l ON l.id = d.lane;
 
 CREATE VIEW jobs_dead (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT d.id, l.tenant, l.queue, d.task, l.labels, l.key, 'dead', 0,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
        d.idempotency_key, d.unique_key, d.flow_id, d.parent_id, d.schedule_id, d.slot_at,
-       d.created_at, d.run_at, NULL, d.start_by,
+       d.created_at, d.run_at, NULL, d.start_by, d.defaults,
        d.worker, d.session, d.claimed_at, d.started_at, d.finished_at, NULL, NULL, NULL,
        d.result, d.metrics, d.error_type, d.error, d.reason, d.held,
        CASE WHEN d.schedule_id IS NULL THEN 'submit' WHEN d.slot_at IS NULL AND d.schedule_id <> d.id THEN 'manual' ELSE 'schedule' END

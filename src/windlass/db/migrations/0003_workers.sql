@@ -19,6 +19,7 @@ CREATE INDEX log_job ON windlass.log (job_id, fence, seq);
 -- The arguments of a task as its workers told them; two builds of a worker may tell different ones.
 CREATE TABLE windlass.task (
     tenant text NOT NULL, name text NOT NULL, fingerprint text NOT NULL, signature text NOT NULL, seen_at timestamptz NOT NULL,
+    registered_at timestamptz NOT NULL,
     PRIMARY KEY (tenant, name, fingerprint)
 );
 
@@ -48,5 +49,6 @@ CREATE INDEX log_job ON log (job_id, fence, seq);
 
 CREATE TABLE task (
     tenant TEXT NOT NULL, name TEXT NOT NULL, fingerprint TEXT NOT NULL, signature TEXT NOT NULL, seen_at INTEGER NOT NULL,
+    registered_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, name, fingerprint)
 ) STRICT, WITHOUT ROWID;

@@ -21,8 +21,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 $$
 DECLARE
     known CONSTANT text[] := ARRAY['tenant', 'queue', 'priority', 'run_at', 'delay', 'timeout_seconds', 'max_attempts', 'max_retries',
-        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'start_within', 'labels', 'tags',
-        'concurrency_key', 'headers'];
+        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'labels', 'tags',
+        'headers'];
     unknown text;
     us CONSTANT bigint := CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint);
     id CONSTANT uuid := CAST(encode(substring(int8send(us / 1000) FROM 3)
@@ -34,6 +34,10 @@ BEGIN
     END IF;
     IF options IS NULL OR jsonb_typeof(options) <> 'object' THEN
         RAISE EXCEPTION 'options: an object is expected, such as {"queue": "mail"}.' USING ERRCODE = '22023';
+    END IF;
+    IF options ? 'concurrency_key' THEN
+        RAISE EXCEPTION 'concurrency_key: it would limit nothing yet. Leave it out; max_running of the queue limits how many jobs run.'
+            USING ERRCODE = '22023';
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(options) AS k WHERE k <> ALL (known) LIMIT 1;
     IF FOUND THEN
@@ -77,11 +81,11 @@ REVOKE ALL ON FUNCTION windlass.enqueue(text, json, jsonb), windlass.finish(uuid
 
 -- A lease whose end waits in the outbox shows the state it has.
 CREATE OR REPLACE VIEW windlass.jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.session IS NOT NULL THEN 'assigned'
@@ -90,7 +94,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, greatest(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, CAST(NULL AS timestamptz) AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        CAST(NULL AS text) AS result, CAST(NULL AS text) AS metrics, CAST(NULL AS text) AS error_type, CAST(NULL AS text) AS error, CAST(NULL AS text) AS reason,
@@ -114,11 +118,11 @@ CREATE INDEX outbox_due ON outbox (due_at, id) WHERE error IS NULL;
 
 DROP VIEW jobs_queued;
 CREATE VIEW jobs_queued (
-       id, tenant, queue, task, labels, concurrency_key, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
+       id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
-       scheduled_at, next_run_at, start_by, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held, source) AS
-SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
+       scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
+       deadline_at, result, metrics, error_type, error, reason, held) AS
+SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
             WHEN q.session IS NOT NULL THEN 'assigned'
@@ -127,7 +131,7 @@ SELECT j.id, l.tenant, l.queue, j.task, l.labels, l.key AS concurrency_key,
        q.flags & 1 AS paused, j.payload, j.headers, j.tags, j.priority,
        q.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, q.fence, q.lost, q.releases, j.run,
        j.idempotency_key, j.unique_key, j.flow_id, j.parent_id, j.schedule_id, j.slot_at,
-       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by,
+       j.created_at, j.run_at AS scheduled_at, max(j.run_at, j.created_at) AS next_run_at, j.start_by, j.defaults,
        s.worker, q.session, q.claimed_at, q.started_at, NULL AS finished_at,
        s.heartbeat_at, s.expires_at AS lease_expires_at, q.deadline_at,
        NULL AS result, NULL AS metrics, NULL AS error_type, NULL AS error, NULL AS reason,

@@ -8,10 +8,10 @@
 CREATE TABLE windlass.schedule (
     id uuid NOT NULL, tenant text NOT NULL, name text COLLATE "C" NOT NULL, owner text, kind smallint NOT NULL, expression text, zone text NOT NULL,
     start_at timestamptz, end_at timestamptz, exclude text, task text NOT NULL, payload text NOT NULL, headers text, tags text,
-    queue text NOT NULL, labels text NOT NULL, concurrency_key text NOT NULL, priority smallint NOT NULL, max_attempts smallint NOT NULL,
+    queue text NOT NULL, labels text NOT NULL, priority smallint NOT NULL, max_attempts smallint NOT NULL,
     max_lost smallint NOT NULL, timeout_s integer, retry text, start_within_s integer, catch_up smallint NOT NULL, catch_up_max integer NOT NULL,
     catch_up_window_s integer, misfire_grace_s integer NOT NULL, overlap smallint NOT NULL, jitter_s integer NOT NULL, expect_within_s integer,
-    version integer NOT NULL, paused smallint NOT NULL, base_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
+    version integer NOT NULL, paused smallint NOT NULL, defaults integer NOT NULL, base_at timestamptz NOT NULL, created_at timestamptz NOT NULL,
     changed_at timestamptz NOT NULL, PRIMARY KEY (id), UNIQUE (tenant, name)
 );
 
@@ -102,10 +102,10 @@ END $$;
 CREATE TABLE schedule (
     id TEXT NOT NULL, tenant TEXT NOT NULL, name TEXT NOT NULL, owner TEXT, kind INTEGER NOT NULL, expression TEXT, zone TEXT NOT NULL,
     start_at INTEGER, end_at INTEGER, exclude TEXT, task TEXT NOT NULL, payload TEXT NOT NULL, headers TEXT, tags TEXT,
-    queue TEXT NOT NULL, labels TEXT NOT NULL, concurrency_key TEXT NOT NULL, priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL,
+    queue TEXT NOT NULL, labels TEXT NOT NULL, priority INTEGER NOT NULL, max_attempts INTEGER NOT NULL,
     max_lost INTEGER NOT NULL, timeout_s INTEGER, retry TEXT, start_within_s INTEGER, catch_up INTEGER NOT NULL, catch_up_max INTEGER NOT NULL,
     catch_up_window_s INTEGER, misfire_grace_s INTEGER NOT NULL, overlap INTEGER NOT NULL, jitter_s INTEGER NOT NULL, expect_within_s INTEGER,
-    version INTEGER NOT NULL, paused INTEGER NOT NULL, base_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
+    version INTEGER NOT NULL, paused INTEGER NOT NULL, defaults INTEGER NOT NULL, base_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, PRIMARY KEY (id), UNIQUE (tenant, name)
 ) STRICT, WITHOUT ROWID;
 
