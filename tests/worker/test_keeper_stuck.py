@@ -11,6 +11,7 @@ from tests.worker.kept import Kept, quick, settle
 from windlass.errors import NotFound, Unavailable
 from windlass.wire import work as wire
 from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
+from windlass.worker.keeper import EARLY_S, WATCH_S
 
 JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()
 TICK = Tick(jobs_done=0)
@@ -27,9 +28,9 @@ async def kept() -> AsyncIterator[Kept]:
 
 
 async def cancelled(kept: Kept) -> None:
-    """Let the server ask for the end of JOB."""
+    """Let the server ask for the end of JOB, which has just begun."""
     kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[], released=[], drain=False)
-    await kept.time.pass_by(10.0)
+    await kept.time.pass_by(EARLY_S + WATCH_S)
 
 
 async def test_rel_b5_a_silent_runner_keeps_its_lease(kept: Kept) -> None:
@@ -133,7 +134,7 @@ async def test_a_silent_runner_whose_lease_was_taken_is_replaced(kept: Kept, how
         kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
     else:
         kept.server.failing = [NotFound("no such session")]
-    await kept.time.pass_by(10.0)
+    await kept.time.pass_by(EARLY_S + WATCH_S)
 
     await kept.time.pass_by(34.0)
     assert not kept.runner.has_ended()

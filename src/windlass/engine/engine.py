@@ -40,6 +40,7 @@ from windlass.engine.sessions import Sessions
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
+from windlass.engine.translate import held_of
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
@@ -56,7 +57,8 @@ from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
-from windlass.queue.workers import Beat, BeatAnswer, Held, NewSession
+from windlass.queue.workers import Beat, BeatAnswer, NewSession
+from windlass.wire.work import Started
 
 RESTART_PAUSE_S = 1.0
 BEATS_S = 0.05
@@ -262,7 +264,8 @@ class Engine:
         """Renew a session and reconcile what it holds; NotFound if it is not the named worker's."""
         if worker is not None:
             await self._sessions.check_worker(beat.session, tenant=beat.tenant, worker=worker)
-        return await self._beats.ask(self._sessions.with_counts(beat))
+        beat = msgspec.structs.replace(self._sessions.with_counts(beat), heard_at=self.outside.monotonic())
+        return await self._beats.ask(beat)
 
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
@@ -274,7 +277,7 @@ class Engine:
         return await self._sessions.seen(tenant, worker)
 
     async def beat_job(
-        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: bool
+        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: Started
     ) -> JobBeat:
         """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
         lease = await workers.find_lease(self.db, job_id, tenant=tenant)
@@ -283,7 +286,7 @@ class Engine:
         if fence not in (None, lease.fence) or session not in (None, lease.session):
             raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
         # Of a bare caller this is its only word: it tells the start too.
-        held = Held(job_id, lease.fence, started or lease.bare)
+        held = held_of(job_id, lease.fence, True if lease.bare and started is False else started)
         answer = await self.heartbeat(Beat(session=lease.session, held=[held], tenant=tenant, whole=False))
         if lease.bare:
             draining = await self.seen(tenant, worker)
@@ -371,7 +374,8 @@ class Engine:
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
-        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms))
+        now_s = self.outside.monotonic()
+        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

@@ -72,7 +72,7 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
     """Return the heartbeat of a session."""
     held = None
     if asked.held is not None:
-        held = [Held(job.job_id, job.fence, job.started) for job in asked.held]
+        held = [held_of(job.job_id, job.fence, job.started) for job in asked.held]
     return Beat(
         session=session,
         held=held,
@@ -83,6 +83,11 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
         failed=asked.failed,
         draining=asked.draining,
     )
+
+
+def held_of(job_id: UUID, fence: int, started: wire.Started) -> Held:
+    """Return a lease that a heartbeat names, with how long ago its body began."""
+    return Held(job_id, fence, started is not False, 0 if isinstance(started, bool) else round(started * 1000))
 
 
 def skew_ms(asked: wire.BeatRequest) -> int | None:
@@ -195,7 +200,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
             return step.Complete(
                 **lease,
                 result=json_text("result", entry.result, longest=longest),
-                metrics=_metrics(entry.metrics),
+                metrics=_metrics(entry.metrics, entry.duration_seconds),
                 duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.FailEntry():
@@ -206,7 +211,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 error_type=entry.error_type,
                 traceback=entry.traceback,
                 retryable=entry.retryable,
-                metrics=_metrics(entry.metrics),
+                metrics=_metrics(entry.metrics, entry.duration_seconds),
                 duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.ReleaseEntry():
@@ -216,6 +221,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 error=entry.error_message,
                 started=entry.started,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+                duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.SnoozeEntry():
             return step.Snooze(
@@ -223,6 +229,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 delay_ms=_delay_ms(entry),
                 reason=entry.reason,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+                duration_ms=_milliseconds(entry.duration_seconds),
             )
 
 
@@ -303,7 +310,10 @@ def _lease_ms(lease_s: float | None, settings: Settings) -> int:
     return round((lease_s or settings.jobs.lease_seconds) * 1000)
 
 
-def _metrics(metrics: dict[str, int | float | str] | None) -> str | None:
+def _metrics(metrics: dict[str, int | float | str] | None, duration_s: float | None) -> str | None:
+    """Return the metrics of an attempt as they are kept, with the duration that was told (R1)."""
+    if duration_s is not None:
+        metrics = {"duration_seconds": duration_s, **(metrics or {})}
     return None if metrics is None else msgspec.json.encode(metrics).decode()
 
 

@@ -22,7 +22,7 @@ from windlass.job import Flag
 from windlass.queue import moves
 from windlass.queue.claim import MAX_CLAIM, Claimed
 from windlass.queue.moves import Lease, LeaseName, Moved
-from windlass.queue.newjob import MAX_TEXT, check_name, check_range, check_text, storable
+from windlass.queue.newjob import MAX_DELAY_MS, MAX_TEXT, check_name, check_range, check_text, storable
 
 SQL = load(__file__)
 
@@ -110,6 +110,8 @@ class Held(msgspec.Struct, frozen=True):
     job_id: UUID
     fence: int
     started: bool = False
+    ran_ms: int = 0
+    """How long ago it began, when the heartbeat was sent."""
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -129,6 +131,8 @@ class Beat(msgspec.Struct, frozen=True):
     failed: int | None = None
     draining: bool = False
     """It finishes what it holds and claims no more; once said, it stays so."""
+    heard_at: float | None = None
+    """When it came, by the caller's elapsed time; None: just now. What it holds began so long before that."""
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -150,9 +154,12 @@ async def register(db: Statements, session: NewSession) -> None:
 
 
 async def heartbeat(
-    db: Statements, beats: Sequence[Beat], *, timeout_grace_ms: int = TIMEOUT_GRACE_MS
+    db: Statements, beats: Sequence[Beat], *, timeout_grace_ms: int = TIMEOUT_GRACE_MS, elapsed_s: float = 0.0
 ) -> list[BeatAnswer]:
-    """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session."""
+    """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session.
+
+    `elapsed_s` is the present instant of the clock that tells when beats came.
+    """
     for beat in beats:
         check_range("busy", beat.busy, 0, MAX_INT)
         check_range("skew_ms", beat.skew_ms, -MAX_INT, MAX_INT)
@@ -160,13 +167,13 @@ async def heartbeat(
         check_range("failed", beat.failed, 0, MAX_COUNTED)
         for held in beat.held or ():
             check_range("fence", held.fence, 1, MAX_INT)
+            check_range("started", held.ran_ms, 0, MAX_DELAY_MS)
     async with db.transaction() as transaction:
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): bool(row["draining"]) for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
-        begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
-        if begun:
+        if begun := _begun(heard, elapsed_s):
             await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
         own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
         if missing := [name for name in named if name not in own]:
@@ -302,6 +309,18 @@ async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUI
         for row in await db.fetch(SQL.cancelled, sessions=sorted(sessions)):
             found.setdefault(row["session"], []).append(row["id"])
     return found
+
+
+def _begun(beats: Sequence[Beat], elapsed_s: float) -> list[tuple[UUID, int, UUID, int]]:
+    """Return one row for each lease that has begun, with how long ago; of several words the earliest start counts."""
+    ran: dict[tuple[UUID, int, UUID], int] = {}
+    for beat in beats:
+        late_ms = 0 if beat.heard_at is None else max(0, round((elapsed_s - beat.heard_at) * 1000))
+        for held in beat.held or ():
+            if held.started:
+                name = (held.job_id, held.fence, beat.session)
+                ran[name] = max(held.ran_ms + late_ms, ran.get(name, 0))
+    return sorted((*name, ran_ms) for name, ran_ms in ran.items())
 
 
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:

@@ -35,7 +35,9 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
     draining = await call.engine.seen(call.tenant, asked.worker_id)
     cancel: list[UUID] = []
     lost: list[UUID] = []
-    named: list[tuple[UUID, int | None, bool]] = [(job.job_id, job.fence, job.started) for job in asked.held or ()]
+    named: list[tuple[UUID, int | None, wire.Started]] = [
+        (job.job_id, job.fence, job.started) for job in asked.held or ()
+    ]
     if asked.current_page_id is not None:
         named.append((asked.current_page_id, None, True))
     foreign = await call.foreign_jobs([job_id for job_id, _, _ in named])

@@ -34,6 +34,8 @@ class _Lease:
     limit_s: float | None
     started_at: float | None = None
     cancel_at: float | None = None
+    is_told: bool = False
+    """Whether a server has heard that its body began."""
     is_abandoned: bool = False
 
     def asked_to_end(self) -> tuple[float, Literal["cancelled", "timed_out"]] | None:
@@ -101,12 +103,25 @@ class HeldJobs:
             self._leases[job].cancel_at = now
         return told
 
-    def named(self) -> tuple[HeldJob, ...] | None:
-        """Return all of them for a heartbeat; None if they are too many to be named."""
+    def has_untold(self, now: float, *, older_s: float) -> bool:
+        """Say whether a body began longer ago than `older_s`, and no server knows it, though it can be named."""
+        return len(self._leases) <= MOST_NAMED and any(
+            lease.started_at is not None and not lease.is_told and lease.started_at + older_s <= now
+            for lease in self._leases.values()
+        )
+
+    def note_told(self, named: Iterable[HeldJob]) -> None:
+        """A heartbeat that named these was answered: which bodies began is known now."""
+        for job in named:
+            if job.started is not False and (lease := self._leases.get((job.job_id, job.fence))) is not None:
+                lease.is_told = True
+
+    def named(self, now: float) -> tuple[HeldJob, ...] | None:
+        """Return all of them for a heartbeat that is sent now; None if they are too many to be named."""
         if len(self._leases) > MOST_NAMED:
             return None
         return tuple(
-            HeldJob(job_id=job_id, fence=fence, started=lease.started_at is not None)
+            HeldJob(job_id=job_id, fence=fence, started=_ran_s(lease.started_at, now))
             for (job_id, fence), lease in self._leases.items()
         )
 
@@ -121,3 +136,7 @@ class HeldJobs:
             run_s = max(0.0, now - lease.started_at)
             found.append(Overdue(job_id=job_id, fence=fence, outcome=asked[1], run_s=run_s))
         return found
+
+
+def _ran_s(started_at: float | None, now: float) -> Literal[False] | float:
+    return False if started_at is None else round(max(0.0, now - started_at), 3)

@@ -28,7 +28,9 @@ from windlass.worker.link import Link
 from windlass.worker.session import REGISTER_S, Renewal, Session
 
 WATCH_S = 0.5
-"""Between looks for what should have ended."""
+"""Between looks for what should have ended, and for bodies whose start is to be told."""
+EARLY_S = 1.0
+"""A body that runs longer is told as begun before the next heartbeat is due, together with all others."""
 SILENT_S = 5.0
 """A runner ticks every second; after so long without a word it cannot stop its tasks itself."""
 LAST_WORDS_S = 1.0
@@ -88,6 +90,7 @@ class Keeper:
         """Since when a body runs without its lease in a runner that has not said a word."""
         self._gives_back = False
         self._tick = frames.Tick(jobs_done=0)
+        self._beat_wanted = asyncio.Event()
         self._completed_told = self._failed_told = 0
         self._reports: set[asyncio.Task[None]] = set()
 
@@ -199,14 +202,24 @@ class Keeper:
         while renewal := await self._session.renew(self._beat):
             self._pass_on(child, renewal)
             pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
-            await self._outside.pause(max(0.0, pause_s))
+            await self._rest(max(0.0, pause_s))
+
+    async def _rest(self, pause_s: float) -> None:
+        """Wait until a heartbeat is due, or wanted sooner."""
+        self._beat_wanted.clear()
+        waits = (asyncio.ensure_future(self._outside.pause(pause_s)), asyncio.create_task(self._beat_wanted.wait()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _beat(self) -> wire.BeatRequest:
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
         return self._session.beat(
-            self.held.named(),
+            self.held.named(self._outside.monotonic()),
             completed_count=max(0, completed),
             failed_count=max(0, failed),
             is_draining=self.is_draining,
@@ -219,6 +232,7 @@ class Keeper:
         self._failed_told += renewal.request.failed or 0
         child.send(frames.Renewed(renewed_at=renewal.sent_at))
         named = renewal.request.held or ()
+        self.held.note_told(named)
         begun_count = self.held.begun_count
         if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
             if self.held.begun_count < begun_count:
@@ -239,6 +253,8 @@ class Keeper:
             await self._outside.pause(WATCH_S)
             now = self._outside.monotonic()
             silent_s = now - self._heard_at
+            if self.held.has_untold(now, older_s=EARLY_S):
+                self._beat_wanted.set()
             if silent_s >= SILENT_S and self.opened.is_set():
                 self._look_at_silent(child, now)
             elif self._stuck_at is not None:
