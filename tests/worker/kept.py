@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 from windlass.config.settings import Settings, Worker
@@ -116,6 +117,8 @@ class ToldServer:
         self.down: WindlassError | None = None
         """What every call gets."""
         self.next_beat = wire.Beat(cancel=[], lost=[], released=[], drain=False)
+        self.waiting: list[tuple[wire.BeatRequest, asyncio.Future[wire.Beat]]] = []
+        """Heartbeats that wait for news."""
 
     async def register(self, request: wire.RegisterRequest) -> wire.Registered:
         """Open a session."""
@@ -131,11 +134,20 @@ class ToldServer:
         )
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:
-        """Answer as told, once."""
+        """Answer as told, once; one that waits, when there is news."""
+        if request.wait:
+            news: asyncio.Future[wire.Beat] = asyncio.get_running_loop().create_future()
+            self.waiting.append((request, news))
+            return await news
         self._fail()
         self.beats.append(request)
         answer, self.next_beat = self.next_beat, wire.Beat(cancel=[], lost=[], released=[], drain=False)
         return answer
+
+    def tell(self, **news: Any) -> None:
+        """Answer the heartbeat that waits."""
+        [(_, waiting)] = [(request, answer) for request, answer in self.waiting if not answer.done()]
+        waiting.set_result(wire.Beat(**{"cancel": [], "lost": [], "released": [], "drain": False} | news))
 
     async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
         """A keeper claims nothing."""

@@ -138,6 +138,70 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again_within_the_interva
     assert 1010.0 < renewed.renewed_at < 1019.0
 
 
+async def test_a_cancel_is_passed_on_when_the_waiting_heartbeat_tells_it(kept: Kept) -> None:
+    """X2: not with the next heartbeat, up to ten seconds later; said again it is told once."""
+    session = await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]))
+    await settle()
+    [(request, _)] = kept.server.waiting
+    assert (session, None, (0, 0), False) == (
+        request.session,
+        request.held,
+        (request.completed, request.failed),
+        request.draining,
+    )
+
+    kept.server.tell(cancel=[JOB])
+    await settle()
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+    kept.server.tell(cancel=[JOB])
+    await settle()
+
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+    assert 2 == len(kept.server.waiting)  # what it knows it does not ask for at once again
+    await kept.time.pass_by(1.0)
+    assert 3 == len(kept.server.waiting)
+    assert [] == kept.server.beats
+
+
+async def test_a_drain_is_heard_by_the_waiting_heartbeat(kept: Kept) -> None:
+    """After that it says itself that it drains, so that it waits for other news."""
+    await kept.opened()
+
+    kept.server.tell(drain=True)
+    await settle()
+
+    assert [Drain("drained", 300.0)] == kept.runner.heard(Drain)
+    assert [False, True] == [request.draining for request, _ in kept.server.waiting]
+
+
+async def test_a_lost_lease_is_looked_up_by_a_heartbeat_that_names_all(kept: Kept) -> None:
+    """That something happened is told without fences: a job may have been claimed anew since."""
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 2)]))
+    kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
+
+    kept.server.tell()
+    await settle()
+
+    [beat] = kept.server.beats
+    assert (wire.HeldJob(job_id=JOB, fence=2),) == beat.held
+    assert [Lost([(JOB, 2)])] == kept.runner.heard(Lost)
+
+
+async def test_waiting_for_news_that_fails_is_tried_again_and_harms_nobody(kept: Kept) -> None:
+    """The lease is kept by the other heartbeats; an old server, or a proxy, may cut those that wait."""
+    await kept.opened()
+    [(_, waiting)] = kept.server.waiting
+
+    waiting.set_exception(Unavailable("cut"))
+    await kept.time.pass_by(30.0)
+
+    assert 2 == len(kept.server.waiting)
+    assert 3 == len(kept.server.beats)
+    assert [1] * 3 == [len(kept.runner.heard(Opened))] * 3
+
+
 async def test_cancels_and_lost_leases_are_passed_on(kept: Kept) -> None:
     """Each is told once; what is lost is not named again."""
     await kept.opened()

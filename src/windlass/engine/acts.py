@@ -184,12 +184,16 @@ class Acts:
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""
         async with self.turn():
-            return await workers.drain(self._db, tenant=tenant, worker=worker)
+            told = await workers.drain(self._db, tenant=tenant, worker=worker)
+        for session in told:
+            self._wake.session(session)
+        return len(told)
 
     async def close(self, session: UUID, *, tenant: str, reason: str) -> int:
         """End a session; what it holds goes back. Return how many jobs did."""
         async with self.turn():
             released = await workers.close(self._db, session, tenant=tenant, reason=reason)
+        self._wake.session(session)
         if released:
             self._wake.look()
         return released
@@ -198,5 +202,6 @@ class Acts:
         """End a session whose process died; return where its leases went."""
         async with self.turn():
             moved = await workers.lose(self._db, session, tenant=tenant, reason="Its worker died.", chance=chance)
+        self._wake.session(session)
         tell(self._wake, moved)
         return moved

@@ -36,7 +36,8 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.schedules import Schedules
-from windlass.engine.sessions import Sessions
+from windlass.engine.sessions import JobBeat, Sessions
+from windlass.engine.sessionwaits import SessionWaits
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
@@ -68,16 +69,6 @@ REPEATABLE = (*SURELY_ABORTED, CommitUnknown)
 logger = logging.getLogger("windlass")
 
 
-class JobBeat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat for one job."""
-
-    cancel: bool
-    lease_ms: int
-    draining: bool
-    fence: int
-    session: UUID
-
-
 class Engine:
     """One server's engine."""
 
@@ -93,6 +84,7 @@ class Engine:
         self.meters = Meters(settings.metrics.prefix)
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
+        self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
         self._stop_margin_ms = stop_margin_ms(settings.worker)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
@@ -190,7 +182,7 @@ class Engine:
 
         Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers.
         """
-        parts = {"wake": self.wake.run, "waits": self.waits.run}
+        parts = {"wake": self.wake.run, "waits": self.waits.run, "session-waits": self.session_waits.run}
         self._claims = claims
         if claims:
             parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
@@ -212,6 +204,7 @@ class Engine:
         """Take no more work: those who wait are answered, requests under way finish, duties go to others."""
         self.draining = True
         self.waits.answer_all()
+        self.session_waits.answer_all()
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()

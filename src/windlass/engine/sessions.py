@@ -31,6 +31,16 @@ COUNTS_S = 2.0
 """How long after its last beat a bare caller beats again, if it has ended attempts: sooner than to stay alive."""
 
 
+class JobBeat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat for one job."""
+
+    cancel: bool
+    lease_ms: int
+    draining: bool
+    fence: int
+    session: UUID
+
+
 class _Presence(msgspec.Struct):
     session: UUID
     heard_at: float

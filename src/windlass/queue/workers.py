@@ -149,7 +149,7 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 async def register(db: Statements, session: NewSession) -> None:
     """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
     _check_session(session)
-    if not await db.fetch(SQL.register, **_columns(session)):
+    if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
         raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
 
 
@@ -172,14 +172,10 @@ async def heartbeat(
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): bool(row["draining"]) for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
+        named = _named(heard)
         if begun := _begun(heard, elapsed_s):
             await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
-        own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
-        if missing := [name for name in named if name not in own]:
-            # The relay has ended what an application finished in its own transaction (outbox.py).
-            ended = await transaction.fetch(SQL.succeeded, named=missing)
-            own |= {(row["id"], row["fence"], row["session"]): 0 for row in ended}
+        own = await _own(transaction, named)
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
@@ -195,6 +191,15 @@ async def heartbeat(
         )
     returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
     return [_answer(beat, alive, own, returned=returned, stopped=stopped.get(beat.session, [])) for beat in beats]
+
+
+async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
+    """Return what sessions must know, as a heartbeat would tell it; nothing is renewed or given back."""
+    found = (await find_sessions(db, [beat.session for beat in beats])).values()
+    alive = {(session.id, session.tenant): session.draining for session in found if session.alive}
+    own = await _own(db, _named(beats))
+    stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
+    return [_answer(beat, alive, own, returned=set(), stopped=stopped.get(beat.session, [])) for beat in beats]
 
 
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
@@ -225,9 +230,9 @@ async def _ended(db: Statements, session: UUID, tenant: str, state: SessionState
     return await moves.lock(db, [LeaseName(row["id"], row["fence"], session, tenant=tenant) for row in found])
 
 
-async def drain(db: Statements, *, tenant: str, worker: str) -> int:
-    """Tell the sessions of a worker to finish what they hold and claim no more; return how many live."""
-    return len(await db.fetch(SQL.drain, tenant=tenant, worker=worker))
+async def drain(db: Statements, *, tenant: str, worker: str) -> list[UUID]:
+    """Tell the sessions of a worker to finish what they hold and claim no more; return those that live."""
+    return [row["id"] for row in await db.fetch(SQL.drain, tenant=tenant, worker=worker)]
 
 
 async def claim_bare(
@@ -303,6 +308,22 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
             return total
 
 
+def _named(beats: Sequence[Beat]) -> list[tuple[UUID, int, UUID]]:
+    return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()})
+
+
+async def _own(db: Statements, named: Sequence[tuple[UUID, int, UUID]]) -> dict[tuple[UUID, int, UUID], int]:
+    """Return which of the named leases their sessions really have, with their flags."""
+    if not named:
+        return {}
+    own = {(row["id"], row["fence"], row["session"]): row["flags"] for row in await db.fetch(SQL.held, named=named)}
+    if missing := [name for name in named if name not in own]:
+        # The relay has ended what an application finished in its own transaction (outbox.py).
+        ended = await db.fetch(SQL.succeeded, named=missing)
+        own |= {(row["id"], row["fence"], row["session"]): 0 for row in ended}
+    return own
+
+
 async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUID]]:
     found: dict[UUID, list[UUID]] = {}
     if sessions:
@@ -375,7 +396,3 @@ def _check_session(session: NewSession) -> None:
         text = getattr(session, field)
         if text:
             check_text(field, text, longest=MAX_TEXT)
-
-
-def _columns(session: NewSession) -> dict[str, object]:
-    return msgspec.structs.asdict(session)

@@ -25,7 +25,8 @@ async def heartbeat(call: Call) -> wire.Beat:
     asked: wire.BeatRequest = call.body
     if asked.session is None:
         return await _bare_heartbeat(call, asked)
-    return await exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
+    work = exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
+    return await (call.while_connected(work) if asked.wait else work)
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:

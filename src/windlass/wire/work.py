@@ -372,6 +372,8 @@ class BeatRequest(Body, frozen=True, kw_only=True):
     current_page_id: UUID | None = None
     timestamp: Instant | None = None
     """Its clock, for the skew that is shown."""
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 0.0
+    """Of one with a session: it is renewed at once, and answered when there is something to tell, or after so long."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 from windlass import log
 from windlass.config import Settings
 from windlass.engine.outside import Outside
-from windlass.errors import WindlassError
+from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.wire import work as wire
 from windlass.worker import frames
 from windlass.worker.child import Child, StartChild
@@ -31,6 +31,8 @@ WATCH_S = 0.5
 """Between looks for what should have ended, and for bodies whose start is to be told."""
 EARLY_S = 1.0
 """A body that runs longer is told as begun before the next heartbeat is due, together with all others."""
+NEWS_S = 1.0
+"""Between questions for news that brought nothing new, such as a cancel that is known and not confirmed yet."""
 SILENT_S = 5.0
 """A runner ticks every second; after so long without a word it cannot stop its tasks itself."""
 LAST_WORDS_S = 1.0
@@ -197,16 +199,51 @@ class Keeper:
             child.send(frames.Lost(jobs=self.held.drop_all()))
 
     async def _renew(self, child: Child) -> None:
-        """Send heartbeats until the session has ended."""
+        """Send heartbeats until the session has ended; beside them one waits for news."""
         # The first at once: a worker that was never heard is shown as starting.
-        while renewal := await self._session.renew(self._beat):
-            self._pass_on(child, renewal)
-            pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
-            await self._rest(max(0.0, pause_s))
+        news = asyncio.create_task(self._or_kill(self._wait_for_news(child)))
+        try:
+            while renewal := await self._session.renew(self._beat):
+                self._pass_on(child, renewal)
+                pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
+                await self._rest(max(0.0, pause_s))
+        finally:
+            news.cancel()
+
+    async def _wait_for_news(self, child: Child) -> None:
+        """Wait for news at the server, again and again: cancels and drains are passed on as soon as they are there.
+
+        Its answers renew nothing here: that the server lives is known from the heartbeats, which do not wait.
+        """
+        while self._settings.wait_seconds:
+            asked_at, pause_s = self._outside.monotonic(), NEWS_S
+            try:
+                answer = await self._session.news(is_draining=self.is_draining)
+                is_new = self._pass_news(child, answer)
+                came_early = self._outside.monotonic() - asked_at < self._settings.wait_seconds / 2
+                if came_early and not (answer.cancel or answer.drain):
+                    # A lease was taken away, perhaps: only a heartbeat that names them all can tell which.
+                    self._beat_wanted.set()
+            except (NotFound, Conflict):  # the session has ended
+                is_new = False
+                self._beat_wanted.set()
+            except WindlassError:  # the heartbeats say so, if it lasts
+                is_new, pause_s = False, self._session.interval_s * (1 + self._outside.chance()) / 2
+            if not is_new:
+                await self._outside.pause(max(0.0, asked_at + pause_s - self._outside.monotonic()))
+
+    def _pass_news(self, child: Child, answer: wire.Beat) -> bool:
+        """Tell the runner what is new to it; return whether something is."""
+        told = self.held.cancel(answer.cancel, self._outside.monotonic())
+        if told:
+            child.send(frames.Cancel(jobs=told))
+        drains = answer.drain and not self.is_draining
+        if drains:
+            self.drain("drained", within_s=self._settings.drain_seconds)
+        return bool(told or drains)
 
     async def _rest(self, pause_s: float) -> None:
         """Wait until a heartbeat is due, or wanted sooner."""
-        self._beat_wanted.clear()
         waits = (asyncio.ensure_future(self._outside.pause(pause_s)), asyncio.create_task(self._beat_wanted.wait()))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -215,6 +252,7 @@ class Keeper:
                 wait.cancel()
 
     def _beat(self) -> wire.BeatRequest:
+        self._beat_wanted.clear()
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
@@ -238,10 +276,7 @@ class Keeper:
             if self.held.begun_count < begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=lost))
-        if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
-            child.send(frames.Cancel(jobs=told))
-        if answer.drain and not self.is_draining:
-            self.drain("drained", within_s=self._settings.drain_seconds)
+        self._pass_news(child, answer)
 
     def _note_lost(self) -> None:
         if self._lost_at is None:
