@@ -228,7 +228,13 @@ READY = frames.Ready(tasks=["add"], signatures={})
 
 def quick(**worker: object) -> Settings:
     """Return settings with a lease of 30 s, and these of `worker`."""
-    given = {"cancel_grace_seconds": 30.0, "kill_seconds": 5.0, "drain_seconds": 300.0, "spot_notice": "off"} | worker
+    given = {
+        "cancel_grace_seconds": 30.0,
+        "timeout_grace_seconds": 6.0,
+        "kill_seconds": 5.0,
+        "drain_seconds": 300.0,
+        "spot_notice": "off",
+    } | worker
     return Settings(worker=Worker(**given))  # type: ignore[arg-type]
 
 

@@ -108,6 +108,8 @@ class Worker(Section, frozen=True, kw_only=True):
     """Keep it below the grace period of the platform: how long a stopping worker finishes its jobs."""
     cancel_grace_seconds: SecondsOrNone = 30.0
     """Raise it when tasks need time to clean up after a cancel."""
+    timeout_grace_seconds: SecondsOrNone = 5.0
+    """Raise it when tasks need time to clean up after their time-out; then an exception or SIGTERM ends them."""
     queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)] = ("default",)
     """Set it to dedicate workers to queues; unless it is set they serve also those that the tasks name."""
     labels: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()

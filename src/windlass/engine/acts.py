@@ -30,6 +30,14 @@ PATIENCE_S = 5.0
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
+PREPARED_S = 30.0
+"""How long an isolated process may take to be up: the time-out of its task runs from then, by its worker's clock."""
+
+
+def timeout_grace_ms(worker: Worker) -> int:
+    """Return how long after its time-out a worker may take to end a task, before the servers do."""
+    return round((worker.timeout_grace_seconds + PREPARED_S) * 1000) + stop_margin_ms(worker)
+
 
 def stop_margin_ms(worker: Worker) -> int:
     """Return how long beyond the grace a worker may take to stop a task: it may hear of it only by a heartbeat."""

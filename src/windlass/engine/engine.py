@@ -21,7 +21,7 @@ from windlass.config import Settings
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
-from windlass.engine.acts import Acts, stop_margin_ms
+from windlass.engine.acts import Acts, stop_margin_ms, timeout_grace_ms
 from windlass.engine.asides import aside_duties
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
@@ -86,8 +86,7 @@ class Engine:
         self.waits = Waits(db, self.wake, outside=outside)
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
-        self._stop_margin_ms = stop_margin_ms(settings.worker)
-        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
+        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings.worker))
         self.schedules = Schedules(
             db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, keep_days=settings.retention.days
         )
@@ -366,8 +365,7 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": len(self.loops.held)}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
-        now_s = self.outside.monotonic()
+        grace_ms, now_s = timeout_grace_ms(self.settings.worker), self.outside.monotonic()
         return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:

@@ -6,7 +6,7 @@ nobody stops: one that holds the interpreter, so that the runner cannot stop it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -20,12 +20,15 @@ MOST_NAMED = 10_000
 """Leases that one heartbeat may name."""
 
 
+StopOutcome = Literal["cancelled", "timed_out"]
+
+
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that should have ended, and has not."""
 
     job_id: UUID
     fence: int
-    outcome: Literal["cancelled", "timed_out"]
+    outcome: StopOutcome
     run_s: float
 
 
@@ -38,7 +41,7 @@ class _Lease:
     """Whether a server has heard that its body began."""
     is_abandoned: bool = False
 
-    def asked_to_end(self) -> tuple[float, Literal["cancelled", "timed_out"]] | None:
+    def asked_to_end(self) -> tuple[float, StopOutcome] | None:
         """Return since when it should end, and why; None while it may run."""
         if self.cancel_at is not None:
             return self.cancel_at, "cancelled"
@@ -125,12 +128,12 @@ class HeldJobs:
             for (job_id, fence), lease in self._leases.items()
         )
 
-    def overdue(self, now: float, *, patience_s: float) -> list[Overdue]:
-        """Return those that should have ended longer ago than `patience_s`, each once; they count as given up."""
+    def overdue(self, now: float, *, patience_s: Mapping[StopOutcome, float]) -> list[Overdue]:
+        """Return those that should have ended longer ago than the patience, each once; they count as given up."""
         found = []
         for (job_id, fence), lease in self._leases.items():
             asked = lease.asked_to_end()
-            if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s:
+            if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s[asked[1]]:
                 continue
             lease.is_abandoned = True
             run_s = max(0.0, now - lease.started_at)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 from collections.abc import Coroutine
 from typing import Any, Literal
@@ -23,7 +24,7 @@ from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.wire import work as wire
 from windlass.worker import frames
 from windlass.worker.child import Child, StartChild
-from windlass.worker.held import HeldJobs, Overdue
+from windlass.worker.held import HeldJobs, Overdue, StopOutcome
 from windlass.worker.link import Link
 from windlass.worker.session import REGISTER_S, Renewal, Session
 
@@ -300,10 +301,15 @@ class Keeper:
                 child.kill()
 
     def _look_at_silent(self, child: Child, now: float) -> None:
-        patience_s = self._settings.cancel_grace_seconds + self._settings.kill_seconds
+        settings = self._settings
+        patience_s: dict[StopOutcome, float] = {
+            "cancelled": settings.cancel_grace_seconds + settings.kill_seconds,
+            "timed_out": settings.timeout_grace_seconds + settings.kill_seconds,
+        }
+        lost_by = math.inf if self._lost_at is None else self._lost_at + patience_s["cancelled"]
         if overdue := self.held.overdue(now, patience_s=patience_s):
             self._give_up(child, overdue)
-        elif self._stuck_at is None and self._lost_at is not None and now >= self._lost_at + patience_s:
+        elif self._stuck_at is None and now >= lost_by:
             # Nothing is left to be reported of it, and nobody can stop it.
             self._give_up(child, [])
         if self._stuck_at is not None:

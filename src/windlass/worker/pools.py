@@ -74,7 +74,12 @@ class Pools:
         self._on_start = on_start
         self._wake = wake
         self._clock = clock
-        self._graces = Graces(cancel_s=settings.cancel_grace_seconds, kill_s=settings.kill_seconds, abandon_s=abandon_s)
+        self._graces = Graces(
+            cancel_s=settings.cancel_grace_seconds,
+            timeout_s=settings.timeout_grace_seconds,
+            kill_s=settings.kill_seconds,
+            abandon_s=abandon_s,
+        )
         self._rules = Rules(cap_bytes=settings.log_bytes, redactor=redactor)
         self._lock = threading.Lock()
         self._line: deque[Attempt] = deque()
