@@ -211,7 +211,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 error_type=entry.error_type,
                 traceback=entry.traceback,
                 retryable=entry.retryable,
-                metrics=_metrics(entry.metrics, entry.duration_seconds),
+                metrics=_metrics(entry.metrics),
                 duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.ReleaseEntry():
@@ -310,8 +310,8 @@ def _lease_ms(lease_s: float | None, settings: Settings) -> int:
     return round((lease_s or settings.jobs.lease_seconds) * 1000)
 
 
-def _metrics(metrics: dict[str, int | float | str] | None, duration_s: float | None) -> str | None:
-    """Return the metrics of an attempt as they are kept, with the duration that was told (R1)."""
+def _metrics(metrics: dict[str, int | float | str] | None, duration_s: float | None = None) -> str | None:
+    """Return the metrics of an attempt as they are kept; with its duration, where that is one of them (R1)."""
     if duration_s is not None:
         metrics = {"duration_seconds": duration_s, **(metrics or {})}
     return None if metrics is None else msgspec.json.encode(metrics).decode()
