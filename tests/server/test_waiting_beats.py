@@ -16,6 +16,7 @@ from tests.server.frame import KeyRing
 from windlass.engine.duty import tell
 from windlass.engine.engine import Engine
 from windlass.queue import deadlines
+from windlass.queue.moves import Moved
 
 Calls = Callable[[str], httpx2.AsyncClient]
 PATIENCE_S = 15.0
@@ -99,7 +100,7 @@ async def test_a_lease_that_was_taken_away_ends_the_wait(
     job = await held_job(client, session, timeout_seconds=1)
     task = await waiting(engine, beat(client, session, held=[{**job, "started": True}]))
     clock.advance(29)
-    moved = []
+    moved: list[Moved] = []
     while not moved:
         clock.advance(1)
         moved = await deadlines.end_overdue(engine.db, chance=lambda: 0.0)

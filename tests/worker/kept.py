@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from windlass.config.settings import Settings, Worker
 from windlass.engine.outside import Outside
 from windlass.errors import WindlassError
@@ -104,6 +106,9 @@ class ToldRunner:
         """Nothing is to be closed."""
 
 
+NOTHING = wire.Beat(cancel=[], lost=[], released=[], drain=False)
+
+
 class ToldServer:
     """A server that answers what a test wants; a link to it."""
 
@@ -147,7 +152,7 @@ class ToldServer:
     def tell(self, **news: Any) -> None:
         """Answer the heartbeat that waits."""
         [(_, waiting)] = [(request, answer) for request, answer in self.waiting if not answer.done()]
-        waiting.set_result(wire.Beat(**{"cancel": [], "lost": [], "released": [], "drain": False} | news))
+        waiting.set_result(msgspec.structs.replace(NOTHING, **news))
 
     async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
         """A keeper claims nothing."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -199,8 +200,9 @@ async def test_a_body_is_stopped_and_the_rung_recorded(task: str, rung: str, why
     A cancel and a time-out have a grace each (W9).
     """
     bodies = Bodies()
-    graces = {"cancel_grace_seconds": 600.0, "timeout_grace_seconds": 600.0} | {f"{why}_grace_seconds": 0.02}
-    settings = LONG if rung == "flag" else Worker(**graces)
+    settings = LONG
+    if rung != "flag":
+        settings = msgspec.structs.replace(LONG, **{f"{why}_grace_seconds": 0.02})
     abandon_s = 0.05 if rung == "abandoned" else 600.0
     async with rig(*bodies.all(), settings=settings, threads=1, abandon_s=abandon_s) as pools:
         job, ended = await stopped(pools, bodies, task, why)

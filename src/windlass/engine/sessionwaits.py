@@ -48,7 +48,7 @@ class SessionWaits:
         self._outside = outside
         self._waiting: dict[UUID, set[Waiter]] = {}
         self._somebody = asyncio.Event()
-        self._over = False
+        self._over = asyncio.Event()
         self.waiting_count = 0
         """Heartbeats that were renewed and wait."""
         wake.on_stop.append(lambda session, _job: self._notice(session))
@@ -70,7 +70,7 @@ class SessionWaits:
 
     async def news(self, waiter: Waiter, wait_s: float) -> BeatAnswer | None:
         """Return what the session must know as soon as something has happened to it; None if nothing has in time."""
-        if self._over:
+        if self._over.is_set():
             return None
         self.waiting_count += 1
         try:
@@ -80,7 +80,7 @@ class SessionWaits:
             return None
         finally:
             self.waiting_count -= 1
-        if self._over:
+        if self._over.is_set():
             return None
         [answer] = await workers.look(self._db, [waiter.beat])
         return answer
@@ -101,7 +101,7 @@ class SessionWaits:
 
     def answer_all(self) -> None:
         """Let everybody go who waits, now and from now on: the server stops."""
-        self._over = True
+        self._over.set()
         for session in list(self._waiting):
             self._notice(session)
 
