@@ -136,7 +136,7 @@ def test_the_level_decides_what_is_logged(level: str, count: int) -> None:
 @pytest.mark.parametrize("letter", ["\r", "\n", "\x1b", "\x00", "\x7f", "\x9b", "\u2028", "\u202e", "\ud800", "\x85"])
 @pytest.mark.parametrize("where", ["value", "name", "event", "bound", "message", "error", "item"])
 def test_rel_t18_nothing_forges_a_line_or_steers_a_terminal(form: Form, letter: str, where: str) -> None:
-    """Whatever has a control character, the answer is one line of printable characters."""
+    """Whatever has a control character, the answer is one line of printable characters; a trace stands below it."""
     evil = f"x{letter}12:00:00.000 INFO  forged"
 
     def act() -> None:
@@ -148,9 +148,11 @@ def test_rel_t18_nothing_forges_a_line_or_steers_a_terminal(form: Form, letter: 
                 error = ValueError(evil) if where == "error" else None
                 log.event(evil if where == "event" else "job.failed", error=error, **fields)
 
-    (line,) = lines_of(form, act)
+    line, *below = lines_of(form, act)
 
-    assert line.isprintable()
+    assert all(text.isprintable() for text in (line, *below))
+    assert all(text.startswith("    ") for text in below)
+    assert (form == "text" and where == "error") == bool(below)
     assert form == "text" or line.isascii()
 
 
@@ -201,7 +203,7 @@ def test_rel_t17_secrets_and_payloads_are_not_logged(form: Form) -> None:
 
     lines = lines_of(form, act)
 
-    assert 4 == len(lines)
+    assert 4 == sum(not line.startswith("    ") for line in lines)
     assert CANARY not in "".join(lines)
     assert "***" in lines[0]
 

@@ -15,11 +15,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Literal, TextIO
+from uuid import UUID
 
 from windlass.config.redact import HIDDEN, SECRET_NAMES, Redactor
 
@@ -57,6 +58,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "job.dead": (ERROR, "A job is out of attempts or not retryable: the reason."),
         "job.snoozed": (INFO, "A task put its job off: until when, and why."),
         "job.released": (INFO, "A worker gave a job back: why."),
+        "attempt.ended": (
+            INFO,
+            "An attempt ended on this worker: its task, outcome and length, the trace of a failure.",
+        ),
         "report.stale": (WARNING, "A report was refused because the lease is another's: its fence."),
         "job.waiting": (DEBUG, "A job waits for others: for how many."),
         "outbox.refused": (ERROR, "What an application said in its transaction cannot be done, and is set aside: why."),
@@ -106,6 +111,8 @@ MAX_READ = 4096
 """Characters of a value looked at: more than are shown, so that a secret is not cut in half and then not known."""
 MAX_TRACE = 8000
 MAX_ITEMS = 20
+MAX_PIECES = 1000
+"""Texts that are remembered as they stand in a line."""
 NEVER = frozenset({"payload", "result", "args", "kwargs", "arguments", "body", "headers"})
 """Fields that may hold a user's data: hidden whatever the settings say."""
 
@@ -137,8 +144,14 @@ class Line:
         }
 
     def text(self, redactor: Redactor) -> str:
-        """Return the line as people read it."""
-        return " ".join([_quoted(self.name), *(f"{key}={_quoted(v)}" for key, v in self.shown(redactor).items())])
+        """Return the line as people read it; a trace stands below, indented, so that it is no line of the log."""
+        words, below = [_quoted(self.name)], []
+        for key, value in self.shown(redactor).items():
+            if isinstance(self.fields.get(key), Trace):
+                below += ["    " + "".join(map(_visible, line)) for line in value.splitlines()]
+            else:
+                words.append(f"{key}={_quoted(value)}")
+        return "\n".join([" ".join(words), *below])
 
     def __str__(self) -> str:
         return self.text(_USUAL)
@@ -151,9 +164,24 @@ def event(name: str, /, *, level: int | None = None, error: BaseException | None
         _LOGGER.log(at, Line(name, {**_BOUND.get(), **fields}), exc_info=error)
 
 
-def hears(name: str) -> bool:
-    """Say whether lines of an event are written, at the level that was asked for."""
-    return _LOGGER.isEnabledFor(EVENTS[name][0])
+def events(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Log that something happened several times, by one write where the lines are ours. Of fields that cost little:
+    numbers, ids, and texts that come again and again.
+    """
+    level = EVENTS[name][0]
+    if not rows or not _LOGGER.isEnabledFor(level):
+        return
+    ours = [handler for handler in logging.getLogger().handlers if isinstance(handler, Handler)]
+    if len(ours) == 1 and len(logging.getLogger().handlers) == 1 and not _LOGGER.handlers:
+        ours[0].emit_many(level, name, rows)
+        return
+    for row in rows:
+        event(name, **row)
+
+
+def hears(name: str, level: int | None = None) -> bool:
+    """Say whether lines of an event are written, at its level or at this one."""
+    return _LOGGER.isEnabledFor(EVENTS[name][0] if level is None else level)
 
 
 @contextlib.contextmanager
@@ -195,20 +223,57 @@ class Handler(logging.Handler):
         self._stream = stream
         self._as_json = as_json
         self._redactor = redactor
+        self._pieces: dict[tuple[str, str], str] = {}
         self.dropped_count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record; never raise."""
         try:
             if self.dropped_count:
-                self._write(logging.makeLogRecord({"levelno": WARNING, "levelname": "WARNING", "msg": self._dropped()}))
+                told = {"levelno": WARNING, "levelname": "WARNING", "msg": self._dropped()}
+                self._write(self.format(logging.makeLogRecord(told)))
                 self.dropped_count = 0
-            self._write(record)
+            self._write(self.format(record))
         except BrokenPipeError:
             self.dropped_count += 1
             self._abandon()
         except Exception:  # a full disk, a value that cannot be written
             self.dropped_count += 1
+
+    def emit_many(self, level: int, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write a line for each row, all at once; never raise."""
+        word = logging.getLevelName(level)
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self._as_json:
+            head = f'{{"time": "{at.replace("+00:00", "Z")}", "level": "{word.lower()}", "event": {json.dumps(name)}'
+            lines = ["".join((head, *[self._piece(k, v) for k, v in row.items()], "}")) for row in rows]
+        else:
+            head = f"{at[11:23]} {word:<5} {_quoted(name)}"
+            lines = ["".join((head, *[self._piece(k, v) for k, v in row.items()])) for row in rows]
+        self.acquire()
+        try:
+            self._write("\n".join(lines))
+        except Exception as error:  # as of single lines
+            self.dropped_count += len(lines)
+            if isinstance(error, BrokenPipeError):
+                self._abandon()
+        finally:
+            self.release()
+
+    def _piece(self, key: str, value: Any) -> str:
+        """Return a field as it stands in a line; texts are remembered."""
+        if isinstance(value, int | float):
+            return f', "{key}": {value}' if self._as_json else f" {key}={value}"
+        if isinstance(value, UUID):
+            return f', "{key}": "{value}"' if self._as_json else f" {key}={value}"
+        piece = self._pieces.get((key, value))
+        if piece is None:
+            [(name, shown)] = Line("", {key: value}).shown(self._redactor).items()
+            piece = f", {json.dumps(name)}: {json.dumps(shown)}" if self._as_json else f" {name}={_quoted(shown)}"
+            if len(self._pieces) >= MAX_PIECES:
+                self._pieces.clear()
+            self._pieces[key, value] = piece
+        return piece
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
@@ -221,11 +286,11 @@ class Handler(logging.Handler):
         whole = {"time": at.replace("+00:00", "Z"), "level": level.lower(), "event": line.name[:100], **fields}
         return json.dumps(whole)
 
-    def _write(self, record: logging.LogRecord) -> None:
+    def _write(self, text: str) -> None:
         if self._stream is None:
             return
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        line = self.format(record).encode(encoding, "backslashreplace").decode(encoding)
+        line = text.encode(encoding, "backslashreplace").decode(encoding)
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
@@ -316,5 +381,9 @@ def _quoted(value: Any) -> str:
 def _escaped(letter: str) -> str:
     if letter in '"\\':
         return f"\\{letter}"
+    return _visible(letter)
+
+
+def _visible(letter: str) -> str:
     # Not printable are also the marks that turn the direction of a text, and half surrogates.
     return letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")

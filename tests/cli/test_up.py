@@ -95,6 +95,7 @@ def test_what_it_says_to_try_works(tmp_path: Path) -> None:
         assert "every 30 seconds" in results[2].stdout
         assert "up-" in results[3].stdout
         assert 0 == process.ended()
+        assert '"event": "attempt.ended"' in process.text
 
 
 def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> None:
@@ -151,7 +152,10 @@ def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
 
 
 def test_schedules_that_were_declared_are_told_in_one_line(tmp_path: Path) -> None:
-    """Whoever starts it sees what it has made of the code: what was added, changed and removed; later nothing."""
+    """Whoever starts it sees what it has made of the code: what was added, changed and removed; later nothing.
+
+    As a line of the log, or as a sentence where only warnings are logged.
+    """
     declared = """
 from windlass import App, cron
 app = App(name="shop")
@@ -162,11 +166,11 @@ def report() -> None: ...
 """
     (tmp_path / "shop.py").write_text(declared)
     with up(tmp_path, "shop:app") as (process, _):
-        process.said("Schedules of shop: added yearly")
-        assert 1 == process.text.count("Schedules of shop")
+        process.said('"schedules.declared", "app": "shop", "added": "yearly"')
+        assert 1 == process.text.count("yearly")
     (tmp_path / "shop.py").write_text(declared.replace("yearly", "each-year"))
 
-    with up(tmp_path, "shop:app") as (process, _):
+    with up(tmp_path, "shop:app", "--log-level", "warning") as (process, _):
         said = process.said("Schedules of shop: .*")
 
     assert "Schedules of shop: added each-year; removed yearly." == said[0]

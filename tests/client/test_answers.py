@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -11,8 +12,8 @@ import pytest
 
 from windlass.client import requests, results
 from windlass.client.answers import Answer, error_of, read
-from windlass.client.results import Ending
-from windlass.client.tries import LONGEST_S, NotHeard, Tries
+from windlass.client.shown import Ending
+from windlass.client.tries import LONGEST_S, NotHeard, ServerDown, Tries
 from windlass.errors import (
     Conflict,
     Contention,
@@ -137,6 +138,35 @@ def test_pauses_grow_to_a_bound_and_end_with_the_time() -> None:
         short.pause_after(QUESTION, Unavailable("?"))
     assert endless.left_s is None
     assert pytest.approx(0.1) == short.left_s
+
+
+class Passing:
+    """Elapsed time that a test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        """Return the present instant."""
+        return self.now
+
+
+def test_where_no_server_is_a_call_ends_sooner_than_its_patience() -> None:
+    """Within 2 s, unless somebody asked for patience; connecting takes no longer either. The error says how."""
+    time = Passing()
+    usual = Tries(10.0, down_s=2.0, monotonic=time, chance=lambda: 1.0)
+    asked = Tries(10.0, monotonic=time, chance=lambda: 1.0)
+    connect_s = [tries.bounded(ONCE).connect_s for tries in (usual, asked)]
+    for tries in (usual, asked):
+        time.now += tries.pause_after(ONCE, ServerDown("No server answers at http://there."))
+    time.now = 101.8
+
+    with pytest.raises(ServerDown, match=r"http://there\. It was tried for 2 s; App.patience=.* waits longer"):
+        usual.pause_after(ONCE, ServerDown("No server answers at http://there."))
+
+    assert [2.0, math.inf] == connect_s
+    assert asked.pause_after(ONCE, ServerDown("No server answers at http://there.")) > 0
+    assert usual.pause_after(QUESTION, Unavailable("Somebody took it, and does not answer.")) > 0
 
 
 def test_jobs_are_parted_by_number_and_by_size() -> None:

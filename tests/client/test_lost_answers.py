@@ -17,7 +17,7 @@ from windlass.client import doors
 from windlass.client.answers import Answer
 from windlass.client.doors import HttpDoor
 from windlass.client.requests import Request
-from windlass.client.tries import NotHeard
+from windlass.client.tries import NotHeard, ServerDown
 from windlass.errors import Unavailable
 
 JOB = UUID(int=7)
@@ -86,6 +86,16 @@ async def test_rel_d3_the_last_error_names_the_key_under_which_to_repeat() -> No
     key = server.heard[0]["idempotency_key"]
     assert key == raised.value.idempotency_key
     assert f"idempotency_key={key!r}" in str(raised.value)
+
+
+@pytest.mark.parametrize("voice", ["sync", "async"], indirect=True)
+async def test_a_submit_says_soon_that_no_server_is_there(voice: Any) -> None:
+    """With the address and what to do; long before the patience for a server that is slow to answer is over."""
+    async with silent(answers=False) as server:
+        url = server.url
+    async with App(url) as app:
+        with pytest.raises(ServerDown, match=f"No server answers at {url}.*windlass server.*tried for 2 s.*patience"):
+            await voice(app, "enqueue", "pay", {"x": 1})
 
 
 async def test_a_wait_for_a_silent_server_ends_with_its_timeout() -> None:

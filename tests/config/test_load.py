@@ -101,7 +101,7 @@ def _other(name: str, default: object) -> str:
     """Return a text for another value than the default."""
     choices = {"vocabulary": "c", "isolation": "process", "spot_notice": "off", "kind": "fixed", "catch_up": "all"}
     choices |= {"overlap": "allow", "policy": "threshold", "format": "json", "level": "debug"}
-    choices |= {"host": "::1", "prefix": "jobs_", "down_below": "99", "jitter": "0.2"}
+    choices |= {"host": "::1", "prefix": "jobs_", "down_below": "99", "jitter": "0.2", "log_jobs": "failures"}
     if name == "duties.mode":
         return "steal"
     field = name.rpartition(".")[2]

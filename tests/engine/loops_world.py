@@ -63,6 +63,9 @@ class Wake:
         """Keep it."""
         self.told.append(("ended", job_id))
 
+    def session(self, session: UUID) -> None:
+        """Nobody waits for it here."""
+
     def duties(self) -> None:
         """Keep it, and tell the others."""
         self.told.append(("duties",))

@@ -13,7 +13,11 @@ from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.queue.workers import Beat, Held
 
-SETTINGS = Settings(worker=Worker(cancel_grace_seconds=5, kill_seconds=30), jobs=Jobs(lease_seconds=60))
+SETTINGS = Settings(
+    worker=Worker(
+        cancel_grace_seconds=5, timeout_grace_seconds=3, heartbeat_seconds=20, kill_seconds=30, lease_seconds=60
+    )
+)
 LADDER_S = 5 + 20 + 30 + 7
 """It hears of it by its next heartbeat, and needs its grace, SIGTERM, SIGKILL and a report."""
 
@@ -51,11 +55,11 @@ async def test_a_cancel_is_waited_for_until_the_ladder_of_its_worker_is_done(
     await revoked_after(steps, early_s)
 
 
-async def test_a_time_out_is_waited_for_as_long(steps: Steps) -> None:
-    """W8: the worker enforces it, the servers only when it does not."""
+async def test_a_time_out_is_waited_for_until_its_own_ladder_is_done(steps: Steps) -> None:
+    """W8: the worker enforces it, the servers only when it does not; a process of its own may take 30 s to be up."""
     worker = await steps.worker()
     lease = await steps.lease(worker, timeout_s=100)
 
     await made(steps)._beat([Beat(worker.session, [Held(lease.id, lease.fence, True)])])
 
-    await revoked_after(steps, 100 + LADDER_S)
+    await revoked_after(steps, 100 + 3 + 30 + LADDER_S - 5)

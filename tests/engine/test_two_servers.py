@@ -14,15 +14,17 @@ from tests.databases import connected
 from tests.engine.test_dispatch import PATIENCE_S, POLL_S, asking, ids_of, opened, submit, until, waiting
 from windlass.config import Settings
 from windlass.db import Database, open_database
-from windlass.engine import dispatch, wake
+from windlass.engine import dispatch, exchange, wake
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
+from windlass.errors import Conflict
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import duties
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName
 from windlass.queue.report import Complete
+from windlass.wire import work as wire
 
 
 class Silent:
@@ -130,6 +132,32 @@ async def test_both_servers_claim_each_job_once(pair: tuple[Engine, Engine]) -> 
     await asyncio.gather(*(work(engine, f"w{n}") for n in range(4) for engine in pair))
 
     assert (200, ids) == (len(seen), set(seen))
+
+
+@pytest.mark.parametrize("what", ["cancel", "drain", "close"])
+async def test_a_heartbeat_that_waits_hears_of_what_another_server_did(pair: tuple[Engine, Engine], what: str) -> None:
+    """By a hint where there is NOTIFY, by the look without it; a worker without a free thread has nothing else."""
+    one, other = pair
+    session = await opened(other, "w")
+    [job_id] = await submit(one)
+    await other.claim(asking(session=session))
+    request = wire.BeatRequest(worker_id="w", session=session, wait=20.0)
+    task = asyncio.create_task(exchange.heartbeat(other, request, session=session, tenant="default"))
+    await until(lambda: other.session_waits.waiting_count == 1)
+
+    if what == "cancel":
+        await one.acts.cancel([job_id], tenant="default", actor=Actor())
+    elif what == "drain":
+        await one.acts.drain(tenant="default", worker="w")
+    else:
+        await one.acts.close(session, tenant="default", reason="removed")
+
+    if what == "close":
+        with pytest.raises(Conflict):
+            await asyncio.wait_for(task, PATIENCE_S)
+    else:
+        answer = await asyncio.wait_for(task, PATIENCE_S)
+        assert ([job_id] if what == "cancel" else [], what == "drain") == (answer.cancel, answer.drain)
 
 
 async def test_a_cancel_on_one_server_reaches_the_worker_at_the_other(pair: tuple[Engine, Engine]) -> None:

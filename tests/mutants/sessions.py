@@ -215,6 +215,22 @@ MUTANTS = (
         "I20: a job begins once in an attempt",
     ),
     Mutant(
+        "start-before-the-claim",
+        (
+            sql("workers", "start", "least(q.claimed_at, :now + interval '1 minute')", "'-infinity'", "postgres"),
+            sql(
+                "workers",
+                "start",
+                "max(:now - i.ran_ms * 1000, queue.claimed_at)",
+                ":now - i.ran_ms * 1000",
+                "sqlite",
+                count=2,
+            ),
+        ),
+        ("tests/queue/test_workers.py::test_no_job_began_before_its_claim",),
+        "W6: no job began before its claim, whatever its worker says",
+    ),
+    Mutant(
         "start-prolongs-a-cancel",
         both("workers", "start", "WHEN q.flags & 2 = 2", "WHEN 1 = 2", sqlite="WHEN queue.flags & 2 = 2"),
         races("guards::start_does_not_outlive_a_cancel"),

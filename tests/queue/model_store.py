@@ -133,7 +133,7 @@ class Store:
 
     async def drain(self, tenant: str, worker: str) -> int:
         """Ask sessions to leave."""
-        return await workers.drain(self.db, tenant=tenant, worker=worker)
+        return len(await workers.drain(self.db, tenant=tenant, worker=worker))
 
     async def heartbeat(self, beats: Sequence[Beat]) -> list[Any]:
         """Renew sessions."""

@@ -117,6 +117,9 @@ class Told:
         """A job has ended."""
         self.ends.append(job_id)
 
+    def session(self, session: UUID) -> None:
+        """A session has lost a lease: nobody waits for it here."""
+
     def duties(self) -> None:
         """A duty was given up."""
 

@@ -114,9 +114,9 @@ class Steps:
         await self.beat(worker, lease, started=True)
         return lease
 
-    async def beat(self, worker: Worker, *held: Claimed, started: bool = False) -> BeatAnswer:
+    async def beat(self, worker: Worker, *held: Claimed, started: bool = False, ran_ms: int = 0) -> BeatAnswer:
         """Send a heartbeat that names these leases and no others."""
-        named = [Held(lease.id, lease.fence, started) for lease in held]
+        named = [Held(lease.id, lease.fence, started, ran_ms) for lease in held]
         [answer] = await heartbeat(self.db, [Beat(worker.session, named, tenant=worker.tenant)])
         return answer
 

@@ -278,10 +278,10 @@ LOCKERS: dict[Query, Callable[[int], dict[str, Any]]] = {
 
 
 def begun(count: int) -> list[tuple[Any, ...]]:
-    """Return scattered leases, each with the session that holds it."""
+    """Return scattered leases, each with the session that holds it, and how long ago it began."""
     numbers = range(1, COUNT, COUNT // count)
     return [
-        (job_id, 1, made(SESSION, 1 + n % SESSIONS)) for n, (job_id, _) in zip(numbers, leases(count), strict=False)
+        (job_id, 1, made(SESSION, 1 + n % SESSIONS), 5) for n, (job_id, _) in zip(numbers, leases(count), strict=False)
     ]
 
 
@@ -381,7 +381,7 @@ async def test_heartbeats_look_up_what_they_name(url: str) -> None:
     named = [(job_id, 1, made(SESSION, 8)) for job_id, _ in leases(100)]
     async with hot(url) as connection:
         held = await explained(connection, workers.SQL.held, named=named)
-        begun = await explained(connection, workers.SQL.start, begun=named, grace_ms=1)
+        begun = await explained(connection, workers.SQL.start, begun=[(*name, 5) for name in named], grace_ms=1)
         renewed = await explained(
             connection,
             workers.SQL.renew,

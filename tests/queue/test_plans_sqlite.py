@@ -142,7 +142,7 @@ CASES: list[Case] = [
     (moves.SQL.lease_to_end, {"moves": leases(*END)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (moves.SQL.lock_leases, {"leases": leases(None, None, None)}, "SEARCH q USING PRIMARY KEY (id=?)"),
     (workers.SQL.held, {"named": leases(made(SESSION, 3))}, "SEARCH q USING PRIMARY KEY (id=?)"),
-    (workers.SQL.start, {"begun": leases(made(SESSION, 3)), "grace_ms": 1}, "SEARCH queue USING PRIMARY KEY (id=?)"),
+    (workers.SQL.start, {"begun": leases(made(SESSION, 3), 5), "grace_ms": 1}, "SEARCH queue USING PRIMARY KEY (id=?)"),
     (
         workers.SQL.renew,
         {"beats": [(made(SESSION, 3), "default", 1, None, 0, 0, 0, 0, 0)]},

@@ -20,7 +20,7 @@ Calls = Callable[[str], httpx2.AsyncClient]
 @pytest.fixture
 def settings() -> Settings:
     """Settings with another grace."""
-    return Settings(worker=Worker(cancel_grace_seconds=2.0))
+    return Settings(worker=Worker(cancel_grace_seconds=2.0, timeout_grace_seconds=3.0))
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_a_session_of_another_worker_or_tenant_is_not_lost(
 async def test_the_grace_of_the_settings_decides_the_servers_patience(
     client: httpx2.AsyncClient, session: str, engine: Engine
 ) -> None:
-    """A time-out and a cancel are waited for as long as the worker's grace says, a heartbeat, the kill, and 7 s."""
+    """A time-out and a cancel are waited for as long as the grace of each says, a heartbeat, the kill, and 7 s."""
     job = await claimed(client, session, started=True)
     running = (await history.get(engine.db, job["id"], tenant="a")).deadline_at
     await client.delete(f"/jobs/{job['id']}")
@@ -85,5 +85,5 @@ async def test_the_grace_of_the_settings_decides_the_servers_patience(
     assert running is not None
     assert found.deadline_at is not None
     assert found.started_at is not None
-    assert 10 + 2 + 10 + 5 + 7 == round((running - found.started_at).total_seconds())
+    assert 10 + 3 + 30 + 10 + 5 + 7 == round((running - found.started_at).total_seconds())
     assert 2 + 10 + 5 + 7 == round((found.deadline_at - asked_at).total_seconds())

@@ -224,7 +224,39 @@ async def test_a_result_is_recorded_once(client: httpx2.AsyncClient) -> None:
 
     assert {"status": "completed"} == first.json()
     assert {"status": "completed", "already_applied": True} == again.json()
-    assert ([1, 2.5], {"x": 1, "files_processed": 3, "region": "eu"}) == (shown["result"], shown["metrics"])
+    metrics = {"x": 1, "files_processed": 3, "region": "eu", "duration_seconds": 1.5}
+    assert ([1, 2.5], metrics) == (shown["result"], shown["metrics"])
+
+
+@pytest.mark.parametrize("by", ["job", "worker"])
+async def test_a_start_is_told_as_seconds_ago(client: httpx2.AsyncClient, clock: TestClock, by: str) -> None:
+    """W6, G7: whatever word comes first, the database's clock decides when that was."""
+    job = await submit_and_claim(client)
+    claimed_at = clock.now()
+    clock.advance(20)
+    held = {"job_id": job["id"], "fence": job["fence"], "started": 17.5}
+
+    if by == "job":
+        answer = await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job, started=17.5))
+    else:
+        answer = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "held": [held]})
+    await client.post(f"/jobs/{job['id']}/complete", json=lease(job))
+    shown = (await client.get(f"/jobs/{job['id']}")).json()
+
+    assert 200 == answer.status_code
+    began_s = (datetime.fromisoformat(shown["started_at"]) - claimed_at).total_seconds()
+    assert began_s == pytest.approx(2.5, abs=0.5)
+    assert shown["execution_time_ms"] == pytest.approx(17_500, abs=500)
+
+
+@pytest.mark.parametrize("started", [-1, "17", 1e12, None])
+async def test_a_start_that_cannot_be_is_refused(client: httpx2.AsyncClient, started: Any) -> None:
+    """Seconds are not negative and not for ever."""
+    job = await submit_and_claim(client)
+
+    answer = await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job, started=started))
+
+    assert 422 == answer.status_code
 
 
 @pytest.mark.parametrize("extra", [{"a": [1]}, {"a": None}, {f"m{i}": 1 for i in range(33)}, {"metrics": [1]}])

@@ -6,7 +6,10 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from windlass.config.settings import Settings, Worker
 from windlass.engine.outside import Outside
@@ -103,6 +106,9 @@ class ToldRunner:
         """Nothing is to be closed."""
 
 
+NOTHING = wire.Beat(cancel=[], lost=[], released=[], drain=False)
+
+
 class ToldServer:
     """A server that answers what a test wants; a link to it."""
 
@@ -118,6 +124,8 @@ class ToldServer:
         self.down: WindlassError | None = None
         """What every call gets."""
         self.next_beat = wire.Beat(cancel=[], lost=[], released=[], drain=False)
+        self.waiting: list[tuple[wire.BeatRequest, asyncio.Future[wire.Beat]]] = []
+        """Heartbeats that wait for news."""
 
     async def register(self, request: wire.RegisterRequest) -> wire.Registered:
         """Open a session."""
@@ -134,11 +142,20 @@ class ToldServer:
         )
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:
-        """Answer as told, once."""
+        """Answer as told, once; one that waits, when there is news."""
+        if request.wait:
+            news: asyncio.Future[wire.Beat] = asyncio.get_running_loop().create_future()
+            self.waiting.append((request, news))
+            return await news
         self._fail()
         self.beats.append(request)
         answer, self.next_beat = self.next_beat, wire.Beat(cancel=[], lost=[], released=[], drain=False)
         return answer
+
+    def tell(self, **news: Any) -> None:
+        """Answer the heartbeat that waits."""
+        [(_, waiting)] = [(request, answer) for request, answer in self.waiting if not answer.done()]
+        waiting.set_result(msgspec.structs.replace(NOTHING, **news))
 
     async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
         """A keeper claims nothing."""
@@ -219,7 +236,13 @@ READY = frames.Ready(tasks=["add"], signatures={})
 
 def quick(**worker: object) -> Settings:
     """Return settings with a lease of 30 s, and these of `worker`."""
-    given = {"cancel_grace_seconds": 30.0, "kill_seconds": 5.0, "drain_seconds": 300.0, "spot_notice": "off"} | worker
+    given = {
+        "cancel_grace_seconds": 30.0,
+        "timeout_grace_seconds": 6.0,
+        "kill_seconds": 5.0,
+        "drain_seconds": 300.0,
+        "spot_notice": "off",
+    } | worker
     return Settings(worker=Worker(**given))  # type: ignore[arg-type]
 
 

@@ -108,17 +108,49 @@ async def test_a_worker_that_ends_while_it_starts_ends_its_session(kept: Kept, h
 async def test_each_heartbeat_names_all_that_is_held_and_what_has_begun(kept: Kept) -> None:
     """The held set is complete, so that the server gives back what an answer that got lost had handed out."""
     await kept.opened()
+    await kept.time.pass_by(9.4)
     kept.runner.say(Hold([(JOB, 3), (OTHER, 1)]), Start([(JOB, 3)]), Tick(jobs_done=5, jobs_failed=2))
 
-    await kept.time.pass_by(10.0)
+    await kept.time.pass_by(0.6)
 
     [beat] = kept.server.beats
     assert (
-        wire.HeldJob(job_id=JOB, fence=3, started=True),
+        wire.HeldJob(job_id=JOB, fence=3, started=0.6),
         wire.HeldJob(job_id=OTHER, fence=1, started=False),
     ) == beat.held
     assert (3, 2) == (beat.completed, beat.failed)
     assert [Renewed(1010.0)] == kept.runner.heard(Renewed)
+
+
+async def test_a_body_that_outlives_a_second_is_told_at_once(kept: Kept) -> None:
+    """W6: the job reads running soon, by one word for all bodies that began; what it says later is the same start."""
+    await kept.opened()
+    await kept.time.pass_by(3.0)
+    kept.runner.say(Hold([(JOB, 1), (OTHER, 1)]), Start([(JOB, 1)]))
+    await kept.time.pass_by(0.1)
+    kept.runner.say(Start([(OTHER, 1)]))
+
+    await kept.time.pass_by(6.9)
+
+    [beat] = kept.server.beats
+    first, second = (job.started for job in beat.held or ())
+    assert 1.0 <= first <= 1.5
+    assert second == pytest.approx(first - 0.1)
+    await kept.time.pass_by(5.0)
+    [_, later] = kept.server.beats
+    assert later.held is not None
+    assert later.held[0].started == pytest.approx(first + 10.0)
+
+
+async def test_short_jobs_send_no_word_of_their_own(kept: Kept) -> None:
+    """W6: never an extra request per job: one that ends soon is told by its report."""
+    await kept.opened()
+    for fence in range(1, 20):
+        kept.runner.say(Hold([(JOB, fence)]), Start([(JOB, fence)]))
+        await kept.time.pass_by(0.45)
+        kept.runner.say(Drop([(JOB, fence)]))
+
+    assert [] == kept.server.beats
 
 
 async def test_what_is_done_is_counted_once(kept: Kept) -> None:
@@ -184,6 +216,70 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again_within_the_interva
     assert 1010.0 < renewed.renewed_at < 1019.0
 
 
+async def test_a_cancel_is_passed_on_when_the_waiting_heartbeat_tells_it(kept: Kept) -> None:
+    """X2: not with the next heartbeat, up to ten seconds later; said again it is told once."""
+    session = await kept.opened()
+    kept.runner.say(Hold([(JOB, 1)]))
+    await settle()
+    [(request, _)] = kept.server.waiting
+    assert (session, None, (0, 0), False) == (
+        request.session,
+        request.held,
+        (request.completed, request.failed),
+        request.draining,
+    )
+
+    kept.server.tell(cancel=[JOB])
+    await settle()
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+    kept.server.tell(cancel=[JOB])
+    await settle()
+
+    assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
+    assert 2 == len(kept.server.waiting)  # what it knows it does not ask for at once again
+    await kept.time.pass_by(1.0)
+    assert 3 == len(kept.server.waiting)
+    assert [] == kept.server.beats
+
+
+async def test_a_drain_is_heard_by_the_waiting_heartbeat(kept: Kept) -> None:
+    """After that it says itself that it drains, so that it waits for other news."""
+    await kept.opened()
+
+    kept.server.tell(drain=True)
+    await settle()
+
+    assert [Drain("drained", 300.0)] == kept.runner.heard(Drain)
+    assert [False, True] == [request.draining for request, _ in kept.server.waiting]
+
+
+async def test_a_lost_lease_is_looked_up_by_a_heartbeat_that_names_all(kept: Kept) -> None:
+    """That something happened is told without fences: a job may have been claimed anew since."""
+    await kept.opened()
+    kept.runner.say(Hold([(JOB, 2)]))
+    kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
+
+    kept.server.tell()
+    await settle()
+
+    [beat] = kept.server.beats
+    assert (wire.HeldJob(job_id=JOB, fence=2),) == beat.held
+    assert [Lost([(JOB, 2)])] == kept.runner.heard(Lost)
+
+
+async def test_waiting_for_news_that_fails_is_tried_again_and_harms_nobody(kept: Kept) -> None:
+    """The lease is kept by the other heartbeats; an old server, or a proxy, may cut those that wait."""
+    await kept.opened()
+    [(_, waiting)] = kept.server.waiting
+
+    waiting.set_exception(Unavailable("cut"))
+    await kept.time.pass_by(30.0)
+
+    assert 2 == len(kept.server.waiting)
+    assert 3 == len(kept.server.beats)
+    assert [1] * 3 == [len(kept.runner.heard(Opened))] * 3
+
+
 async def test_cancels_and_lost_leases_are_passed_on(kept: Kept) -> None:
     """Each is told once; what is lost is not named again."""
     await kept.opened()
@@ -203,7 +299,7 @@ async def test_a_job_claimed_anew_is_not_lost_by_an_answer_about_its_last_lease(
     """An answer speaks of the fence that the heartbeat named."""
     held = kept.keeper.held
     held.hold([(JOB, 1)])
-    named = held.named() or ()
+    named = held.named(0.0) or ()
     held.drop([(JOB, 1)])
     held.hold([(JOB, 2)])
 
@@ -217,13 +313,13 @@ async def test_what_went_back_because_it_was_not_named_leaves_the_named_lease(ke
     """Two leases of one job, of which a heartbeat named one: the other is that which went back."""
     held = kept.keeper.held
     held.hold([(JOB, 1)])
-    named = held.named() or ()
+    named = held.named(0.0) or ()
     held.hold([(JOB, 2)])
 
     returned = held.drop_returned([JOB], named)
 
     assert [(JOB, 2)] == returned
-    assert [(JOB, 1)] == [(job.job_id, job.fence) for job in held.named() or ()]
+    assert [(JOB, 1)] == [(job.job_id, job.fence) for job in held.named(0.0) or ()]
 
 
 @pytest.mark.parametrize("error", [NotFound("no such session"), Conflict("it has ended")])
@@ -313,7 +409,7 @@ async def test_what_a_dead_runner_had_begun_is_told_before_its_session_ends(kept
     await kept.ended()
 
     [beat] = kept.server.beats
-    assert (session, (wire.HeldJob(job_id=JOB, fence=1, started=True),)) == (beat.session, beat.held)
+    assert (session, (wire.HeldJob(job_id=JOB, fence=1, started=0.0),)) == (beat.session, beat.held)
 
 
 async def test_a_session_that_cannot_be_closed_is_left_to_lapse(kept: Kept) -> None:

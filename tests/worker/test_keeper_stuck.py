@@ -11,7 +11,8 @@ import pytest
 from tests.worker.kept import Kept, quick, settle
 from windlass.errors import NotFound, TooMany, Unavailable
 from windlass.wire import work as wire
-from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Renewed, Start, Tick
+from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
+from windlass.worker.keeper import EARLY_S, WATCH_S
 
 JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()
 TICK = Tick(jobs_done=0)
@@ -19,7 +20,7 @@ TICK = Tick(jobs_done=0)
 
 @pytest.fixture
 async def kept() -> AsyncIterator[Kept]:
-    """A keeper with an open session; grace 30 s, then 5 s."""
+    """A keeper with an open session; grace 30 s, of a time-out 6 s, then 5 s."""
     made = Kept(quick(health_seconds=1000.0))
     await settle()
     await made.opened()
@@ -28,9 +29,9 @@ async def kept() -> AsyncIterator[Kept]:
 
 
 async def cancelled(kept: Kept) -> None:
-    """Let the server ask for the end of JOB."""
+    """Let the server ask for the end of JOB, which has just begun."""
     kept.server.next_beat = wire.Beat(cancel=[JOB], lost=[], released=[], drain=False)
-    await kept.time.pass_by(10.0)
+    await kept.time.pass_by(EARLY_S + WATCH_S)
 
 
 async def test_rel_b5_a_silent_runner_keeps_its_lease(kept: Kept) -> None:
@@ -62,9 +63,9 @@ async def test_a_cancel_that_nobody_hears_is_reported_by_the_keeper(kept: Kept) 
 
 
 async def test_a_time_out_that_nobody_enforces_is_reported_by_the_keeper(kept: Kept) -> None:
-    """The limit comes with the lease; it runs from the start of the body."""
+    """The limit comes with the lease and runs from the start of the body; then the time-out's grace, and the kill."""
     kept.runner.say(Hold([(JOB, 1)], [60]), Start([(JOB, 1)]))
-    await kept.time.pass_by(94.0)
+    await kept.time.pass_by(70.0)
     assert [] == kept.server.reports
 
     await kept.time.pass_by(2.0)
@@ -73,7 +74,7 @@ async def test_a_time_out_that_nobody_enforces_is_reported_by_the_keeper(kept: K
     assert isinstance(entry, wire.FailEntry)
     assert "timed_out" == entry.outcome
     assert entry.retryable
-    assert 95.0 <= (entry.duration_seconds or 0.0) <= 97.0
+    assert 71.0 <= (entry.duration_seconds or 0.0) <= 72.0
 
 
 async def test_a_runner_that_ticks_stops_its_tasks_itself(kept: Kept) -> None:
@@ -134,7 +135,7 @@ async def test_a_silent_runner_whose_lease_was_taken_is_replaced(kept: Kept, how
         kept.server.next_beat = wire.Beat(cancel=[], lost=[JOB], released=[], drain=False)
     else:
         kept.server.failing = [NotFound("no such session")]
-    await kept.time.pass_by(10.0)
+    await kept.time.pass_by(EARLY_S + WATCH_S)
 
     await kept.time.pass_by(34.0)
     assert not kept.runner.has_ended()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -16,15 +17,15 @@ from windlass.wire import work as wire
 from windlass.worker import ladder
 from windlass.worker.ladder import Graces, Kind, Rung, StopWhy
 
-GRACES = Graces(cancel_s=30.0, kill_s=5.0)
-LONG = Worker(cancel_grace_seconds=600.0, kill_seconds=600.0)
+GRACES = Graces(cancel_s=30.0, timeout_s=4.0, kill_s=5.0)
+LONG = Worker(cancel_grace_seconds=600.0, timeout_grace_seconds=600.0, kill_seconds=600.0)
 
 
 @pytest.mark.parametrize(
     ("kind", "why", "expected"),
     [
         ("thread", "cancel", [("flag", 30.0), ("exception", 32.0), ("abandoned", None)]),
-        ("thread", "timeout", [("flag", 30.0), ("exception", 32.0), ("abandoned", None)]),
+        ("thread", "timeout", [("flag", 4.0), ("exception", 6.0), ("abandoned", None)]),
         ("thread", "release", [("flag", 1.0), ("exception", 3.0), ("abandoned", None)]),
         ("thread", "lost", [("flag", 1.0), ("exception", 3.0), ("abandoned", None)]),
         ("async", "cancel", [("flag", 30.0), ("exception", 32.0), ("abandoned", None)]),
@@ -194,9 +195,14 @@ async def stopped(pools: Rig, bodies: Bodies, task: str, why: StopWhy) -> tuple[
     ],
 )
 async def test_a_body_is_stopped_and_the_rung_recorded(task: str, rung: str, why: StopWhy) -> None:
-    """Threads that check, that never do, that swallow it, and coroutines: each ends by its rung; the slot is free."""
+    """Threads that check, that never do, that swallow it, and coroutines: each ends by its rung; the slot is free.
+
+    A cancel and a time-out have a grace each (W9).
+    """
     bodies = Bodies()
-    settings = LONG if rung == "flag" else Worker(cancel_grace_seconds=0.02)
+    settings = LONG
+    if rung != "flag":
+        settings = msgspec.structs.replace(LONG, **{f"{why}_grace_seconds": 0.02})
     abandon_s = 0.05 if rung == "abandoned" else 600.0
     async with rig(*bodies.all(), settings=settings, threads=1, abandon_s=abandon_s) as pools:
         job, ended = await stopped(pools, bodies, task, why)

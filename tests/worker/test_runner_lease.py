@@ -201,7 +201,7 @@ async def test_a_repeated_report_leaves_the_next_lease_of_its_job_alone(db: Data
 
         assert [(job, 2)] == work.worker._holdings.held
         beats = work.worker._keeping._held  # type: ignore[attr-defined]
-        assert {(job, 2): True} == beats
+        assert {(job, 2): True} == {lease: began_at is not None for lease, began_at in beats.items()}
         gate.opened.set()
         assert "through" == await work.result(job)
         assert 1 == gate.entered_count

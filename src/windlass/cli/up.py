@@ -221,7 +221,8 @@ def worker_environment(upping: Upping, ours: Mapping[str, str]) -> dict[str, str
     said = {
         "WINDLASS_WORKERS_DEFAULT_COUNT": str(loaded.settings.workers.default_count),
         "WINDLASS_WORKERS_MAX_COUNT": str(loaded.settings.workers.max_count),
-        "WINDLASS_LOG_LEVEL": "info" if upping.is_reloading else level_of(loaded),
+        # Unless somebody wants more or less, the ends of jobs are seen.
+        "WINDLASS_LOG_LEVEL": loaded.settings.log.level,
         # What the child prints is to be seen when it is printed.
         "PYTHONUNBUFFERED": "1",
     }

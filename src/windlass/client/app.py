@@ -83,11 +83,12 @@ class App:
         database: str | None = None,
         queue: str | None = None,
         settings: Settings | None = None,
-        patience: Span = 10.0,
+        patience: Span | None = None,
         keyed: bool = True,
     ) -> None:
         """`queue` is that of tasks which name none; `patience`, how long a call waits for a server to be back.
 
+        Without it a call gives up after 2 s where no server is, after 10 s where one took the request and is silent.
         `keyed`: a job submitted alone gets an idempotency key if it has none, so that it can be said again when the
         answer was lost, and is one job all the same. Batches get none: a key for each would double their cost.
         """

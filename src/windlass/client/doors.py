@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.client.answers import Answer
 from windlass.client.requests import Request
-from windlass.client.tries import NotHeard
+from windlass.client.tries import NotHeard, ServerDown
 from windlass.config import Settings
 from windlass.config.redact import url as without_password
 from windlass.errors import Unavailable
@@ -154,7 +154,7 @@ class HttpDoor:
                 "the request was not sent. Make fewer calls at one time, or try again."
             )
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            return NotHeard(
+            return ServerDown(
                 f"No server answers at {self.where}: {why}. Start one with `windlass server`, or set WINDLASS_URL."
             )
         silence = f"No answer came from {self.where}: {why}."
@@ -221,7 +221,8 @@ class EmbeddedDoor:
 def _said(request: Request) -> dict[str, Any]:
     import httpx2
 
-    timeout = httpx2.Timeout(request.answer_s + request.wait_s, connect=CONNECT_S, pool=CONNECT_S)
+    connect_s = min(CONNECT_S, request.connect_s)
+    timeout = httpx2.Timeout(request.answer_s + request.wait_s, connect=connect_s, pool=CONNECT_S)
     return {"params": dict(request.query), "content": request.body, "timeout": timeout}
 
 

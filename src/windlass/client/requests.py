@@ -5,6 +5,7 @@ Each function returns what is to be sent; doors.py sends it, blocking or not, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from uuid import UUID
@@ -38,6 +39,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """How long the server itself may wait before it answers."""
     answer_s: float = ANSWER_S
     """How long an answer may take beyond that."""
+    connect_s: float = math.inf
+    """How long connecting may take, if not as long as usual."""
     key: str | None = None
     """The idempotency key of the one job that it submits."""
     job_count: int = 0

@@ -28,12 +28,19 @@ if TYPE_CHECKING:
     from windlass.config import Settings
 
 
+PATIENCE_S = 10.0
+"""How long a call is tried, unless somebody says how long."""
+DOWN_S = 2.0
+"""How long then where no server is: who waits for one says so."""
+
+
 class Shell:
     """Sends requests by whatever door is found; usable by any thread and any event loop."""
 
-    def __init__(self, finder: Finder, *, patience: Span) -> None:
+    def __init__(self, finder: Finder, *, patience: Span | None) -> None:
         self._finder = finder
-        self._patience_s = parse_duration(patience, "patience")
+        self._patience_s = PATIENCE_S if patience is None else parse_duration(patience, "patience")
+        self._down_s = DOWN_S if patience is None else None
         self._lock = threading.Lock()
         self._door: Door | None = None
         self._refused: Door | None = None
@@ -75,13 +82,16 @@ class Shell:
         """Return a key that no other submit has."""
         return f"call-{uuid4().hex}"
 
+    def _usual_tries(self) -> Tries:
+        return Tries(self._patience_s, down_s=self._down_s, monotonic=time.monotonic, chance=random.random)
+
     def tries(self, within_s: float | None) -> Tries:
         """Return the tries of one call that may take so long; None: as long as it likes."""
         return Tries(within_s, monotonic=time.monotonic, chance=random.random)
 
     def call(self, request: Request, tries: Tries | None = None) -> Any:
         """Send a request and return its answer, trying again while that is safe and patience lasts."""
-        tries = self.tries(self._patience_s) if tries is None else tries
+        tries = self._usual_tries() if tries is None else tries
         while True:
             door = self._entered()
             try:
@@ -97,7 +107,7 @@ class Shell:
 
     async def acall(self, request: Request, tries: Tries | None = None) -> Any:
         """Send a request and return its answer, trying again while that is safe and patience lasts."""
-        tries = self.tries(self._patience_s) if tries is None else tries
+        tries = self._usual_tries() if tries is None else tries
         while True:
             # Opening a database, or looking whose file it is, must not stop the caller's loop.
             door = self._entered_here()

@@ -14,12 +14,17 @@ from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, Win
 
 FIRST_S = 0.1
 LONGEST_S = 2.0
+SHORTEST_CONNECT_S = 0.5
 SHORTEST_ANSWER_S = 2.0
 """However short patience is, an answer may take so long."""
 
 
 class NotHeard(Unavailable):
     """Nobody took the request: saying it again is safe, whatever it is."""
+
+
+class ServerDown(NotHeard):
+    """No server is there at all."""
 
 
 _SURELY_NOTHING = (NotHeard, Contention, CommitAborted, TooMany)
@@ -29,8 +34,18 @@ _WORTH_IT = (Unavailable, TooMany)
 class Tries:
     """The tries of one call; None: for ever."""
 
-    def __init__(self, within_s: float | None, *, monotonic: Callable[[], float], chance: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        within_s: float | None,
+        *,
+        monotonic: Callable[[], float],
+        chance: Callable[[], float],
+        down_s: float | None = None,
+    ) -> None:
+        """`down_s`: how long it is tried where no server is, if not as long as the rest."""
         self._monotonic = monotonic
+        self._down_s = down_s
+        self._down_at = None if down_s is None else monotonic() + down_s
         self._chance = chance
         self._over_at = None if within_s is None else monotonic() + within_s
         self._within_s = within_s
@@ -54,6 +69,9 @@ class Tries:
     def bounded(self, request: Request) -> Request:
         """Return the request with a bound for its answer that leaves time for another try, where one is safe."""
         left_s = self.left_s
+        if self._down_at is not None:
+            connect_s = max(SHORTEST_CONNECT_S, self._down_at - self._monotonic())
+            request = msgspec.structs.replace(request, connect_s=connect_s)
         if left_s is None or self._within_s is None or not request.repeatable:
             return request
         answer_s = max(SHORTEST_ANSWER_S, min(request.answer_s, self._within_s * 0.45, left_s))
@@ -71,6 +89,9 @@ class Tries:
         if isinstance(error, TooMany):
             pause_s = max(pause_s, error.retry_after_s)
         left_s = self.left_s
+        if isinstance(error, ServerDown) and self._down_at is not None and self._down_at < self._monotonic() + pause_s:
+            error.args = (f'{error} It was tried for {self._down_s:g} s; App(patience="30s") waits longer.',)
+            raise self._last(error, request)
         if left_s is not None and pause_s > left_s:
             raise self._last(error, request)
         return pause_s

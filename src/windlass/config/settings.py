@@ -110,6 +110,8 @@ class Worker(Section, frozen=True, kw_only=True):
     """Keep it below the grace period of the platform: how long a stopping worker finishes its jobs."""
     cancel_grace_seconds: SecondsOrNone = 30.0
     """Raise it when tasks need time to clean up after a cancel."""
+    timeout_grace_seconds: SecondsOrNone = 5.0
+    """Raise it when tasks need time to clean up after their time-out; then an exception or SIGTERM ends them."""
     queues: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=100)] = ("default",)
     """Set it to dedicate workers to queues; unless it is set they serve also those that the tasks name."""
     labels: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
@@ -130,6 +132,8 @@ class Worker(Section, frozen=True, kw_only=True):
     """Set it where tasks leak: above this a process finishes and a fresh one takes its place; 0: never."""
     log_bytes: Annotated[int, Meta(ge=0, le=16_777_216)] = 1_048_576
     """Raise it for tasks that say much: how much log of one attempt is kept; the rest is counted; 0 keeps none."""
+    log_jobs: Literal["all", "failures"] = "all"
+    """Set it to failures where jobs are many and logs cost money: which ends of attempts are logged, a line each."""
     health_address: Address | None = None
     """Set it to have /healthz answer there while claims and heartbeats are tried, for a platform's probe."""
     health_seconds: Seconds = 120.0

@@ -30,6 +30,14 @@ PATIENCE_S = 5.0
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
+PREPARED_S = 30.0
+"""How long an isolated process may take to be up: the time-out of its task runs from then, by its worker's clock."""
+
+
+def timeout_grace_ms(worker: Worker) -> int:
+    """Return how long after its time-out a worker may take to end a task, before the servers do."""
+    return round((worker.timeout_grace_seconds + PREPARED_S) * 1000) + stop_margin_ms(worker)
+
 
 def stop_margin_ms(settings: Settings) -> int:
     """Return how long beyond the grace a worker may take to stop a task: it may hear of it only by a heartbeat."""
@@ -186,18 +194,24 @@ class Acts:
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""
         async with self.turn():
-            return await workers.drain(self._db, tenant=tenant, worker=worker)
+            told = await workers.drain(self._db, tenant=tenant, worker=worker)
+        for session in told:
+            self._wake.session(session)
+        return len(told)
 
     async def close(self, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
         """End a session; what it holds goes back. Return where it went."""
         async with self.turn():
-            moved = await workers.close(self._db, session, tenant=tenant, reason=reason)
-        tell(self._wake, moved)
-        return moved
+            released = await workers.close(self._db, session, tenant=tenant, reason=reason)
+        self._wake.session(session)
+        if released:
+            self._wake.look()
+        return released
 
     async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
         """End a session whose process died; return where its leases went."""
         async with self.turn():
             moved = await workers.lose(self._db, session, tenant=tenant, reason="Its worker died.", chance=chance)
+        self._wake.session(session)
         tell(self._wake, moved)
         return moved

@@ -15,7 +15,7 @@ import msgspec
 
 from windlass import log
 from windlass.db import Database
-from windlass.job import Place
+from windlass.job import Outcome, Place
 from windlass.queue import control, deadlines, rescue, retention, scheduledits, timers, vacuum
 from windlass.queue.moves import Moved
 from windlass.queue.report import Chance
@@ -56,6 +56,9 @@ class Waking(Protocol):
 
     def ended(self, job_id: UUID) -> None:
         """A job has ended."""
+
+    def session(self, session: UUID) -> None:
+        """A session has lost a lease."""
 
     def duties(self) -> None:
         """A duty was given up."""
@@ -179,3 +182,5 @@ def tell(wake: Waking, moves: Iterable[Moved]) -> None:
             wake.ready(lease.lane, moved.rank or 0)
         elif moved.move.to in ("done", "dead"):
             wake.ended(lease.id)
+        if moved.move.record.outcome is not Outcome.SUCCEEDED:
+            wake.session(lease.session)

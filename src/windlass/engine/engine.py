@@ -21,7 +21,7 @@ from windlass.config import Settings
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
-from windlass.engine.acts import Acts, stop_margin_ms
+from windlass.engine.acts import Acts, stop_margin_ms, timeout_grace_ms
 from windlass.engine.asides import aside_duties
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
@@ -36,10 +36,12 @@ from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.schedules import Schedules
-from windlass.engine.sessions import CALLED, Present, Sessions, Told
+from windlass.engine.sessions import JobBeat, Sessions
+from windlass.engine.sessionwaits import SessionWaits
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
+from windlass.engine.translate import held_of
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
@@ -57,6 +59,7 @@ from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, NewSession
+from windlass.wire.work import Started
 
 RESTART_PAUSE_S = 1.0
 BEATS_S = 0.05
@@ -81,11 +84,9 @@ class Engine:
         self.meters = Meters(settings.metrics.prefix)
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
+        self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
-        self._stop_margin_ms = stop_margin_ms(settings)
-        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=self._stop_margin_ms)
-        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
-        given, keep_days = self.signatures.given, settings.retention.days
+        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings.worker))
         self.schedules = Schedules(
             db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, given=given, keep_days=keep_days
         )
@@ -180,7 +181,7 @@ class Engine:
 
         Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers.
         """
-        parts = {"wake": self.wake.run, "waits": self.waits.run}
+        parts = {"wake": self.wake.run, "waits": self.waits.run, "session-waits": self.session_waits.run}
         self._claims = claims
         if claims:
             parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
@@ -202,6 +203,7 @@ class Engine:
         """Take no more work: those who wait are answered, requests under way finish, duties go to others."""
         self.draining = True
         self.waits.answer_all()
+        self.session_waits.answer_all()
         self.changes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
@@ -262,7 +264,8 @@ class Engine:
         """Renew a session and reconcile what it holds; NotFound if it is not the named worker's."""
         if worker is not None:
             await self._sessions.check_worker(beat.session, tenant=beat.tenant, worker=worker)
-        return await self._beats.ask(self._sessions.heartbeat(beat))
+        beat = msgspec.structs.replace(self._sessions.with_counts(beat), heard_at=self.outside.monotonic())
+        return await self._beats.ask(beat)
 
     async def register(self, session: NewSession) -> None:
         """Open a session; Conflict if it has ended or is another worker's."""
@@ -275,13 +278,25 @@ class Engine:
         self._sessions.registered(session.tenant, session.worker)
         journal.registered(session)
 
-    async def open_session(self, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
-        """Open a session that a call names and that is not known; Conflict if it has ended or is another worker's."""
-        await workers.open_session(self.db, session, worker=worker, tenant=tenant, lease_ms=lease_ms)
-
-    async def seen(self, tenant: str, worker: str, told: Told = CALLED) -> Present:
-        """Take a call of a bare caller as its sign of life; return its presence, as it was known before."""
-        return await self._sessions.seen(tenant, worker, told)
+    async def beat_job(
+        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: Started
+    ) -> JobBeat:
+        """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
+        lease = await workers.find_lease(self.db, job_id, tenant=tenant)
+        if lease is None or lease.worker != worker:
+            raise NotFound(f"Worker {worker} does not hold job {job_id}.")
+        if fence not in (None, lease.fence) or session not in (None, lease.session):
+            raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
+        # Of a bare caller this is its only word: it tells the start too.
+        held = held_of(job_id, lease.fence, True if lease.bare and started is False else started)
+        answer = await self.heartbeat(Beat(session=lease.session, held=[held], tenant=tenant, whole=False))
+        if lease.bare:
+            draining = await self.seen(tenant, worker)
+        else:
+            draining = answer.draining
+        if not answer.alive or job_id in answer.lost:
+            raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
+        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
@@ -362,10 +377,8 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": leaders}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        grace_ms = round(self.settings.worker.cancel_grace_seconds * 1000) + self._stop_margin_ms
-        answers = await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms)
-        self.meters.lateness.observe_all([late_ms / 1000 for answer in answers for late_ms in answer.late_ms])
-        return list(answers)
+        grace_ms, now_s = timeout_grace_ms(self.settings.worker), self.outside.monotonic()
+        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s))
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

@@ -30,7 +30,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import Beat, Held, find_lease, find_sessions
+from windlass.queue.workers import Beat, BeatAnswer, NewSession, find_sessions
 from windlass.wire import work as wire
 
 
@@ -49,18 +49,47 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
 
 
 async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, tenant: str) -> wire.Beat:
-    """Renew a session and all its leases; Conflict if it has ended, NotFound if it is another worker's."""
+    """Renew a session and all its leases; Conflict if it has ended, NotFound if it is another worker's.
+
+    With `wait` the answer comes when there is something to tell, or after that time. It is renewed only at first.
+    """
     beat = beat_of(asked, session, tenant=tenant)
-    answer = await engine.heartbeat(beat, worker=asked.worker_id)
+    if not asked.wait:
+        return await _beaten(engine, asked, await _renewed(engine, beat, asked.worker_id), tenant=tenant)
+    with engine.session_waits.waiting(beat) as waiter:
+        answer = await _renewed(engine, beat, asked.worker_id)
+        told = await _beaten(engine, asked, answer, tenant=tenant)
+        if waiter.is_news(answer):
+            return told
+        news = await engine.session_waits.news(waiter, asked.wait)
+    if news is None:
+        return told
+    if not news.alive:
+        raise _over(session)
+    return msgspec.structs.replace(told, cancel=news.cancel, lost=news.lost, drain=news.draining)
+
+
+async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
+    session, tenant = beat.session, beat.tenant
+    answer = await engine.heartbeat(beat, worker=worker)
     if not answer.alive:
         # Not known here yet, or ended; opening it tells which, by Conflict.
         lease_ms = round(engine.settings.jobs.lease_seconds * 1000)
-        await engine.open_session(session, worker=asked.worker_id, tenant=tenant, lease_ms=lease_ms)
-        answer = await engine.heartbeat(beat, worker=asked.worker_id)
+        await engine.register(NewSession(id=session, worker=worker, tenant=tenant, lease_ms=lease_ms))
+        answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
-            raise Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
+            raise _over(session)
     await engine.signatures.heard(session)
-    named = wire.LeaseBody(worker_id=asked.worker_id, session=session)
+    return answer
+
+
+def _over(session: UUID) -> Conflict:
+    return Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
+
+
+async def _beaten(engine: Engine, asked: wire.BeatRequest, answer: BeatAnswer, *, tenant: str) -> wire.Beat:
+    """Return the answer to a heartbeat, after what it tells of its jobs was kept."""
+    named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
     return wire.Beat(
         cancel=answer.cancel,
         lost=answer.lost,

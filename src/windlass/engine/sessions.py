@@ -40,26 +40,18 @@ Name = tuple[str, str]
 """A worker: tenant and name."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call of a bare caller says of the caller."""
+class JobBeat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat for one job."""
 
-    lease_ms: int = 0
-    """How long the caller is to be alive after this call, at least."""
-    is_heartbeat: bool = False
-    """It is stored, however short ago the last call was."""
-    busy: int | None = None
-    skew_ms: int | None = None
-    completed: int | None = None
-    failed: int | None = None
+    cancel: bool
+    lease_ms: int
+    draining: bool
+    fence: int
+    session: UUID
 
 
-CALLED = Told()
-"""A call that says nothing more."""
-
-
-class _Known(msgspec.Struct):
-    session: Session
-    looked_at: float
+class _Presence(msgspec.Struct):
+    session: UUID
     heard_at: float
     """By a heartbeat, as far as this server knows."""
 

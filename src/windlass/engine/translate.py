@@ -82,7 +82,7 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
     """Return the heartbeat of a session."""
     held = None
     if asked.held is not None:
-        held = [Held(job.job_id, job.fence, job.started) for job in asked.held]
+        held = [held_of(job.job_id, job.fence, job.started) for job in asked.held]
     return Beat(
         session=session,
         held=held,
@@ -93,6 +93,11 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
         failed=asked.failed,
         draining=asked.draining,
     )
+
+
+def held_of(job_id: UUID, fence: int, started: wire.Started) -> Held:
+    """Return a lease that a heartbeat names, with how long ago its body began."""
+    return Held(job_id, fence, started is not False, 0 if isinstance(started, bool) else round(started * 1000))
 
 
 def skew_ms(asked: wire.BeatRequest) -> int | None:
@@ -220,7 +225,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
             return step.Complete(
                 **lease,
                 result=json_text("result", entry.result, longest=longest),
-                metrics=_metrics(entry.metrics),
+                metrics=_metrics(entry.metrics, entry.duration_seconds),
                 duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.FailEntry():
@@ -241,6 +246,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 error=entry.error_message,
                 started=entry.started,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+                duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.SnoozeEntry():
             if (entry.delay is None) == (entry.until is None):
@@ -251,6 +257,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 until=entry.until,
                 reason=entry.reason,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
+                duration_ms=_milliseconds(entry.duration_seconds),
             )
 
 
@@ -320,7 +327,10 @@ def _lease_ms(lease_s: float | None, settings: Settings) -> int:
     return round((lease_s or settings.jobs.lease_seconds) * 1000)
 
 
-def _metrics(metrics: dict[str, int | float | str] | None) -> str | None:
+def _metrics(metrics: dict[str, int | float | str] | None, duration_s: float | None = None) -> str | None:
+    """Return the metrics of an attempt as they are kept; with its duration, where that is one of them (R1)."""
+    if duration_s is not None:
+        metrics = {"duration_seconds": duration_s, **(metrics or {})}
     return None if metrics is None else msgspec.json.encode(metrics).decode()
 
 

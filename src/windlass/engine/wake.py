@@ -36,7 +36,7 @@ LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "tasks": "t"}
+_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "sessions": "n"}
 
 
 class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
@@ -46,6 +46,7 @@ class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
     ready: list[tuple[LaneNumber, Rank]] = []
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
+    sessions: list[UUID] = []
     duties: bool = False
     tasks: bool = False
     """A worker has published other tasks."""
@@ -71,6 +72,7 @@ class Wake:
         self.on_freed: list[Callable[[int], None]] = []
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
+        self.on_session: list[Callable[[UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
         self.on_tasks: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
@@ -78,6 +80,7 @@ class Wake:
         self._ready: dict[int, int] = {}
         self._freed: set[int] = set()
         self._stops: set[tuple[UUID, UUID]] = set()
+        self._sessions: set[UUID] = set()
         self._duties = False
         self._tasks = False
         self._everything = False
@@ -115,6 +118,14 @@ class Wake:
             self._something.set()
         self.changed()
 
+    def session(self, session: UUID) -> None:
+        """Say that a session is to drain, has ended, or has lost a lease."""
+        for heard in self.on_session:
+            heard(session)
+        if self._notifies and self.others():
+            self._sessions.add(session)
+            self._something.set()
+
     def duties(self) -> None:
         """Say that a duty was given up, so that another server can take it at once."""
         self._duties = True
@@ -151,13 +162,16 @@ class Wake:
         ready, self._ready = self._ready, {}
         freed, self._freed = self._freed, set()
         stops, self._stops = self._stops, set()
+        sessions, self._sessions = self._sessions, set()
         duties, self._duties = self._duties, False
         tasks, self._tasks = self._tasks, False
         everything, self._everything = self._everything, False
         self._something.clear()
-        if not (ready or freed or stops or duties or tasks or everything) or not self._db.capabilities.notify:
+        if not (ready or freed or stops or sessions or duties or everything) or not self._db.capabilities.notify:
             return
-        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, tasks, everything)
+        hint = Hint(
+            self._server, list(ready.items()), sorted(freed), sorted(stops), sorted(sessions), duties, everything
+        )
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
             text = _encoder.encode(Hint(self._server, duties=duties, tasks=tasks, all=True))
@@ -203,6 +217,9 @@ class Wake:
         for session, job_id in hint.stops:
             for stopped in self.on_stop:
                 stopped(session, job_id)
+        for session in hint.sessions:
+            for changed in self.on_session:
+                changed(session)
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()

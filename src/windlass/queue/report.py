@@ -83,6 +83,7 @@ class Snooze(LeaseReport, frozen=True, kw_only=True):
     reason: str | None = None
     checkpoint: str | None = None
     """JSON text, for the attempt that goes on."""
+    duration_ms: int | None = None
 
 
 class Release(LeaseReport, frozen=True, kw_only=True):
@@ -92,6 +93,7 @@ class Release(LeaseReport, frozen=True, kw_only=True):
     error: str | None = None
     started: bool = False
     checkpoint: str | None = None
+    duration_ms: int | None = None
 
 
 Report = Complete | Fail | Snooze | Release
@@ -218,6 +220,12 @@ def _note(item: Fail | Snooze | Release) -> Note | None:
 
 
 def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
+    move = _move(lease, item, chance)
+    # A lease never told as started began so long before its end (W16).
+    return msgspec.structs.replace(move, record=msgspec.structs.replace(move.record, duration_ms=item.duration_ms))
+
+
+def _move(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move:
     if isinstance(item, Snooze):
         return moves.snooze(lease, storable(item.reason), delay_ms=item.delay_ms, until=item.until)
     if isinstance(item, Release):
@@ -233,7 +241,6 @@ def _decide(lease: Lease, item: Fail | Snooze | Release, chance: Chance) -> Move
         error=storable(item.error),
         traceback=storable(item.traceback),
         metrics=item.metrics,
-        duration_ms=item.duration_ms,
     )
     if item.outcome is Outcome.CANCELLED:
         return moves.cancelled(lease, record, started=True)

@@ -23,7 +23,7 @@ from windlass.job import Flag
 from windlass.queue import moves
 from windlass.queue.claim import MAX_CLAIM, Claimed
 from windlass.queue.moves import Lease, LeaseName, Moved
-from windlass.queue.newjob import MAX_TEXT, check_name, check_range, check_text, storable
+from windlass.queue.newjob import MAX_DELAY_MS, MAX_TEXT, check_name, check_range, check_text, storable
 
 SQL = load(__file__)
 
@@ -113,6 +113,8 @@ class Held(msgspec.Struct, frozen=True):
     job_id: UUID
     fence: int
     started: bool = False
+    ran_ms: int = 0
+    """How long ago it began, when the heartbeat was sent."""
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -132,10 +134,8 @@ class Beat(msgspec.Struct, frozen=True):
     failed: int | None = None
     draining: bool = False
     """It finishes what it holds and claims no more; once said, it stays so."""
-    presence: bool = False
-    """The sign of life of a caller that keeps no session; it renews nothing that holds leases."""
-    lease_ms: int = 0
-    """Of a presence: how long it is to last at least, where its caller has not asked for a length."""
+    heard_at: float | None = None
+    """When it came, by the caller's elapsed time; None: just now. What it holds began so long before that."""
 
 
 class BeatAnswer(msgspec.Struct, frozen=True):
@@ -154,22 +154,18 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 
 async def register(db: Statements, session: NewSession) -> None:
     """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
-    check_session(session)
+    _check_session(session)
     if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
-        raise _ended_session(session.id)
-
-
-async def open_session(db: Statements, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
-    """Open a session that a call names, as its worker has registered; Conflict if it has ended or is another's."""
-    check_bare(BareSession(session, worker, tenant, lease_ms))
-    if not await db.fetch(SQL.open_session, id=session, worker=worker, tenant=tenant, lease_ms=lease_ms):
-        raise _ended_session(session)
+        raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
 
 
 async def heartbeat(
-    db: Statements, beats: Sequence[Beat], *, timeout_grace_ms: int = TIMEOUT_GRACE_MS
+    db: Statements, beats: Sequence[Beat], *, timeout_grace_ms: int = TIMEOUT_GRACE_MS, elapsed_s: float = 0.0
 ) -> list[BeatAnswer]:
-    """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session."""
+    """Renew sessions and reconcile what they hold; answers in order. Not alive: stop all jobs, open a new session.
+
+    `elapsed_s` is the present instant of the clock that tells when beats came.
+    """
     for beat in beats:
         check_range("busy", beat.busy, 0, MAX_INT)
         check_range("skew_ms", beat.skew_ms, -MAX_INT, MAX_INT)
@@ -177,22 +173,15 @@ async def heartbeat(
         check_range("failed", beat.failed, 0, MAX_COUNTED)
         for held in beat.held or ():
             check_range("fence", held.fence, 1, MAX_INT)
+            check_range("started", held.ran_ms, 0, MAX_DELAY_MS)
     async with db.transaction() as transaction:
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        named = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or ()})
-        begun = sorted({(h.job_id, h.fence, b.session) for b in heard for h in b.held or () if h.started})
-        late: dict[UUID, list[int]] = {}
-        if begun:
-            for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
-                if row["attempt"] == 1:
-                    late.setdefault(row["session"], []).append(row["late_ms"])
-        own = {(r["id"], r["fence"], r["session"]): r["flags"] for r in await transaction.fetch(SQL.held, named=named)}
-        if missing := [name for name in named if name not in own]:
-            # The relay has ended what an application finished in its own transaction (outbox.py).
-            ended = await transaction.fetch(SQL.succeeded, named=missing)
-            own |= {(row["id"], row["fence"], row["session"]): 0 for row in ended}
+        named = _named(heard)
+        if begun := _begun(heard, elapsed_s):
+            await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
+        own = await _own(transaction, named)
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
@@ -210,8 +199,17 @@ async def heartbeat(
     return [_answer(beat, alive, own, returned=returned, stopped=stopped, late=late) for beat in beats]
 
 
-async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
-    """End a session by its worker's wish; what it holds goes back without using an attempt. Return where it went."""
+async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
+    """Return what sessions must know, as a heartbeat would tell it; nothing is renewed or given back."""
+    found = (await find_sessions(db, [beat.session for beat in beats])).values()
+    alive = {(session.id, session.tenant): session.draining for session in found if session.alive}
+    own = await _own(db, _named(beats))
+    stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
+    return [_answer(beat, alive, own, returned=set(), stopped=stopped.get(beat.session, [])) for beat in beats]
+
+
+async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
+    """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
     async with db.transaction() as transaction:
         leases = await _ended(transaction, session, tenant, SessionState.STOPPED)
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
@@ -238,9 +236,9 @@ async def _ended(db: Statements, session: UUID, tenant: str, state: SessionState
     return await moves.lock(db, [LeaseName(row["id"], row["fence"], session, tenant=tenant) for row in found])
 
 
-async def drain(db: Statements, *, tenant: str, worker: str) -> int:
-    """Tell the sessions of a worker to finish what they hold and claim no more; return how many live."""
-    return len(await db.fetch(SQL.drain, tenant=tenant, worker=worker))
+async def drain(db: Statements, *, tenant: str, worker: str) -> list[UUID]:
+    """Tell the sessions of a worker to finish what they hold and claim no more; return those that live."""
+    return [row["id"] for row in await db.fetch(SQL.drain, tenant=tenant, worker=worker)]
 
 
 async def claim_bare(
@@ -312,12 +310,40 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
             return total
 
 
+def _named(beats: Sequence[Beat]) -> list[tuple[UUID, int, UUID]]:
+    return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()})
+
+
+async def _own(db: Statements, named: Sequence[tuple[UUID, int, UUID]]) -> dict[tuple[UUID, int, UUID], int]:
+    """Return which of the named leases their sessions really have, with their flags."""
+    if not named:
+        return {}
+    own = {(row["id"], row["fence"], row["session"]): row["flags"] for row in await db.fetch(SQL.held, named=named)}
+    if missing := [name for name in named if name not in own]:
+        # The relay has ended what an application finished in its own transaction (outbox.py).
+        ended = await db.fetch(SQL.succeeded, named=missing)
+        own |= {(row["id"], row["fence"], row["session"]): 0 for row in ended}
+    return own
+
+
 async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUID]]:
     found: dict[UUID, list[UUID]] = {}
     if sessions:
         for row in await db.fetch(SQL.cancelled, sessions=sorted(sessions)):
             found.setdefault(row["session"], []).append(row["id"])
     return found
+
+
+def _begun(beats: Sequence[Beat], elapsed_s: float) -> list[tuple[UUID, int, UUID, int]]:
+    """Return one row for each lease that has begun, with how long ago; of several words the earliest start counts."""
+    ran: dict[tuple[UUID, int, UUID], int] = {}
+    for beat in beats:
+        late_ms = 0 if beat.heard_at is None else max(0, round((elapsed_s - beat.heard_at) * 1000))
+        for held in beat.held or ():
+            if held.started:
+                name = (held.job_id, held.fence, beat.session)
+                ran[name] = max(held.ran_ms + late_ms, ran.get(name, 0))
+    return sorted((*name, ran_ms) for name, ran_ms in ran.items())
 
 
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
@@ -393,7 +419,3 @@ def check_session(session: NewSession) -> None:
         text = getattr(session, field)
         if text:
             check_text(field, text, longest=MAX_TEXT)
-
-
-def _ended_session(session: UUID) -> Conflict:
-    return Conflict(f"Session {session} has ended, or is another worker's. Register with a new one.")

@@ -83,24 +83,26 @@ UPDATE session SET heartbeat_at = :now,
 RETURNING id, tenant, draining, lease_ms
 
 -- name: start
--- Note that jobs have begun, once, and from now on count their time-outs. late_ms: from due to the start.
+-- Note since when jobs run, once: so long ago as was said, but not before the claim. Their time-outs count from there.
 -- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
 -- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
 WITH l AS MATERIALIZED (
-    SELECT q.id FROM rows(:begun, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+    SELECT q.id, greatest(:now - i.ran_ms * interval '1 millisecond', least(q.claimed_at, :now + interval '1 minute')) AS began_at
+      FROM rows(:begun, id uuid, fence int, session uuid, ran_ms bigint) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
      WHERE q.fence = i.fence AND q.place + 0 = 1 AND q.session = i.session AND q.started_at IS NULL
      ORDER BY i.id FOR UPDATE OF q SKIP LOCKED
 )
-UPDATE queue q SET started_at = greatest(:now, least(q.claimed_at, :now + interval '1 minute')),
+UPDATE queue q SET started_at = l.began_at,
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
-                          ELSE :now + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
+                          ELSE l.began_at + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
   FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
 RETURNING q.session, q.attempt, CAST(extract(epoch FROM greatest(q.started_at - j.run_at, interval '0')) * 1000 AS bigint) AS late_ms
 -- sqlite
-UPDATE queue SET started_at = :now,
-       deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at ELSE :now + (j.timeout_s * 1000 + :grace_ms) * 1000 END
-  FROM rows(:begun, id uuid, fence int, session uuid) AS i CROSS JOIN job AS j ON j.id = i.id
+UPDATE queue SET started_at = max(:now - i.ran_ms * 1000, queue.claimed_at),
+       deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at
+                          ELSE max(:now - i.ran_ms * 1000, queue.claimed_at) + (j.timeout_s * 1000 + :grace_ms) * 1000 END
+  FROM rows(:begun, id uuid, fence int, session uuid, ran_ms bigint) AS i CROSS JOIN job AS j ON j.id = i.id
  WHERE queue.id = i.id AND queue.fence = i.fence AND queue.place = 1 AND queue.session = i.session AND queue.started_at IS NULL
 RETURNING session, attempt, max(started_at - (SELECT job.run_at FROM job WHERE job.id = queue.id), 0) / 1000 AS late_ms
 

@@ -88,6 +88,7 @@ async def release(call: Call) -> wire.Ended:
         error_message=asked.error_message,
         started=asked.started,
         checkpoint=asked.checkpoint,
+        duration_seconds=asked.duration_seconds,
     )
     return _ended("released", await _report_one(call, entry, asked))
 
@@ -96,7 +97,12 @@ async def snooze(call: Call) -> wire.Ended:
     """Take a job back and hand it out again later."""
     asked: wire.SnoozeRequest = call.body
     entry = wire.SnoozeEntry(
-        job_id=call.job_id, delay=asked.delay, until=asked.until, reason=asked.reason, checkpoint=asked.checkpoint
+        job_id=call.job_id,
+        delay=asked.delay,
+        until=asked.until,
+        reason=asked.reason,
+        checkpoint=asked.checkpoint,
+        duration_seconds=asked.duration_seconds,
     )
     return _ended("snoozed", await _report_one(call, entry, asked))
 

@@ -26,7 +26,8 @@ async def heartbeat(call: Call) -> wire.Beat:
     asked: wire.BeatRequest = call.body
     if asked.session is None:
         return await _bare_heartbeat(call, asked)
-    return await exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
+    work = exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
+    return await (call.while_connected(work) if asked.wait else work)
 
 
 async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
@@ -45,10 +46,9 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
     caller = await call.engine.seen(call.tenant, asked.worker_id, told)
     cancel: list[UUID] = []
     lost: list[UUID] = []
-    named = {
-        job.job_id: wire.JobBeatRequest(worker_id=asked.worker_id, fence=job.fence, started=job.started)
-        for job in asked.held or ()
-    }
+    named: list[tuple[UUID, int | None, wire.Started]] = [
+        (job.job_id, job.fence, job.started) for job in asked.held or ()
+    ]
     if asked.current_page_id is not None:
         named[asked.current_page_id] = wire.JobBeatRequest(worker_id=asked.worker_id, started=True)
     foreign = await call.foreign_jobs(list(named))

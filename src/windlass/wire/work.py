@@ -34,6 +34,10 @@ Metrics = Annotated[
 ]
 
 
+Duration = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+"""Seconds."""
+Started = bool | Duration
+"""Whether the body has begun: true, just now; a number, so many seconds before this was sent."""
 FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED", "TIMED_OUT", "CANCELLED", "CANCELED"]
 """How an attempt ended without success, in each spelling that is taken."""
 
@@ -123,7 +127,7 @@ class JobBeatRequest(Body, frozen=True, kw_only=True):
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     fence: Fence | None = None
     session: UUID | None = None
-    started: bool = False
+    started: Started = False
     progress: Raw | UnsetType = UNSET
     """How far it is, in any form; shown with the job."""
     checkpoint: Raw | UnsetType = UNSET
@@ -148,7 +152,7 @@ class CompleteRequest(LeaseBody, frozen=True, kw_only=True):
 
     result: Raw | UnsetType = UNSET
     metrics: Metrics | None = None
-    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+    duration_seconds: Duration | None = None
 
 
 class FailRequest(LeaseBody, frozen=True, kw_only=True):
@@ -162,7 +166,7 @@ class FailRequest(LeaseBody, frozen=True, kw_only=True):
     retryable: bool = True
     outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
-    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+    duration_seconds: Duration | None = None
 
 
 class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
@@ -175,6 +179,7 @@ class ReleaseRequest(LeaseBody, frozen=True, kw_only=True):
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
     """From where the next attempt goes on: its claim brings it."""
+    duration_seconds: Duration | None = None
 
 
 class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
@@ -187,6 +192,7 @@ class SnoozeRequest(LeaseBody, frozen=True, kw_only=True):
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
     """From where the next attempt goes on: its claim brings it."""
+    duration_seconds: Duration | None = None
 
 
 class Completed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -220,7 +226,7 @@ class CompleteEntry(_Entry, frozen=True, kw_only=True, tag="complete"):
 
     result: Raw | UnsetType = UNSET
     metrics: Metrics | None = None
-    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+    duration_seconds: Duration | None = None
 
 
 class FailEntry(_Entry, frozen=True, kw_only=True, tag="fail"):
@@ -234,7 +240,7 @@ class FailEntry(_Entry, frozen=True, kw_only=True, tag="fail"):
     retryable: bool = True
     outcome: FailedOutcome = "failed"
     metrics: Metrics | None = None
-    duration_seconds: Annotated[float, Meta(ge=0, le=1_000_000_000)] | None = None
+    duration_seconds: Duration | None = None
 
 
 class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
@@ -247,6 +253,7 @@ class ReleaseEntry(_Entry, frozen=True, kw_only=True, tag="release"):
     started: bool = False
     checkpoint: Raw | UnsetType = UNSET
     """From where the next attempt goes on: its claim brings it."""
+    duration_seconds: Duration | None = None
 
 
 class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
@@ -259,6 +266,7 @@ class SnoozeEntry(_Entry, frozen=True, kw_only=True, tag="snooze"):
     reason: Reason | None = None
     checkpoint: Raw | UnsetType = UNSET
     """From where the next attempt goes on: its claim brings it."""
+    duration_seconds: Duration | None = None
 
 
 Entry = CompleteEntry | FailEntry | ReleaseEntry | SnoozeEntry
@@ -348,7 +356,7 @@ class HeldJob(Body, frozen=True, kw_only=True):
 
     job_id: UUID
     fence: Fence
-    started: bool = False
+    started: Started = False
     progress: Raw | UnsetType = UNSET
     """How far it is, in any form; shown with the job."""
 
@@ -376,6 +384,8 @@ class BeatRequest(Body, frozen=True, kw_only=True):
     current_page_id: UUID | None = None
     timestamp: Instant | None = None
     """Its clock, for the skew that is shown."""
+    wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 0.0
+    """Of one with a session: it is renewed at once, and answered when there is something to tell, or after so long."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,7 +99,7 @@ class Declaring:
 
 
 def _tell_people(app: str | None, told: Declared) -> None:
-    """Log what became of the schedules; where the log is for warnings, as in `windlass up`, say it in one sentence."""
+    """Log what became of the schedules; where the log is for warnings alone, say it in one sentence."""
     changes = {"added": told.added, "changed": told.changed, "removed": told.removed}
     if not any(changes.values()):
         return

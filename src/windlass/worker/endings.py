@@ -190,7 +190,12 @@ def entry(
         )
     if isinstance(ending, Slept):
         return wire.SnoozeEntry(
-            job_id=job.id, fence=job.fence, delay=ending.delay_s, reason=ending.reason, checkpoint=checkpoint
+            job_id=job.id,
+            fence=job.fence,
+            delay=ending.delay_s,
+            reason=ending.reason,
+            checkpoint=checkpoint,
+            duration_seconds=round(run_s, 6),
         )
     if ladder is not None or isinstance(ending, Returned):
         assert ladder is not None
@@ -223,7 +228,9 @@ def _stopped(
     checkpoint: Raw | UnsetType,
 ) -> wire.Entry:
     if ladder.why == "release":
-        return wire.ReleaseEntry(job_id=job.id, fence=job.fence, started=True, checkpoint=checkpoint)
+        return wire.ReleaseEntry(
+            job_id=job.id, fence=job.fence, started=True, checkpoint=checkpoint, duration_seconds=round(run_s, 6)
+        )
     recorded: dict[str, int | float | str] = {**(metrics or {}), "stopped_by": ladder.rung}
     if ladder.rung == "abandoned":
         recorded["zombie"] = 1

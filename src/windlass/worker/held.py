@@ -6,7 +6,7 @@ nobody stops: one that holds the interpreter, so that the runner cannot stop it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
@@ -20,12 +20,15 @@ MOST_NAMED = 10_000
 """Leases that one heartbeat may name."""
 
 
+StopOutcome = Literal["cancelled", "timed_out"]
+
+
 class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that should have ended, and has not."""
 
     job_id: UUID
     fence: int
-    outcome: Literal["cancelled", "timed_out"]
+    outcome: StopOutcome
     run_s: float
 
 
@@ -34,9 +37,11 @@ class _Lease:
     limit_s: float | None
     started_at: float | None = None
     cancel_at: float | None = None
+    is_told: bool = False
+    """Whether a server has heard that its body began."""
     is_abandoned: bool = False
 
-    def asked_to_end(self) -> tuple[float, Literal["cancelled", "timed_out"]] | None:
+    def asked_to_end(self) -> tuple[float, StopOutcome] | None:
         """Return since when it should end, and why; None while it may run."""
         if self.cancel_at is not None:
             return self.cancel_at, "cancelled"
@@ -101,23 +106,40 @@ class HeldJobs:
             self._leases[job].cancel_at = now
         return told
 
-    def named(self) -> tuple[HeldJob, ...] | None:
-        """Return all of them for a heartbeat; None if they are too many to be named."""
+    def has_untold(self, now: float, *, older_s: float) -> bool:
+        """Say whether a body began longer ago than `older_s`, and no server knows it, though it can be named."""
+        return len(self._leases) <= MOST_NAMED and any(
+            lease.started_at is not None and not lease.is_told and lease.started_at + older_s <= now
+            for lease in self._leases.values()
+        )
+
+    def note_told(self, named: Iterable[HeldJob]) -> None:
+        """A heartbeat that named these was answered: which bodies began is known now."""
+        for job in named:
+            if job.started is not False and (lease := self._leases.get((job.job_id, job.fence))) is not None:
+                lease.is_told = True
+
+    def named(self, now: float) -> tuple[HeldJob, ...] | None:
+        """Return all of them for a heartbeat that is sent now; None if they are too many to be named."""
         if len(self._leases) > MOST_NAMED:
             return None
         return tuple(
-            HeldJob(job_id=job_id, fence=fence, started=lease.started_at is not None)
+            HeldJob(job_id=job_id, fence=fence, started=_ran_s(lease.started_at, now))
             for (job_id, fence), lease in self._leases.items()
         )
 
-    def overdue(self, now: float, *, patience_s: float) -> list[Overdue]:
-        """Return those that should have ended longer ago than `patience_s`, each once; they count as given up."""
+    def overdue(self, now: float, *, patience_s: Mapping[StopOutcome, float]) -> list[Overdue]:
+        """Return those that should have ended longer ago than the patience, each once; they count as given up."""
         found = []
         for (job_id, fence), lease in self._leases.items():
             asked = lease.asked_to_end()
-            if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s:
+            if asked is None or lease.is_abandoned or lease.started_at is None or now < asked[0] + patience_s[asked[1]]:
                 continue
             lease.is_abandoned = True
             run_s = max(0.0, now - lease.started_at)
             found.append(Overdue(job_id=job_id, fence=fence, outcome=asked[1], run_s=run_s))
         return found
+
+
+def _ran_s(started_at: float | None, now: float) -> Literal[False] | float:
+    return False if started_at is None else round(max(0.0, now - started_at), 3)

@@ -37,6 +37,8 @@ class HttpLink:
         self._client = client or httpx2.AsyncClient(
             base_url=settings.server.url.rstrip("/") + BASE,
             headers=None if key is None else {"authorization": f"Bearer {key}"},
+            # A fleet shares it, and each of its workers has requests that wait.
+            limits=httpx2.Limits(max_connections=None),
         )
         self._claim_s = settings.worker.claim_timeout_seconds
         self._beat_s = settings.worker.heartbeat_timeout_seconds
@@ -53,7 +55,7 @@ class HttpLink:
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:
         """Renew the session; NotFound or Conflict if it has ended."""
-        return _read(await self._post("/workers/heartbeat", request, timeout_s=self._beat_s), self._beat)
+        return _read(await self._post("/workers/heartbeat", request, timeout_s=request.wait + self._beat_s), self._beat)
 
     async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
         """Wait for jobs as long as asked; an empty claim when none came."""

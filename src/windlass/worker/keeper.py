@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 from collections.abc import Coroutine
 from typing import Any, Literal
@@ -19,17 +20,21 @@ import msgspec
 from windlass import log
 from windlass.config import Settings
 from windlass.engine.outside import Outside
-from windlass.errors import WindlassError
+from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.wire import work as wire
 from windlass.worker import frames
 from windlass.worker.child import Child, StartChild
-from windlass.worker.held import HeldJobs, Overdue
+from windlass.worker.held import HeldJobs, Overdue, StopOutcome
 from windlass.worker.link import Link
 from windlass.worker.patience import Rest
 from windlass.worker.session import REGISTER_S, Renewal, Session
 
 WATCH_S = 0.5
-"""Between looks for what should have ended."""
+"""Between looks for what should have ended, and for bodies whose start is to be told."""
+EARLY_S = 1.0
+"""A body that runs longer is told as begun before the next heartbeat is due, together with all others."""
+NEWS_S = 1.0
+"""Between questions for news that brought nothing new, such as a cancel that is known and not confirmed yet."""
 SILENT_S = 5.0
 """A runner ticks every second; after so long without a word it cannot stop its tasks itself."""
 LAST_WORDS_S = 1.0
@@ -92,6 +97,7 @@ class Keeper:
         """Since when a body runs without its lease in a runner that has not said a word."""
         self._gives_back = False
         self._tick = frames.Tick(jobs_done=0)
+        self._beat_wanted = asyncio.Event()
         self._completed_told = self._failed_told = 0
         self._reports: set[asyncio.Task[None]] = set()
 
@@ -222,19 +228,65 @@ class Keeper:
             child.send(frames.Renewed(renewed_at=renewed_at))
 
     async def _renew(self, child: Child) -> None:
-        """Send heartbeats until the session has ended."""
-        # The first at once: it claims, so it is not shown as starting any more.
-        while renewal := await self._session.renew(self._beat):
-            self._pass_on(child, renewal)
-            pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
-            await self._outside.pause(max(0.0, pause_s))
+        """Send heartbeats until the session has ended; beside them one waits for news."""
+        # The first at once: a worker that was never heard is shown as starting.
+        news = asyncio.create_task(self._or_kill(self._wait_for_news(child)))
+        try:
+            while renewal := await self._session.renew(self._beat):
+                self._pass_on(child, renewal)
+                pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
+                await self._rest(max(0.0, pause_s))
+        finally:
+            news.cancel()
+
+    async def _wait_for_news(self, child: Child) -> None:
+        """Wait for news at the server, again and again: cancels and drains are passed on as soon as they are there.
+
+        Its answers renew nothing here: that the server lives is known from the heartbeats, which do not wait.
+        """
+        while self._settings.wait_seconds:
+            asked_at, pause_s = self._outside.monotonic(), NEWS_S
+            try:
+                answer = await self._session.news(is_draining=self.is_draining)
+                is_new = self._pass_news(child, answer)
+                came_early = self._outside.monotonic() - asked_at < self._settings.wait_seconds / 2
+                if came_early and not (answer.cancel or answer.drain):
+                    # A lease was taken away, perhaps: only a heartbeat that names them all can tell which.
+                    self._beat_wanted.set()
+            except (NotFound, Conflict):  # the session has ended
+                is_new = False
+                self._beat_wanted.set()
+            except WindlassError:  # the heartbeats say so, if it lasts
+                is_new, pause_s = False, self._session.interval_s * (1 + self._outside.chance()) / 2
+            if not is_new:
+                await self._outside.pause(max(0.0, asked_at + pause_s - self._outside.monotonic()))
+
+    def _pass_news(self, child: Child, answer: wire.Beat) -> bool:
+        """Tell the runner what is new to it; return whether something is."""
+        told = self.held.cancel(answer.cancel, self._outside.monotonic())
+        if told:
+            child.send(frames.Cancel(jobs=told))
+        drains = answer.drain and not self.is_draining
+        if drains:
+            self.drain("drained", within_s=self._settings.drain_seconds)
+        return bool(told or drains)
+
+    async def _rest(self, pause_s: float) -> None:
+        """Wait until a heartbeat is due, or wanted sooner."""
+        waits = (asyncio.ensure_future(self._outside.pause(pause_s)), asyncio.create_task(self._beat_wanted.wait()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _beat(self) -> wire.BeatRequest:
+        self._beat_wanted.clear()
         tick = self._tick
         completed = tick.jobs_done - tick.jobs_failed - self._completed_told
         failed = tick.jobs_failed - self._failed_told
         return self._session.beat(
-            self.held.named(),
+            self.held.named(self._outside.monotonic()),
             completed_count=max(0, completed),
             failed_count=max(0, failed),
             is_draining=self.is_draining,
@@ -246,17 +298,13 @@ class Keeper:
         self._completed_told += renewal.request.completed or 0
         self._failed_told += renewal.request.failed or 0
         named = renewal.request.held or ()
+        self.held.note_told(named)
         begun_count = self.held.begun_count
         if lost := self.held.drop_lost(answer.lost, named) + self.held.drop_returned(answer.released, named):
             if self.held.begun_count < begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=lost))
-        # After what is lost: none of that begins when the lease is trusted again.
-        child.send(frames.Renewed(renewed_at=renewal.sent_at))
-        if told := self.held.cancel(answer.cancel, self._outside.monotonic()):
-            child.send(frames.Cancel(jobs=told))
-        if answer.drain and not self.is_draining:
-            self.drain("drained", within_s=self._settings.drain_seconds)
+        self._pass_news(child, answer)
 
     def _note_lost(self) -> None:
         if self._lost_at is None:
@@ -268,6 +316,8 @@ class Keeper:
             await self._outside.pause(WATCH_S)
             now = self._outside.monotonic()
             silent_s = now - self._heard_at
+            if self.held.has_untold(now, older_s=EARLY_S):
+                self._beat_wanted.set()
             if silent_s >= SILENT_S and self.opened.is_set():
                 self._look_at_silent(child, now)
             elif self._stuck_at is not None:
@@ -278,10 +328,15 @@ class Keeper:
                 child.kill()
 
     def _look_at_silent(self, child: Child, now: float) -> None:
-        patience_s = self._settings.cancel_grace_seconds + self._settings.kill_seconds
+        settings = self._settings
+        patience_s: dict[StopOutcome, float] = {
+            "cancelled": settings.cancel_grace_seconds + settings.kill_seconds,
+            "timed_out": settings.timeout_grace_seconds + settings.kill_seconds,
+        }
+        lost_by = math.inf if self._lost_at is None else self._lost_at + patience_s["cancelled"]
         if overdue := self.held.overdue(now, patience_s=patience_s):
             self._give_up(child, overdue)
-        elif self._stuck_at is None and self._lost_at is not None and now >= self._lost_at + patience_s:
+        elif self._stuck_at is None and now >= lost_by:
             # Nothing is left to be reported of it, and nobody can stop it.
             self._give_up(child, [])
         if self._stuck_at is not None:

@@ -67,8 +67,8 @@ class OwnKeeping:
         self._outside = outside or Outside()
         self._worker_id = settings.worker.id or f"worker-{uuid4()}"
         self._words: asyncio.Queue[FromKeeper] = asyncio.Queue()
-        self._held: dict[Lease, bool] = {}
-        """Leases, and whether their bodies have begun."""
+        self._held: dict[Lease, float | None] = {}
+        """Leases, and when their bodies began."""
         self._opened: Opened | None = None
         self._tasks: tuple[str, ...] = ()
         self._signatures: dict[str, Signature] = {}
@@ -99,13 +99,13 @@ class OwnKeeping:
     def hold(self, jobs: Sequence[wire.ClaimedJob]) -> None:
         """Name leases."""
         for job in jobs:
-            self._held[(job.id, job.fence)] = False
+            self._held[(job.id, job.fence)] = None
 
     def start(self, jobs: Sequence[Lease]) -> None:
         """Say that these bodies begin."""
         for job in jobs:
             if job in self._held:
-                self._held[job] = True
+                self._held[job] = self._outside.monotonic()
 
     def drop(self, jobs: Sequence[Lease]) -> None:
         """Say that these leases are over."""
@@ -164,8 +164,8 @@ class OwnKeeping:
         assert self._opened is not None
         at = self._outside.monotonic()
         held = tuple(
-            wire.HeldJob(job_id=job_id, fence=fence, started=started)
-            for (job_id, fence), started in list(self._held.items())
+            wire.HeldJob(job_id=job_id, fence=fence, started=began_at is not None and at - began_at)
+            for (job_id, fence), began_at in list(self._held.items())
         )
         async with answered(self._settings.heartbeat_timeout_seconds):
             answer = await self._link.heartbeat(

@@ -29,7 +29,9 @@ class Graces(msgspec.Struct, frozen=True, kw_only=True):
     """How long a body has on each rung."""
 
     cancel_s: float
-    """After the flag, when its job was cancelled or its time is over."""
+    """After the flag, when its job was cancelled."""
+    timeout_s: float
+    """After the flag, when its time is over."""
     leave_s: float = 1.0
     """After the flag, when the worker leaves or its lease is gone: it must not run on for long."""
     kill_s: float = 5.0
@@ -40,7 +42,8 @@ class Graces(msgspec.Struct, frozen=True, kw_only=True):
     def after(self, rung: Rung, why: StopWhy) -> float:
         """Return how long a body may stay on `rung`."""
         if rung == "flag":
-            return self.cancel_s if why in ("cancel", "timeout") else min(self.leave_s, self.cancel_s)
+            asked_s = {"cancel": self.cancel_s, "timeout": self.timeout_s}
+            return asked_s.get(why, min(self.leave_s, self.cancel_s))
         return self.kill_s if rung == "sigterm" else self.abandon_s
 
 

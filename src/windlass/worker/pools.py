@@ -26,6 +26,7 @@ from windlass.worker import endings, ladder
 from windlass.worker.asyncs import Loop
 from windlass.worker.attempt import Attempt, Monotonic
 from windlass.worker.capture import CAPTURE
+from windlass.worker.endlog import EndLog
 from windlass.worker.frames import Lease
 from windlass.worker.isolated import Isolated
 from windlass.worker.ladder import Graces, Kind, StopWhy
@@ -48,6 +49,8 @@ class Ended(msgspec.Struct, frozen=True):
     run_s: float
     zombie: bool
     """Whether its body may still run, in a thread that was given up."""
+    task: str
+    attempt: int
 
 
 class Pools:
@@ -77,7 +80,12 @@ class Pools:
         self._exclusive = settings.exclusive
         self._wake = wake
         self._clock = clock
-        self._graces = Graces(cancel_s=settings.cancel_grace_seconds, kill_s=settings.kill_seconds, abandon_s=abandon_s)
+        self._graces = Graces(
+            cancel_s=settings.cancel_grace_seconds,
+            timeout_s=settings.timeout_grace_seconds,
+            kill_s=settings.kill_seconds,
+            abandon_s=abandon_s,
+        )
         self._rules = Rules(cap_bytes=settings.log_bytes, redactor=redactor)
         self._lock = threading.Lock()
         self._line: deque[Attempt] = deque()
@@ -93,6 +101,7 @@ class Pools:
         self._threads = Threads(
             self._next, most=threads, has_work=self._has_work, clock=clock, isolated=self._isolated.run
         )
+        self._end_log = EndLog(settings.log_jobs)
         self._loop: Loop | None = None
         self._old_loops: list[Loop] = []
         CAPTURE.install()
@@ -124,7 +133,7 @@ class Pools:
         for job in jobs:
             task = self._tasks.get(job.task)
             if task is None:
-                unknown.append(Ended(job.id, job.fence, _unknown(job), 0.0, False))
+                unknown.append(Ended(job.id, job.fence, _unknown(job), 0.0, False, job.task, job.attempt))
                 continue
             attempts.append(
                 Attempt(job, task, kind=self._kind(task), rules=self._rules, fresh=self._fresh, clock=self._clock)
@@ -189,7 +198,7 @@ class Pools:
             metrics=attempt.metrics,
             checkpoint=attempt.trail.checkpoint,
         )
-        self._ended.append(Ended(job.id, job.fence, entry, attempt.run_s, attempt.zombie))
+        self._ended.append(Ended(job.id, job.fence, entry, attempt.run_s, attempt.zombie, job.task, job.attempt))
 
     # Called by threads for bodies and by the loop.
 
@@ -252,6 +261,7 @@ class Pools:
         with self._lock:
             self._woken = False
             ended, self._ended = self._ended, []
+        self._end_log.add(ended)
         return ended
 
     def take_trail(self) -> tuple[list[LogChunk], list[Note]]:
@@ -292,7 +302,8 @@ class Pools:
                 self._line.remove(attempt)
                 del self._by_lease[lease]
                 job = attempt.job
-                self._ended.append(Ended(job.id, job.fence, endings.unbegun(job, why), 0.0, False))
+                entry = endings.unbegun(job, why)
+                self._ended.append(Ended(job.id, job.fence, entry, 0.0, False, job.task, job.attempt))
                 awake = self._is_to_wake(True)
         if attempt.began_at is not None:
             self._ask(attempt, why, now)
@@ -383,6 +394,7 @@ class Pools:
         for loop in loops:
             if not loop.stands_still:
                 await asyncio.to_thread(loop.join, CLOSE_S)
+        await asyncio.to_thread(self._end_log.close)
         CAPTURE.remove()
 
 

@@ -130,6 +130,15 @@ class Session:
             self.renewed_at = sent_at
             return Renewal(request, answer, sent_at)
 
+    async def news(self, *, is_draining: bool) -> wire.Beat:
+        """Wait at the server for news of the session, once; it does not say what is held, or was done."""
+        wait_s = self._settings.wait_seconds
+        request = wire.BeatRequest(
+            worker_id=self.worker_id, session=self.id, completed=0, failed=0, draining=is_draining, wait=wait_s
+        )
+        async with answered(wait_s + self._settings.heartbeat_timeout_seconds):
+            return await self._link.heartbeat(request)
+
     async def report(self, entries: tuple[wire.Entry, ...]) -> bool:
         """Tell how attempts ended, until it is heard; False if the session ended meanwhile."""
         session, again = self.id, self._back_off()

@@ -42,7 +42,7 @@ async def test_a_cancelled_call_that_cannot_be_stopped_is_reported_and_its_proce
 
 async def test_a_call_out_of_time_that_cannot_be_stopped_is_reported(installation: Installation) -> None:
     """The limit of a job counts for it too; it may run again by its policy."""
-    await installation.start_workers(worker_cancel_grace_seconds="1", worker_kill_seconds="1")
+    await installation.start_workers(worker_timeout_grace_seconds="1", worker_kill_seconds="1")
     job_id = await installation.submit_with(
         "hold", {"port": installation.port, "ms": FOR_EVER_MS}, max_attempts=1, timeout_seconds=1
     )
