@@ -3,8 +3,8 @@
 A session that has not been heard for its lease is declared dead; each lease it held is lost (retry.py decides what
 follows). Dead sessions are looked at again and again, because a claim may commit just after one was declared dead.
 An ended session is kept for a day; that of a bare caller for a minute, or there would be one for every job.
-Our own silence is not the worker's fault: each run leaves a pulse, and after a gap between pulses every session gets
-one full lease to be heard before anybody is declared dead.
+Our own silence is not the worker's fault: each run leaves a pulse, and a session for whose lease the gap between two
+pulses was too long gets one full lease to be heard before it is declared dead.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ SESSION_KEEP_MS = 24 * 3600 * 1000
 """How long an ended session is shown, and looked at for a claim that commits late."""
 BARE_KEEP_MS = 60_000
 """The same for bare callers, who have one for every job: twice as long as a statement may take."""
-DEFAULT_GAP_MS = 10_000
-"""A third of the default lease: a longer silence of ours opens a quiet period."""
+TOLERANCE = 1 / 3
+"""The part of its lease for which we may be silent before a session gets a full lease anew."""
 PULSE_S = 2.0
-"""How long rescue may sleep: a successor that takes 7 s to notice is then still within the gap."""
+"""How long rescue may sleep: a successor that takes 7 s to notice is then in time for the default lease."""
+PULSES_PER_LEASE = 6
+"""How often rescue is awake within the shortest lease: twice as often as our silence is tolerated."""
 
 
 class Rescued(msgspec.Struct, frozen=True):
@@ -38,10 +40,10 @@ class Rescued(msgspec.Struct, frozen=True):
     moved: list[Moved]
 
 
-async def rescue(db: Statements, *, chance: Chance, gap_ms: int = DEFAULT_GAP_MS, limit: int = RESCUE_BATCH) -> Rescued:
+async def rescue(db: Statements, *, chance: Chance, tolerance: float = TOLERANCE, limit: int = RESCUE_BATCH) -> Rescued:
     """Declare lapsed sessions dead and end up to `limit` of the leases that sessions which ended still hold."""
-    await db.fetch(SQL.beat_pulse, gap_ms=gap_ms)
-    dead = [row["id"] for row in await db.fetch(SQL.declare_dead)]
+    await db.fetch(SQL.beat_pulse, tolerance=tolerance)
+    dead = [row["id"] for row in await db.fetch(SQL.declare_dead, tolerance=tolerance)]
     async with db.transaction() as transaction:
         found = await transaction.fetch(SQL.orphans, limit=limit)
         named = [LeaseName(row["id"], row["fence"], row["session"]) for row in found]
@@ -56,7 +58,10 @@ async def lapse_in_s(db: Statements) -> float:
     [row] = await db.fetch(SQL.next_lapse)
     if row["beat_at"] is None:
         return 0.0
-    left_s: float = PULSE_S - (row["now_at"] - row["beat_at"]).total_seconds()
+    left_s: float = PULSE_S
+    if row["lease_ms"] is not None:
+        left_s = min(left_s, row["lease_ms"] / 1000 / PULSES_PER_LEASE)
+    left_s -= (row["now_at"] - row["beat_at"]).total_seconds()
     if row["expires_at"] is not None:
         left_s = min(left_s, (row["expires_at"] - row["now_at"]).total_seconds())
     return left_s

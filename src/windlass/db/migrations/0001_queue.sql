@@ -95,7 +95,7 @@ CREATE TABLE windlass.pause (
 );
 
 CREATE TABLE windlass.pulse (
-    name text NOT NULL, beat_at timestamptz NOT NULL, unbroken_at timestamptz NOT NULL, PRIMARY KEY (name)
+    name text NOT NULL, beat_at timestamptz NOT NULL, PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
 
@@ -343,7 +343,7 @@ CREATE TABLE pause (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE pulse (
-    name TEXT NOT NULL, beat_at INTEGER NOT NULL, unbroken_at INTEGER NOT NULL, PRIMARY KEY (name)
+    name TEXT NOT NULL, beat_at INTEGER NOT NULL, PRIMARY KEY (name)
 ) STRICT, WITHOUT ROWID;
 
 
