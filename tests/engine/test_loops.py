@@ -324,25 +324,24 @@ async def test_a_released_duty_comes_back_to_the_only_server(world: World) -> No
 
 @pytest.mark.parametrize(("servers", "most"), [(2, 4), (3, 3)])
 async def test_nobody_keeps_more_than_its_share(world: World, servers: int, most: int) -> None:
-    """U2: servers that come later get theirs, one duty in each heartbeat, and none is left without a holder."""
-    one = world.server(*several(world))
+    """U2: servers that come later are handed theirs in the next heartbeat, and none is left without a holder."""
+    world.server(*several(world))
     await world.pass_s(1)
     for _ in range(servers - 1):
         world.server(*several(world))
-    counts = []
-    for _ in range(8):
-        await world.pass_s(2)
-        counts.append(len(one.loops.held))
+
+    await world.pass_s(1)
 
     held = world.held()
     assert set(NAMES) == set().union(*held)
     assert 7 == sum(len(names) for names in held)
     assert most == max(len(names) for names in held)
-    assert all(0 <= before - after <= 1 for before, after in zip([7, *counts], counts, strict=False))
+    await world.pass_s(60)
+    assert held == world.held()
 
 
 async def test_a_notice_gives_up_no_more_than_a_heartbeat_does(world: World) -> None:
-    """U2: rounds between heartbeats, however many, give nothing more up."""
+    """U2: rounds between heartbeats, however many, give no more up than what is beyond the share."""
     one = world.server(*several(world))
     await world.pass_s(1)
     world.server(*several(world), start=False)
@@ -352,7 +351,7 @@ async def test_a_notice_gives_up_no_more_than_a_heartbeat_does(world: World) -> 
         one.loops.notice()
         await world.settle()
 
-    assert 6 == len(one.loops.held)
+    assert 4 == len(one.loops.held)
 
 
 async def test_the_share_grows_when_a_server_is_gone(world: World) -> None:
@@ -397,6 +396,53 @@ async def test_duties_rotate(world: World) -> None:
     turns = [(holder, len(list(group))) for holder, group in itertools.groupby(holders)]
     assert [[one], [two], [one], [two], [one]] == [holder for holder, _ in turns][:5]
     assert [] == [length_s for _, length_s in turns[:4] if not 59 <= length_s <= 63]
+
+
+@pytest.mark.parametrize(("servers", "count"), [(2, 6), (5, 5)])
+async def test_no_duty_is_without_a_holder_while_duties_rotate(world: World, servers: int, count: int) -> None:
+    """U7: nobody has room for one more, and yet each is handed on at once, to another server than it came from."""
+    for _ in range(servers):
+        world.server(*several(world, count), rotate_seconds=20)
+    await world.pass_s(10)
+    turns: dict[str, list[int]] = {name: [] for name in NAMES[:count]}
+
+    for _ in range(160):
+        await world.pass_s(0.5)
+        for name in turns:
+            [holder] = [number for number, held in enumerate(world.held()) if name in held]
+            if turns[name][-1:] != [holder]:
+                turns[name].append(holder)
+
+    assert [] == [name for name, holders in turns.items() if len(holders) < 3]
+    assert count // servers + 1 >= max(len(held) for held in world.held())
+
+
+async def test_the_duties_of_a_server_that_ends_go_to_those_who_hold_the_fewest(world: World) -> None:
+    """U6: each is handed over by name, so that several servers do not ask for the same ones."""
+    servers = [world.server(*several(world)) for _ in range(3)]
+    await world.pass_s(10)
+
+    await servers[0].loops.stop()
+    await world.settle()
+
+    assert [0, 3, 4] == sorted(len(held) for held in world.held())
+
+
+async def test_a_duty_handed_to_a_server_that_does_not_take_it_comes_back(world: World) -> None:
+    """I27: a successor that lives and takes nothing leaves the duty without a holder for a moment, and only once."""
+    one = world.server(*several(world))
+    await world.pass_s(1)
+    await beat_server(world.db, uuid4(), name="old", version="0", address=None, lease_ms=3_600_000)
+    await world.pass_s(2)
+    few = len(one.loops.held)
+
+    await world.pass_s(4)
+    counts = []
+    for _ in range(60):
+        await world.pass_s(1)
+        counts.append(len(one.loops.held))
+
+    assert (4, {7}) == (few, set(counts))
 
 
 async def test_a_lone_server_does_not_rotate(world: World) -> None:
@@ -500,7 +546,7 @@ async def test_an_idle_server_asks_little(world: World) -> None:
 
     await world.pass_s(60)
 
-    assert [90, 60] == [len(one.line.asked), len(two.line.asked)]
+    assert [60, 30] == [len(one.line.asked), len(two.line.asked)]
 
 
 async def test_idle_duties_ask_little(world: World) -> None:
@@ -511,8 +557,8 @@ async def test_idle_duties_ask_little(world: World) -> None:
 
     await world.pass_s(60)
 
-    led = sum(one.line.asked.count(name) for name in ("beat_server", "renew", "duties"))
-    assert 90 == led
+    led = sum(one.line.asked.count(name) for name in ("beat_server", "renew"))
+    assert 60 == led
     assert len(one.line.asked) - led < 8 * 60
 
 

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import clocks, deaths, dst, failover, memory, restarts, scale, show, slots, starts, stops
+from tests.proofs import clocks, deaths, dst, failover, idle, memory, restarts, scale, show, slots, starts, stops
 
-PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "dst")
+PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle", "dst")
 
 
 def main(arguments: list[str]) -> int:
@@ -52,6 +52,8 @@ def main(arguments: list[str]) -> int:
                 proof = slots.prove(running.url, faults=asked.faults or 50, fast=asked.fast, log=asked.log)
             case "clocks":
                 proof = clocks.prove(running.url, rounds=asked.faults or clocks.ROUNDS, log=asked.log)
+            case "idle":
+                proof = idle.prove(running)
             case "starts":
                 proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":
