@@ -16,10 +16,12 @@ from tests.engine.loops_world import Pace, Wake, World, counting
 from tests.queue.steps import Steps
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran, queue_duties
+from windlass.engine.looks import Looks
 from windlass.errors import CommitUnknown, Unavailable
 from windlass.job import State
 from windlass.queue import timers
 from windlass.queue.duties import beat_server, list_duties, list_servers, release
+from windlass.queue.looks import look
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g")
 
@@ -36,6 +38,12 @@ async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
 def several(world: World, count: int = 7) -> list[Duty]:
     """Return duties that do nothing."""
     return [counting(name, [], world) for name in NAMES[:count]]
+
+
+def duties_of_the_queue(world: World, wake: Wake) -> list[Duty]:
+    """Return the duties that keep the queue going."""
+    looks = Looks(period_s=0.5, monotonic=lambda: world.now_s)
+    return queue_duties(wake, lambda: 0.0, looks=looks, periods=Pace(), days=30, dead_days=0)
 
 
 async def term_of(world: World, name: str = "promote") -> int:
@@ -149,7 +157,7 @@ async def test_rel_b3_a_transaction_open_when_trust_ends_is_rolled_back(world: W
     done: list[int] = []
 
     async def run(db: Database, most: int) -> Ran:
-        if not (await timers.due_in_s(db) or 0) < 0:
+        if not ((await look(db)).left_s("promote") or 0) < 0:
             return Ran(0)
         async with db.transaction() as transaction:
             done.append(len(await timers.promote(transaction)))
@@ -550,8 +558,8 @@ async def test_an_idle_server_asks_little(world: World) -> None:
 
 
 async def test_idle_duties_ask_little(world: World) -> None:
-    """U8: with nothing to do the duties of the queue ask about eight small queries a second in all."""
-    one = world.server(*queue_duties(Wake(), lambda: 0.0, periods=Pace(), days=30, dead_days=0))
+    """U8: with nothing to do the duties of the queue share one look, twice a second."""
+    one = world.server(*duties_of_the_queue(world, Wake()))
     await world.pass_s(10)
     one.line.asked.clear()
 
@@ -559,7 +567,9 @@ async def test_idle_duties_ask_little(world: World) -> None:
 
     led = sum(one.line.asked.count(name) for name in ("beat_server", "renew"))
     assert 60 == led
-    assert len(one.line.asked) - led < 8 * 60
+    # A pulse every two seconds, after which the next one is looked for.
+    assert 120 <= one.line.asked.count("look") <= 150
+    assert len(one.line.asked) - led < 5 * 60
 
 
 async def test_starting_and_stopping_twice_is_the_same_as_once(world: World) -> None:
@@ -597,8 +607,7 @@ async def test_all_servers_at_once_do_no_harm(world: World, mode: str) -> None:
     servers = []
     for _ in range(2):
         server = world.server(start=False)
-        table = queue_duties(server.wake, lambda: 0.0, periods=Pace(), days=30, dead_days=0)
-        servers.append(world.server(*table, mode=mode))
+        servers.append(world.server(*duties_of_the_queue(world, server.wake), mode=mode))
 
     await world.pass_s(3)
 

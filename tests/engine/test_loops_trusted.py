@@ -118,4 +118,4 @@ async def test_the_server_keeps_its_database(steps: Steps) -> None:
     """Closing the view of a duty leaves the database open."""
     await Trusted(steps.db, Trust().check).close()
 
-    assert None is await timers.due_in_s(steps.db)
+    assert None is await steps.left_s("promote")

@@ -29,7 +29,8 @@ SHOWN = 12
 ASKED = """
 SELECT sum(calls) AS calls, left(regexp_replace(min(query), '\\s+', ' ', 'g'), 100) AS query
   FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
- WHERE d.datname = current_database() AND query !~* '^(begin|commit|rollback|set)' AND query NOT LIKE '%pg_stat_statements%'
+ WHERE d.datname = current_database() AND query !~* '^(begin|commit|rollback|set)'
+   AND query NOT LIKE '%pg_stat_statements%'
  GROUP BY queryid ORDER BY 1 DESC
 """
 HELD = "SELECT holder, count(*) FILTER (WHERE expires_at > now()) AS held FROM windlass.duty GROUP BY holder"
@@ -67,9 +68,11 @@ async def measured(url: str, count: int) -> tuple[float, list[tuple[int, str]]]:
         await asyncio.gather(*(server.serving() for server in servers))
         connection = await stack.enter_async_context(connected(url))
         began_s = time.monotonic()
-        while not await is_shared(connection, count):
-            await asyncio.sleep(0.25)
-        shared_s = time.monotonic() - began_s
+        shared_s = math.inf
+        while shared_s == math.inf:
+            await asyncio.sleep(0.1)
+            if await is_shared(connection, count):
+                shared_s = time.monotonic() - began_s
         await connection.execute("CREATE EXTENSION pg_stat_statements")
         await asyncio.sleep(max(SHARED_S - shared_s, 0))
         await connection.execute("SELECT pg_stat_statements_reset()")

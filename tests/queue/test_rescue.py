@@ -14,7 +14,7 @@ from windlass.job import Outcome, State
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.control import pause_job
 from windlass.queue.report import Complete
-from windlass.queue.rescue import SQL, TOLERANCE, lapse_in_s, rescue
+from windlass.queue.rescue import SQL, TOLERANCE, rescue
 from windlass.queue.retry import RetryPolicy
 from windlass.queue.workers import Beat, Held, claim_bare, close, heartbeat
 
@@ -294,7 +294,7 @@ async def test_rescue_is_awake_often_enough_for_the_shortest_lease(steps: Steps,
 
     dead: list[UUID] = []
     while not dead:
-        steps.clock.advance(max(await lapse_in_s(steps.db), 0.001))
+        steps.clock.advance(max(await steps.left_s("rescue") or 0, 0.001))
         dead = (await rescue(steps.db, chance=lambda: 0.0)).sessions
 
     assert [worker.session] == dead

@@ -31,6 +31,7 @@ from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
 from windlass.engine.keptback import KeptBack
 from windlass.engine.line import Ask, Handout, Waiter
+from windlass.engine.looks import Looks
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
@@ -110,7 +111,10 @@ class Engine:
             db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
+        often_s = min(settings.duties.expire_seconds, settings.schedules.tick_seconds)
+        self._looks = Looks(period_s=often_s, monotonic=outside.monotonic)
         self.loops = self._loops(address)
+        self._looks.connect(self.loops, self.wake, notifies=db.capabilities.notify)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
         statsd = settings.metrics.statsd_address
@@ -156,13 +160,14 @@ class Engine:
         )
 
     def _loops(self, address: str | None) -> Loops:
-        settings, outside = self.settings, self.outside
-        relay = Relay(self.lanes, settings, wake=self.wake, stored=self._relayed, ended=self.moved)
-        fires = Firing(self.lanes, self.ids, settings=settings, wake=self.wake, meters=self.meters, outside=outside)
-        asides = aside_duties(self.lanes, self.ids, stored=self._relayed, meters=self.meters)
+        settings, outside, looks, wake = self.settings, self.outside, self._looks, self.wake
+        relay = Relay(self.lanes, settings, looks, wake=wake, stored=self._relayed, ended=self.moved)
+        fires = Firing(self.lanes, self.ids, looks, settings=settings, wake=wake, meters=self.meters, outside=outside)
+        asides = aside_duties(self.lanes, self.ids, looks, stored=self._relayed, meters=self.meters)
         duties = queue_duties(
-            self.wake,
+            wake,
             outside.chance,
+            looks=looks,
             periods=settings.duties,
             days=settings.retention.days,
             dead_days=settings.retention.dead_days,
@@ -170,7 +175,7 @@ class Engine:
         )
         return Loops(
             self.db,
-            self.wake,
+            wake,
             [*duties, relay.duty, *fires.duties, *asides, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,

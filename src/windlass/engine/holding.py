@@ -83,7 +83,7 @@ class Holding:
 
     async def _work(self, db: Database, most: int) -> None:
         while True:
-            await self._time.sleep(self._rest_s)
+            await self._rest()
             began_s = self._time.monotonic()
             try:
                 self.check()  # the process may have been stopped while it slept
@@ -98,6 +98,21 @@ class Holding:
                 self._note(None, began_s)
             else:
                 self._note(ran, began_s)
+
+    async def _rest(self) -> None:
+        """Sleep until the next run, or until this server is told that there is something to do."""
+        if self.duty.looks is None:
+            await self._time.sleep(self._rest_s)
+            return
+        waits = [
+            asyncio.ensure_future(self._time.sleep(self._rest_s)),
+            asyncio.ensure_future(self.duty.looks.noticed.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _note(self, ran: Ran | None, began_s: float) -> None:
         """Keep what a run did; without `ran` it failed."""
@@ -115,7 +130,7 @@ class Holding:
         if ran is None:
             self._rest_s = AFTER_ERROR_S
         else:
-            self._rest_s = self.duty.period_s if ran.next_s is None else min(ran.next_s, self.duty.period_s)
+            self._rest_s = self.duty.period_s if ran.next_s is None else ran.next_s
 
 
 def _first_rest_s(duty: Duty, taken: Taken | None) -> float:

@@ -44,6 +44,8 @@ class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
     duties: bool = False
+    due: bool = False
+    """Something is due soon: duties look again."""
     all: bool = False
     """More than fits into a message: look at everything."""
 
@@ -67,12 +69,14 @@ class Wake:
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
+        self.on_due: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
         self._ready: dict[int, int] = {}
         self._freed: set[int] = set()
         self._stops: set[tuple[UUID, UUID]] = set()
         self._duties = False
+        self._due = False
         self._everything = False
         self._something = asyncio.Event()
 
@@ -113,6 +117,11 @@ class Wake:
         self._duties = True
         self._something.set()
 
+    def due(self) -> None:
+        """Tell the other servers that something of theirs is due soon."""
+        self._due = True
+        self._something.set()
+
     def look(self) -> None:
         """Say that jobs may have become ready in lanes that are not known here: everybody looks."""
         self._all()
@@ -140,14 +149,15 @@ class Wake:
         freed, self._freed = self._freed, set()
         stops, self._stops = self._stops, set()
         duties, self._duties = self._duties, False
+        due, self._due = self._due, False
         everything, self._everything = self._everything, False
         self._something.clear()
-        if not (ready or freed or stops or duties or everything) or not self._db.capabilities.notify:
+        if not (ready or freed or stops or duties or due or everything) or not self._db.capabilities.notify:
             return
-        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, everything)
+        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, due, everything)
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
-            text = _encoder.encode(Hint(self._server, duties=duties, all=True))
+            text = _encoder.encode(Hint(self._server, duties=duties, due=due, all=True))
         await self._db.notify(CHANNEL, text.decode())
 
     async def _send(self) -> None:
@@ -191,6 +201,9 @@ class Wake:
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()
+        if hint.due:
+            for look in self.on_due:
+                look()
         if hint.all:
             self._all()
         self.changed()

@@ -51,17 +51,3 @@ async def rescue(db: Statements, *, chance: Chance, tolerance: float = TOLERANCE
         moved = await moves.apply(transaction, [moves.lose(lease, chance=chance()) for lease in leases])
     await workers.forget_ended(db, keep_ms=SESSION_KEEP_MS, keep_bare_ms=BARE_KEEP_MS)
     return Rescued(dead, list(moved.values()))
-
-
-async def lapse_in_s(db: Statements) -> float:
-    """Return in how many seconds there is something to rescue, or a pulse to leave; none or fewer if there is."""
-    [row] = await db.fetch(SQL.next_lapse)
-    if row["beat_at"] is None:
-        return 0.0
-    left_s: float = PULSE_S
-    if row["lease_ms"] is not None:
-        left_s = min(left_s, row["lease_ms"] / 1000 / PULSES_PER_LEASE)
-    left_s -= (row["now_at"] - row["beat_at"]).total_seconds()
-    if row["expires_at"] is not None:
-        left_s = min(left_s, (row["expires_at"] - row["now_at"]).total_seconds())
-    return left_s

@@ -42,13 +42,3 @@ SELECT x.id, x.fence, x.session
 -- sqlite
 SELECT q.id, q.fence, q.session FROM session AS s CROSS JOIN queue AS q ON q.place = 1 AND q.session = s.id
  WHERE s.state <> 0 ORDER BY q.id LIMIT :limit
-
--- name: next_lapse
--- When the first of the living sessions lapses, the shortest of their leases, and when rescue was last awake.
--- Sessions are few: expires_at has no index.
--- index: session_live.
--- hot: a duty must not wait for lists.
--- both
-SELECT min(s.expires_at) AS expires_at, min(s.lease_ms) AS lease_ms,
-       (SELECT p.beat_at FROM pulse AS p WHERE p.name = 'rescue') AS beat_at, :now AS now_at
-  FROM session AS s WHERE s.state = 0
