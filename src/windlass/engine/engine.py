@@ -29,7 +29,7 @@ from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
 from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
-from windlass.engine.keptback import KeptBack
+from windlass.engine.keptback import claim_kept
 from windlass.engine.line import Ask, Handout, Waiter
 from windlass.engine.looks import Looks
 from windlass.engine.loops import Loops
@@ -108,7 +108,7 @@ class Engine:
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
         self._sessions = Sessions(
-            db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
+            db, ids, self.wake, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
         often_s = min(settings.duties.expire_seconds, settings.schedules.tick_seconds)
@@ -119,7 +119,6 @@ class Engine:
         self.wake.others = lambda: self.loops.live_count > 1
         statsd = settings.metrics.statsd_address
         self._statsd = None if statsd is None else StatsD(statsd, gauges=self._gauged, outside=outside)
-        self._kept_back = KeptBack(db, self.lanes)
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _open_lines(self) -> None:
@@ -238,7 +237,7 @@ class Engine:
             if session.draining:
                 return Handout([])
             ask = msgspec.structs.replace(ask, lease_ms=session.lease_ms)
-            if jobs := await self._kept_back.claim(ask, session):
+            if jobs := await claim_kept(self.db, self.lanes, ask, session):
                 journal.claimed(ask, jobs)
                 self.meters.handed(jobs, len(jobs))
                 return Handout(jobs)
@@ -356,8 +355,8 @@ class Engine:
             if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):
                 status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
                 self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
-        if answer.prefer_same_worker and item.session is not None and answer.lane is not None:
-            self._kept_back.keep(item.session, (item.job_id, item.fence), lane=answer.lane)
+        if answer.prefer_same_worker and item.session is not None:
+            self.wake.kept(item.session)
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
         if answer.rank is not None:

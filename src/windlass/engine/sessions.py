@@ -17,6 +17,7 @@ import msgspec
 from windlass.db import Database
 from windlass.engine.batch import Batcher
 from windlass.engine.outside import Outside
+from windlass.engine.wake import Wake
 from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
@@ -46,7 +47,14 @@ class Sessions:
     """A short memory of sessions, and the presence of bare callers."""
 
     def __init__(
-        self, db: Database, ids: Ids, *, beats: Batcher[Beat, BeatAnswer], lease_ms: int, outside: Outside
+        self,
+        db: Database,
+        ids: Ids,
+        wake: Wake,
+        *,
+        beats: Batcher[Beat, BeatAnswer],
+        lease_ms: int,
+        outside: Outside,
     ) -> None:
         self._db = db
         self._ids = ids
@@ -57,6 +65,7 @@ class Sessions:
         self._present: dict[tuple[str, str], _Presence] = {}
         self._counts: dict[tuple[str, str], _Counts] = {}
         self._beating: set[asyncio.Task[None]] = set()
+        wake.on_kept.append(self._forget)
 
     async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
         """Return a live session; NotFound if it is unknown or another's, Conflict if it has ended."""
@@ -73,6 +82,10 @@ class Sessions:
             _make_room(self._known)
             self._known[session_id] = (now, session)
         return session
+
+    def _forget(self, session_id: UUID) -> None:
+        """Look the session up anew when it claims next: a retry is kept for it."""
+        self._known.pop(session_id, None)
 
     async def check_worker(self, session_id: UUID, *, tenant: str, worker: str) -> None:
         """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes."""

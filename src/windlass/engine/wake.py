@@ -36,13 +36,17 @@ LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Hint(msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "r", "freed": "f", "stops": "c"}):
+class Hint(
+    msgspec.Struct, omit_defaults=True, rename={"sender": "s", "ready": "r", "freed": "f", "stops": "c", "kept": "k"}
+):
     """What one server tells the others."""
 
     sender: UUID
     ready: list[tuple[LaneNumber, Rank]] = []
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
+    kept: list[UUID] = []
+    """Sessions for which retries are kept."""
     duties: bool = False
     due: bool = False
     """Something is due soon: duties look again."""
@@ -68,6 +72,7 @@ class Wake:
         self.on_freed: list[Callable[[int], None]] = []
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
+        self.on_kept: list[Callable[[UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
         self.on_due: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
@@ -75,6 +80,7 @@ class Wake:
         self._ready: dict[int, int] = {}
         self._freed: set[int] = set()
         self._stops: set[tuple[UUID, UUID]] = set()
+        self._kept: set[UUID] = set()
         self._duties = False
         self._due = False
         self._everything = False
@@ -112,6 +118,14 @@ class Wake:
             self._something.set()
         self.changed()
 
+    def kept(self, session: UUID) -> None:
+        """Say that a retry is kept for a session, wherever it claims next."""
+        for heard in self.on_kept:
+            heard(session)
+        if self._notifies and self.others():
+            self._kept.add(session)
+            self._something.set()
+
     def duties(self) -> None:
         """Say that a duty was given up, so that another server can take it at once."""
         self._duties = True
@@ -148,13 +162,16 @@ class Wake:
         ready, self._ready = self._ready, {}
         freed, self._freed = self._freed, set()
         stops, self._stops = self._stops, set()
+        kept, self._kept = self._kept, set()
         duties, self._duties = self._duties, False
         due, self._due = self._due, False
         everything, self._everything = self._everything, False
         self._something.clear()
-        if not (ready or freed or stops or duties or due or everything) or not self._db.capabilities.notify:
+        if not (ready or freed or stops or kept or duties or due or everything) or not self._db.capabilities.notify:
             return
-        hint = Hint(self._server, list(ready.items()), sorted(freed), sorted(stops), duties, due, everything)
+        hint = Hint(
+            self._server, list(ready.items()), sorted(freed), sorted(stops), sorted(kept), duties, due, everything
+        )
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
             text = _encoder.encode(Hint(self._server, duties=duties, due=due, all=True))
@@ -198,6 +215,9 @@ class Wake:
         for session, job_id in hint.stops:
             for stopped in self.on_stop:
                 stopped(session, job_id)
+        for session in hint.kept:
+            for kept in self.on_kept:
+                kept(session)
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()

@@ -77,16 +77,17 @@ WITH q AS (
                 reason smallint) AS i
      WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1
     RETURNING queue.id, queue.lane, queue.fence, queue.lost, queue.releases, i.attempt, i.lost AS more, i.releases AS back,
-              i.flags, i.delay_ms, i.reason
+              i.flags, i.delay_ms, i.reason, CASE WHEN i.flags & 16 = 16 THEN queue.session END AS session
 )
-INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason, session)
 SELECT q.id, :now + q.delay_ms * interval '1 millisecond', q.lane, q.attempt, q.fence, q.lost + q.more, q.releases + q.back,
-       q.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[q.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END, q.reason
+       q.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[q.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END, q.reason, q.session
   FROM q RETURNING id, due_at AS next_run_at, CAST(NULL AS bigint) AS rank
 -- sqlite
-INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason, session)
 SELECT q.id, :now + i.delay_ms * 1000, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases + i.releases,
-       i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END, i.reason
+       i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END, i.reason,
+       CASE WHEN i.flags & 16 = 16 THEN q.session END
   FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
 DELETE FROM queue WHERE id IN (
     SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);

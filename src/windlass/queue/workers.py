@@ -90,6 +90,8 @@ class Session(msgspec.Struct, frozen=True):
     draining: bool
     bare: bool
     """Of one job, or the sign of life of a caller that keeps none: not one to claim with."""
+    kept: bool
+    """Whether retries are kept for it, which it may claim back (claim.py)."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):
@@ -257,6 +259,7 @@ async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Sessi
             alive=row["state"] == 0,
             draining=bool(row["draining"]),
             bare=bool(row["bare"]),
+            kept=bool(row["kept"]),
         )
         for row in rows
     }

@@ -162,12 +162,17 @@ DELETE FROM session WHERE id IN (
 RETURNING id
 
 -- name: find_sessions
--- Sessions by their ids: whose they are, and whether they may hold leases.
+-- Sessions by their ids: whose they are, whether they may hold leases, and whether retries are kept for them.
 -- hot: workers wait for it.
+-- index: session_pkey, timer_kept.
 -- postgres
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare + s.presence AS bare,
+       CASE WHEN EXISTS (SELECT 1 FROM timer t WHERE t.session = s.id) THEN 1 ELSE 0 END AS kept
+  FROM session s WHERE s.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, worker, tenant, lease_ms, state, draining, bare + presence AS bare FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare + s.presence AS bare,
+       CASE WHEN EXISTS (SELECT 1 FROM timer AS t WHERE t.session = s.id) THEN 1 ELSE 0 END AS kept
+  FROM session AS s WHERE s.id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.

@@ -62,7 +62,7 @@ CREATE TABLE windlass.queue (
 CREATE TABLE windlass.timer (
     id uuid NOT NULL, due_at timestamptz NOT NULL, lane integer NOT NULL, attempt smallint NOT NULL,
     fence integer NOT NULL, lost smallint NOT NULL, releases smallint NOT NULL, flags smallint NOT NULL,
-    reason smallint NOT NULL, PRIMARY KEY (id)
+    reason smallint NOT NULL, session uuid, PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
 
 CREATE TABLE windlass.attempt (
@@ -105,6 +105,7 @@ CREATE INDEX queue_leased ON windlass.queue (session) WHERE place = 1;
 CREATE INDEX queue_running ON windlass.queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON windlass.queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON windlass.timer (due_at, id);
+CREATE INDEX timer_kept ON windlass.timer (session) WHERE session IS NOT NULL;
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON windlass.session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON windlass.session (id) WHERE state <> 0;
@@ -310,7 +311,7 @@ CREATE TABLE queue (
 CREATE TABLE timer (
     id TEXT NOT NULL, due_at INTEGER NOT NULL, lane INTEGER NOT NULL, attempt INTEGER NOT NULL,
     fence INTEGER NOT NULL, lost INTEGER NOT NULL, releases INTEGER NOT NULL, flags INTEGER NOT NULL,
-    reason INTEGER NOT NULL, PRIMARY KEY (id)
+    reason INTEGER NOT NULL, session TEXT, PRIMARY KEY (id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE attempt (
@@ -353,6 +354,7 @@ CREATE INDEX queue_leased ON queue (session) WHERE place = 1;
 CREATE INDEX queue_running ON queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON timer (due_at, id);
+CREATE INDEX timer_kept ON timer (session) WHERE session IS NOT NULL;
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON session (id) WHERE state <> 0;
