@@ -502,6 +502,25 @@ async def test_who_does_a_duty_is_logged(world: World, caplog: pytest.LogCapture
     ] == lines
 
 
+async def test_parts_of_one_duty_are_logged_together(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """O17: the sixteen shards of firing are one line, with how many of them this server got or gave up."""
+    caplog.set_level(logging.INFO, "windlass")
+    parts = [counting(f"fire-{number}", [], world) for number in range(4)]
+    one = world.server(*parts)
+    await world.pass_s(1)
+    world.server(*parts)
+    await world.pass_s(3)
+    await one.loops.stop()
+
+    lines = [" ".join(line.getMessage().split(" ")[:7]) for line in caplog.records]
+    assert [
+        'duty.acquired duty="fire (4 of 4 shards)" term=1',
+        'duty.lost duty="fire (2 of 4 shards)" term=1',
+        'duty.acquired duty="fire (2 of 4 shards)" term=2',
+        'duty.lost duty="fire (2 of 4 shards)" term=1',
+    ] == lines[:4]
+
+
 async def test_a_duty_stops_when_the_database_is_gone_and_goes_on_when_it_is_back(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

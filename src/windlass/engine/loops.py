@@ -26,6 +26,7 @@ from windlass.engine.holding import Holding, Time
 from windlass.errors import Unavailable, WindlassError
 from windlass.queue import duties as leases
 from windlass.queue.report import Chance
+from windlass.shards import grouped
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -194,11 +195,9 @@ class Loops:
         until_s = self._time.monotonic() + self._trust_s
         named = [holding.named for holding in held.values()]
         renewed = await leases.renew(self._db, named, holder=self._holder, lease_ms=self._lease_ms)
-        for name, holding in held.items():
-            if name in renewed:
-                holding.renewed(renewed[name], until_s=until_s)
-            else:
-                self._drop(holding, "another server has it, or it was released")
+        for name, at in renewed.items():
+            held.pop(name).renewed(at, until_s=until_s)
+        self._drop(held.values(), "another server has it, or it was released")
 
     async def _take(self) -> None:
         names = self._wanted()
@@ -206,9 +205,10 @@ class Loops:
             return
         until_s = self._time.monotonic() + self._trust_s
         taken = await leases.take(self._db, names, holder=self._holder, server=self._server, lease_ms=self._lease_ms)
+        for duties, names in grouped(taken, among=self._duties).items():
+            log.event("duty.acquired", duty=duties, term=max(taken[name].term for name in names))
         for name, won in taken.items():
             duty = self._duties[name]
-            log.event("duty.acquired", duty=name, term=won.term)
             self._start(Holding(duty, self._time, until_s=until_s, taken=won), most=duty.most)
 
     def _wanted(self) -> list[str]:
@@ -273,8 +273,7 @@ class Loops:
     async def _retire(self, retired: Iterable[Holding], successors: Mapping[Holding, UUID]) -> None:
         """Stop these duties, then hand them over."""
         named = list(retired)
-        for holding in named:
-            self._drop(holding, GIVEN_UP)
+        self._drop(named, GIVEN_UP)
         tasks = [holding.task for holding in named if holding.task]
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
@@ -305,23 +304,27 @@ class Loops:
 
     async def _hold(self, holding: Holding, most: int) -> None:
         await holding.do(self._db, most=most)
-        self._drop(holding, "its lease could not be renewed in time")
+        self._drop([holding], "its lease could not be renewed in time")
 
-    def _drop(self, holding: Holding, why: str) -> None:
-        """Stop a duty at once, and leave it to others for a while."""
-        name = holding.duty.name
-        if self._held.get(name) is not holding:
-            return
-        del self._held[name]
-        holding.over = True
-        if holding.task and holding.task is not asyncio.current_task():
-            holding.task.cancel()
-        self._left[name] = self._time.monotonic() + self._leave_s
-        if holding.term:
-            if why != GIVEN_UP:
-                self._dropped[name] = holding.term
+    def _drop(self, lost: Iterable[Holding], why: str) -> None:
+        """Stop duties at once, and leave them to others for a while."""
+        terms: dict[str, int] = {}
+        for holding in lost:
+            name = holding.duty.name
+            if self._held.get(name) is not holding:
+                continue
+            del self._held[name]
+            holding.over = True
+            if holding.task and holding.task is not asyncio.current_task():
+                holding.task.cancel()
+            self._left[name] = self._time.monotonic() + self._leave_s
+            if holding.term:
+                terms[name] = holding.term
+        if why != GIVEN_UP:
+            self._dropped |= terms
+        for duties, names in grouped(terms, among=self._duties).items():
             level = log.INFO if why == GIVEN_UP else None
-            log.event("duty.lost", level=level, duty=name, term=holding.term, why=why)
+            log.event("duty.lost", level=level, duty=duties, term=max(terms[name] for name in names), why=why)
 
     def _until_next_s(self) -> float:
         """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
