@@ -422,7 +422,6 @@ async def test_no_duty_is_without_a_holder_while_duties_rotate(world: World, ser
                 turns[name].append(holder)
 
     assert [] == [name for name, holders in turns.items() if len(holders) < 3]
-    assert count // servers + 1 >= max(len(held) for held in world.held())
 
 
 async def test_the_duties_of_a_server_that_ends_go_to_those_who_hold_the_fewest(world: World) -> None:
@@ -516,7 +515,7 @@ async def test_parts_of_one_duty_are_logged_together(world: World, caplog: pytes
     assert [
         'duty.acquired duty="fire (4 of 4 shards)" term=1',
         'duty.lost duty="fire (2 of 4 shards)" term=1',
-        'duty.acquired duty="fire (2 of 4 shards)" term=2',
+        'duty.acquired duty="fire (2 of 4 shards)" term=3',
         'duty.lost duty="fire (2 of 4 shards)" term=1',
     ] == lines[:4]
 

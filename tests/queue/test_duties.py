@@ -144,7 +144,7 @@ async def test_a_resigned_duty_is_free_at_once(db: Database) -> None:
 
 
 async def test_a_duty_is_handed_to_a_successor_that_lives(db: Database, clock: TestClock) -> None:
-    """U6: it is the successor's at once, in the next term; one that does not come for it within a second loses it."""
+    """U5, U6: it is the successor's at once, in the next term; one that does not take it within a second loses it."""
     await taken(db, "promote", "rescue")
     for server in (A, B):
         await beat_server(db, server, name=f"server-{server.int}", version="1", address=None, lease_ms=60_000)
@@ -153,12 +153,13 @@ async def test_a_duty_is_handed_to_a_successor_that_lives(db: Database, clock: T
 
     [handed, free] = await list_duties(db)
     terms = [await taken(db, "promote", holder=C), await taken(db, "promote", holder=B)]
-    await resign(db, [Held("promote", 2)], holder=B, successors={"promote": A})
+    await resign(db, [Held("promote", 3)], holder=B, successors={"promote": A})
     clock.advance(1)
     terms.append(await taken(db, "promote", holder=C))
 
-    assert (B, f"server-{B.int}", None) == (handed.holder, handed.held_by, free.held_by)
-    assert [{}, {"promote": 2}, {"promote": 3}] == terms
+    assert (B, f"server-{B.int}", 2) == (handed.holder, handed.held_by, handed.term)
+    assert (None, 1) == (free.held_by, free.term)
+    assert [{}, {"promote": 3}, {"promote": 5}] == terms
 
 
 async def test_a_foreign_resignation_changes_nothing(db: Database) -> None:

@@ -36,7 +36,8 @@ UPDATE duty SET heartbeat_at = :now, expires_at = :now + :lease_ms * 1000, metad
 RETURNING name, heartbeat_at
 
 -- name: resign
--- Give up leases of :holder, each only in its own term: to a successor that lives, which has :grace_ms to take it, else to anybody.
+-- Give up leases of :holder, each only in its own term: to a successor that lives, in the next term, which has :grace_ms to take it;
+-- else to anybody.
 -- locks: duty rows by name, as take does.
 -- postgres
 WITH l AS MATERIALIZED (
@@ -46,11 +47,13 @@ WITH l AS MATERIALIZED (
      WHERE d.holder = CAST(:holder AS uuid) AND d.term = i.term ORDER BY d.name FOR UPDATE OF d
 )
 UPDATE duty d SET holder = l.successor, server = l.server, heartbeat_at = :now, metadata = coalesce(l.metadata, d.metadata),
+       term = CASE WHEN l.successor IS NULL THEN d.term ELSE d.term + 1 END,
        expires_at = CASE WHEN l.successor IS NULL THEN :now ELSE :now + CAST(:grace_ms AS bigint) * interval '1 millisecond' END
   FROM l WHERE d.name = l.name AND d.holder = CAST(:holder AS uuid) AND d.term = l.term
 RETURNING d.name
 -- sqlite
 UPDATE duty SET holder = s.id, server = s.name, heartbeat_at = :now, metadata = coalesce(i.metadata, duty.metadata),
+       term = CASE WHEN s.id IS NULL THEN duty.term ELSE duty.term + 1 END,
        expires_at = CASE WHEN s.id IS NULL THEN :now ELSE :now + :grace_ms * 1000 END
   FROM rows(:held) AS i LEFT JOIN server AS s ON s.id = i.successor AND s.expires_at > :now
  WHERE duty.name = i.name AND duty.holder = :holder AND duty.term = i.term
