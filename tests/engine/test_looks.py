@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -65,15 +64,6 @@ async def shared(db: Database, clock: TestClock) -> Shared:
     """Two servers."""
     clock.advance(minutes=1)
     return Shared(db, clock)
-
-
-@pytest.fixture
-async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
-    """A world without servers, ended when the test is."""
-    clock.advance(minutes=1)
-    made = World(db, clock)
-    yield made
-    await made.end()
 
 
 async def test_duties_that_ask_together_share_one_look(shared: Shared) -> None:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.clock import TestClock
 from tests.engine.loops_world import World
 from windlass.config import Settings
 from windlass.config.settings import Duties
-from windlass.db import Database
 from windlass.engine.whole import whole_duties
-
-
-@pytest.fixture
-async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
-    """A world without servers, ended when the test is."""
-    clock.advance(minutes=1)
-    made = World(db, clock)
-    yield made
-    await made.end()
 
 
 @pytest.mark.parametrize(("health_s", "told", "rolled"), [(5.0, 41, 4), (45.0, 5, 4), (300.0, 1, 4)])

@@ -30,7 +30,7 @@ ASKED = """
 SELECT sum(calls) AS calls, left(regexp_replace(min(query), '\\s+', ' ', 'g'), 100) AS query
   FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
  WHERE d.datname = current_database() AND query !~* '^(begin|commit|rollback|set)'
-   AND query NOT LIKE '%pg_stat_statements%'
+   AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE '%pg_sleep%'
  GROUP BY queryid ORDER BY 1 DESC
 """
 HELD = "SELECT holder, count(*) FILTER (WHERE expires_at > now()) AS held FROM windlass.duty GROUP BY holder"
@@ -70,13 +70,13 @@ async def measured(url: str, count: int) -> tuple[float, list[tuple[int, str]]]:
         began_s = time.monotonic()
         shared_s = math.inf
         while shared_s == math.inf:
-            await asyncio.sleep(0.1)
+            await connection.execute("SELECT pg_sleep(0.1)")
             if await is_shared(connection, count):
                 shared_s = time.monotonic() - began_s
         await connection.execute("CREATE EXTENSION pg_stat_statements")
-        await asyncio.sleep(max(SHARED_S - shared_s, 0))
+        await connection.execute(f"SELECT pg_sleep({max(SHARED_S - shared_s, 0)})")
         await connection.execute("SELECT pg_stat_statements_reset()")
-        await asyncio.sleep(MEASURED_S)
+        await connection.execute(f"SELECT pg_sleep({MEASURED_S})")
         return shared_s, [(int(row["calls"]), row["query"]) for row in await connection.fetch(ASKED)]
 
 
