@@ -46,9 +46,9 @@ async def test_nobody_keeps_more_than_its_share(world: World, servers: int, most
 
 
 async def test_a_notice_gives_up_no_more_than_a_heartbeat_does(world: World) -> None:
-    """U2: rounds between heartbeats, however many, give no more up than what is beyond the share."""
-    one = world.server(*several(world))
-    await world.pass_s(1)
+    """U2, U7: rounds between heartbeats, however many, give up what is beyond the share and no more."""
+    one = world.server(*several(world), rotate_seconds=20)
+    await world.pass_s(31)
     world.server(*several(world), start=False)
     await beat_server(world.db, uuid4(), name="new", version="1", address=None, lease_ms=60_000)
 

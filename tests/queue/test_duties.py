@@ -146,8 +146,8 @@ async def test_a_resigned_duty_is_free_at_once(db: Database) -> None:
 async def test_a_duty_is_handed_to_a_successor_that_lives(db: Database, clock: TestClock) -> None:
     """U5, U6: it is the successor's at once, in the next term; one that does not take it within a second loses it."""
     await taken(db, "promote", "rescue")
-    for server in (A, B):
-        await beat_server(db, server, name=f"server-{server.int}", version="1", address=None, lease_ms=60_000)
+    for server, lease_ms in ((A, 60_000), (B, 60_000), (C, -1)):
+        await beat_server(db, server, name=f"server-{server.int}", version="1", address=None, lease_ms=lease_ms)
     gone = {"promote": B, "rescue": C}
     await resign(db, [Held("promote", 1), Held("rescue", 1)], holder=A, successors=gone)
 
