@@ -7,9 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.engine.loops_world import World, counting
-from tests.engine.test_loops import NAMES, several
+from tests.engine.loops_world import Wake, World, counting
+from tests.engine.test_loops import NAMES, duties_of_the_queue, several
+from tests.queue.steps import Steps
 from windlass.queue.duties import beat_server, list_servers
+from windlass.queue.workers import find_sessions
 
 
 async def test_a_server_that_ends_hands_over_at_once(world: World) -> None:
@@ -147,6 +149,22 @@ async def test_a_duty_handed_to_a_server_that_does_not_take_it_comes_back(world:
         counts.append(len(one.loops.held))
 
     assert (4, {7}) == (few, set(counts))
+
+
+@pytest.mark.parametrize("lease_s", [1, 2, 6])
+async def test_a_graceful_hand_over_is_no_silence(world: World, lease_s: int) -> None:
+    """L11: a worker that falls silent is declared dead after its lease, though rescue changes its holder meanwhile."""
+    servers = [world.server(*duties_of_the_queue(world, Wake())) for _ in range(2)]
+    await world.pass_s(5)
+    worker = await Steps(world.db, world.clock).worker(lease_s=lease_s)
+    await world.pass_s(lease_s * 0.7)
+    [holder] = [server for server in servers if "rescue" in server.loops.held]
+
+    await holder.loops.stop()
+    # A look after half a second sees the short lease first, and what lapses at this very instant is seen by the next.
+    await world.pass_s(lease_s * 0.3 + 0.68)
+
+    assert not (await find_sessions(world.db, [worker.session]))[worker.session].alive
 
 
 async def test_a_lone_server_does_not_rotate(world: World) -> None:

@@ -214,7 +214,8 @@ class Leases(Memory):
             if session.state is not SessionState.ALIVE:
                 continue
             lease = timedelta(milliseconds=session.lease_ms)
-            if beat_at is None or (self.now - beat_at) / lease > tolerance:
+            heard_at = max(session.heartbeat_at, beat_at or session.heartbeat_at)
+            if (self.now - heard_at) / lease > tolerance:
                 session.expires_at = max(session.expires_at, self.now + lease)
             if session.expires_at < self.now:
                 session.state, session.ended_at = SessionState.DEAD, self.now

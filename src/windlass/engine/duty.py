@@ -93,7 +93,7 @@ def queue_duties(
     often_s = periods.expire_seconds
     return [
         Duty("promote", _promoting(wake, looks), often_s, timers.PROMOTE_BATCH, looks),
-        Duty("rescue", _rescuing(wake, chance, told, looks), often_s, rescue.RESCUE_BATCH, looks),
+        Duty("rescue", _rescuing(wake, chance, told, looks, often_s), often_s, rescue.RESCUE_BATCH, looks),
         Duty("deadlines", _ending(wake, chance, told, looks), often_s, deadlines.DEADLINE_BATCH, looks),
         Duty("retention", _sweeping(days, dead_days), periods.cleanup_seconds, retention.CHUNK),
         every("vacuum", VACUUM_PERIOD_S, _vacuum),
@@ -124,7 +124,9 @@ def _promoting(wake: Waking, looks: Looks) -> Run:
     return run
 
 
-def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks) -> Run:
+def _rescuing(
+    wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks, often_s: float
+) -> Run:
     async def run(db: Database, most: int) -> Ran:
         if (rest_s := await looks.rest_s("rescue", db)) > 0:
             return Ran(0, rest_s)
@@ -136,7 +138,7 @@ def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], No
             told(rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
-                return Ran(count)
+                return Ran(count, min(often_s, looks.pulse_s))
 
     return run
 

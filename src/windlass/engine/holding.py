@@ -67,6 +67,8 @@ class Holding:
 
     async def do(self, db: Database, *, most: int) -> None:
         """Work until the lease is over; whatever happens then, nothing more is written."""
+        if self.duty.looks is not None:
+            self.duty.looks.renew()
         work = asyncio.create_task(self._work(Trusted(db, self.check, term=self.term), most))
         watch = asyncio.create_task(self._watch())
         try:
@@ -135,7 +137,7 @@ class Holding:
 
 def _first_rest_s(duty: Duty, taken: Taken | None) -> float:
     """Return how long the first run has to wait: a duty keeps its pace when its holder changes."""
-    if taken is None or taken.metadata.progress_at is None:
+    if taken is None or duty.looks is not None or taken.metadata.progress_at is None:
         return 0.0
     passed_s = (taken.acquired_at - taken.metadata.progress_at).total_seconds()
     return min(max(duty.period_s - passed_s, 0.0), duty.period_s)

@@ -18,6 +18,7 @@ from uuid import UUID
 from windlass.db import Statements
 from windlass.engine.wake import Wake
 from windlass.queue import looks
+from windlass.queue.rescue import PULSE_S
 from windlass.queue.schedule import SHARDS
 
 WATCHER = "promote"
@@ -52,6 +53,8 @@ class Looks:
         """Schedules that are left out."""
         self.behind = False
         """Whether jobs of its shards wait for the run before them."""
+        self.pulse_s = PULSE_S
+        """How often rescue is to be awake."""
         self._held: Callable[[], Collection[str]] = lambda: QUICK
         self._others: Callable[[], bool] = lambda: False
         self._tell: Callable[[], None] = lambda: None
@@ -89,9 +92,13 @@ class Looks:
         """Forget when the duty has something to do: it has just done it."""
         self._stale.add(duty)
 
+    def renew(self) -> None:
+        """Look before anything is done: what was seen before a duty came may be old."""
+        self._stale.update(QUICK)
+
     def notice(self) -> None:
         """Look at once: something may be due earlier than was known."""
-        self._stale.update(QUICK)
+        self.renew()
         noticed, self._noticed = self._noticed, asyncio.Event()
         noticed.set()
 
@@ -114,6 +121,7 @@ class Looks:
         self._stale -= seen
         self.behind, self._was_far = found.behind, far
         if whole:
+            self.pulse_s = found.pulse_s
             self._next_s = began_s + (max(self._period_s, FAR_S) if far else self._period_s)
         if watches:
             self._tell_others(found)

@@ -304,7 +304,10 @@ class Loops:
 
     async def _hold(self, holding: Holding, most: int) -> None:
         await holding.do(self._db, most=most)
-        self._drop([holding], "its lease could not be renewed in time")
+        # All that end now are told together; those that were renewed together do.
+        now_s = self._time.monotonic()
+        over = [held for held in self._held.values() if held is holding or held.until_s <= now_s]
+        self._drop(over, "its lease could not be renewed in time")
 
     def _drop(self, lost: Iterable[Holding], why: str) -> None:
         """Stop duties at once, and leave them to others for a while."""

@@ -29,6 +29,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     at: dict[str, datetime]
     lapse_at: datetime | None
     """When the first session lapses; rescue is due earlier, to leave its pulse."""
+    pulse_s: float
+    """How often rescue leaves its pulse: often enough for the shortest lease."""
     foreign_at: datetime | None
     """When the next slot of the other shards is due."""
     behind: bool
@@ -54,10 +56,11 @@ async def look(
     [row] = await db.fetch(
         SQL.look, shards=sorted(shards), foreign=sorted(foreign), without=sorted(without), whole=int(whole)
     )
+    pulse_s = PULSE_S if row["lease_ms"] is None else min(PULSE_S, row["lease_ms"] / 1000 / PULSES_PER_LEASE)
     deadlines = [row[name] for name in ("overdue_at", "start_by", "resume_at") if row[name] is not None]
     at = {
         "promote": row["promote_at"],
-        "rescue": _rescue_at(row),
+        "rescue": _rescue_at(row, pulse_s),
         "deadlines": min(deadlines, default=None),
         "fire": row["fire_at"],
         "watch": row["watch_at"],
@@ -68,16 +71,16 @@ async def look(
         now_at=row["now_at"],
         at={duty: instant for duty, instant in at.items() if instant is not None},
         lapse_at=row["expires_at"],
+        pulse_s=pulse_s,
         foreign_at=row["foreign_at"],
         behind=bool(row["behind"]),
     )
 
 
-def _rescue_at(row: Row) -> datetime:
-    """Return when the first session lapses or a pulse is to be left: often enough for the shortest lease."""
+def _rescue_at(row: Row, pulse_s: float) -> datetime:
+    """Return when the first session lapses or a pulse is to be left."""
     now_at: datetime = row["now_at"]
     if row["beat_at"] is None:
         return now_at
-    pulse_s = PULSE_S if row["lease_ms"] is None else min(PULSE_S, row["lease_ms"] / 1000 / PULSES_PER_LEASE)
     pulse_at: datetime = row["beat_at"] + timedelta(seconds=pulse_s)
     return pulse_at if row["expires_at"] is None else min(pulse_at, row["expires_at"])

@@ -1,17 +1,18 @@
 -- name: beat_pulse
--- Say that rescue is awake. Sessions get one full lease from now if we were silent for more than :tolerance of their lease.
+-- Say that rescue is awake. Sessions get one full lease from now if we were silent for more than :tolerance of their lease:
+-- we neither were awake nor heard them.
 -- index: session_live.
 -- postgres
 WITH pardoned AS (
     UPDATE session s SET expires_at = greatest(s.expires_at, :now + s.lease_ms * interval '1 millisecond')
-     WHERE s.state = 0
+     WHERE s.state = 0 AND s.heartbeat_at < :now - CAST(:tolerance AS double precision) * s.lease_ms * interval '1 millisecond'
        AND NOT EXISTS (SELECT 1 FROM pulse p WHERE p.name = 'rescue'
                           AND p.beat_at >= :now - CAST(:tolerance AS double precision) * s.lease_ms * interval '1 millisecond')
 )
 INSERT INTO pulse (name, beat_at) VALUES ('rescue', :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 -- sqlite
 UPDATE session SET expires_at = max(expires_at, :now + lease_ms * 1000)
- WHERE state = 0
+ WHERE state = 0 AND heartbeat_at < :now - :tolerance * lease_ms * 1000
    AND NOT EXISTS (SELECT 1 FROM pulse AS p WHERE p.name = 'rescue' AND p.beat_at >= :now - :tolerance * session.lease_ms * 1000);
 INSERT INTO pulse (name, beat_at) VALUES ('rescue', :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
