@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from windlass.client.app import App
     from windlass.client.backfills import Backfill
     from windlass.client.context import Context, Stopped
-    from windlass.client.handle import Job
+    from windlass.client.handle import AttemptInfo, Job, JobInfo
     from windlass.client.options import JobOptions
     from windlass.client.outbox import OUTBOX_DDL, enqueue_in, enqueue_on_commit, finish_in
     from windlass.client.relay import Relay
     from windlass.client.scheduleoptions import ScheduleOptions
-    from windlass.client.schedules import Schedule
-    from windlass.client.shown import AttemptInfo, JobInfo, ScheduleChange, ScheduleInfo
+    from windlass.client.schedules import Schedule, ScheduleInfo
     from windlass.client.task import AsyncTask, Call, SyncTask, Task
     from windlass.client.triggers import Trigger, at, cron, every
     from windlass.config import Settings
@@ -60,13 +59,13 @@ if TYPE_CHECKING:
     )
     from windlass.job import Outcome, State
     from windlass.wire.jobs import Policy
-    from windlass.wire.schedules import Declared, Preview, RefusedSchedule, Run
+    from windlass.wire.schedules import Declared, Preview, RefusedSchedule, Run, ScheduleChange
 
 _FROM = {
     "AlreadyExists": "windlass.errors",
     "App": "windlass.client.app",
     "AsyncTask": "windlass.client.task",
-    "AttemptInfo": "windlass.client.shown",
+    "AttemptInfo": "windlass.client.handle",
     "Backfill": "windlass.client.backfills",
     "BodyTooLarge": "windlass.errors",
     "Call": "windlass.client.task",
@@ -82,7 +81,7 @@ _FROM = {
     "JobExpired": "windlass.errors",
     "JobFailed": "windlass.errors",
     "JobFinished": "windlass.errors",
-    "JobInfo": "windlass.client.shown",
+    "JobInfo": "windlass.client.handle",
     "JobOptions": "windlass.client.options",
     "KeyReused": "windlass.errors",
     "NameTaken": "windlass.errors",
@@ -97,8 +96,8 @@ _FROM = {
     "Relay": "windlass.client.relay",
     "Run": "windlass.wire.schedules",
     "Schedule": "windlass.client.schedules",
-    "ScheduleChange": "windlass.client.shown",
-    "ScheduleInfo": "windlass.client.shown",
+    "ScheduleChange": "windlass.wire.schedules",
+    "ScheduleInfo": "windlass.client.schedules",
     "ScheduleOptions": "windlass.client.scheduleoptions",
     "SchemaMismatch": "windlass.errors",
     "Settings": "windlass.config",

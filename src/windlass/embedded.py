@@ -113,9 +113,7 @@ async def open_here(settings: Settings, *, claims: bool = False) -> Database:
     )
     try:
         # A PostgreSQL is somebody's to set up: the address may be a mistake, the role may not be allowed to.
-        if file is not None and await migrations.is_empty(db):
-            await migrations.migrate(db)
-        await migrations.check_schema(db)
+        await (migrations.check_schema if file is None else migrations.ensure_schema)(db)
     except BaseException:
         await db.close()
         raise

@@ -109,6 +109,16 @@ STATE_OF_OUTCOME = {
 }
 """The state of a job in `done`, by its outcome."""
 
+Source = Literal["submit", "schedule", "manual"]
+"""Who made a job: a caller, a slot of a schedule, or somebody who had a schedule run beside its series."""
+
+
+def failure_text(error_type: str | None, error: str | None) -> str | None:
+    """Return what went wrong as Python says it, `KeyError: 9`; types of our own stand in the message already."""
+    if error_type is None or error_type == error_type.lower():
+        return error
+    return f"{error_type}: {error}" if error else error_type
+
 
 def unique_key_of(task: str, payload: str | bytes) -> str:
     """Return the same key for jobs of a task with the same arguments, in whatever order they were named."""

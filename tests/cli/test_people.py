@@ -74,6 +74,13 @@ def test_one_picture_where_there_is_no_terminal(windlass: Windlass, hands: Hands
     assert "\x1b" not in result.stdout
 
 
+def test_the_shards_of_firing_are_one_row_of_the_status(windlass: Windlass, hands: Hands) -> None:
+    """Sixteen duties that fire schedules are read as one, with how many of them its server holds."""
+    duties = [line for line in windlass("status").stdout.splitlines() if line.startswith(("fire", "promote"))]
+
+    assert ["fire (16 of 16 shards)", "promote"] == [line.split("  ")[0] for line in duties]
+
+
 def test_without_a_server_the_database_is_asked_itself(windlass: Windlass) -> None:
     """A job can be submitted and seen before anything runs; `status` says that no server does."""
     made = windlass("submit", "add", WINDLASS_URL="")

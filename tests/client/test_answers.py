@@ -12,7 +12,7 @@ import pytest
 
 from windlass.client import requests, results
 from windlass.client.answers import Answer, error_of, read
-from windlass.client.shown import Ending
+from windlass.client.results import Ending
 from windlass.client.tries import LONGEST_S, NotHeard, ServerDown, Tries
 from windlass.errors import (
     Conflict,

@@ -160,7 +160,7 @@ async def test_a_job_with_progress_and_a_checkpoint_is_looked_at(sqlite_url: str
         return gate(payload, context)
 
     served = Served(sqlite_url)
-    app = App(served.url)
+    app = App(url=served.url)
     async with worker_of(served.url, {"sums": Plain(sums)}):
         job = await app.aenqueue("sums", {"of": 8})
         await entered(gate)

@@ -93,7 +93,7 @@ async def test_a_submit_says_soon_that_no_server_is_there(voice: Any) -> None:
     """With the address and what to do; long before the patience for a server that is slow to answer is over."""
     async with silent(answers=False) as server:
         url = server.url
-    async with App(url) as app:
+    async with App(url=url) as app:
         with pytest.raises(ServerDown, match=f"No server answers at {url}.*windlass server.*tried for 2 s.*patience"):
             await voice(app, "enqueue", "pay", {"x": 1})
 

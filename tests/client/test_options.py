@@ -86,7 +86,19 @@ def test_what_is_said_later_counts_and_the_first_stays_as_it_was() -> None:
         ({"tags": "abc"}, InvalidInput, "give a list"),
         ({"retry": {"kind": "sometimes"}}, InvalidInput, "no retry policy"),
         ({"retry": 5}, InvalidInput, "neither the name of a preset"),
-        ({"max_retries": -1}, InvalidInput, "give 0 or more"),
+        ({"max_retries": -1}, InvalidInput, "give 0 to 999"),
+        ({"max_retries": 1000}, InvalidInput, "give 0 to 999"),
+        ({"priority": 500}, InvalidInput, "^priority: Expected int <= 127"),
+        ({"max_attempts": 0}, InvalidInput, "^max_attempts: Expected int >= 1"),
+        ({"max_attempts": "3"}, InvalidInput, "^max_attempts: Expected int | null, got str"),
+        ({"max_lost": 0}, InvalidInput, "^max_lost: Expected int >= 1"),
+        ({"retry": "steped"}, InvalidInput, "^retry: Invalid enum value 'steped'"),
+        ({"retry": {"factor": 0.5}}, InvalidInput, "factor"),
+        ({"retry": Policy(base="soon")}, InvalidInput, r"^retry\.base: it is no duration"),
+        ({"queue": "a/b"}, InvalidInput, "^queue: Expected str matching"),
+        ({"timeout": "20y"}, InvalidInput, "timeout"),
+        ({"delivery": "often"}, InvalidInput, "^delivery: Invalid enum value 'often'"),
+        ({"headers": {"a": object()}}, InvalidInput, "^headers: "),
         ({"concurrency_key": "k"}, InvalidInput, "concurrency_key: it would limit nothing yet. Leave it out"),
         ({"prioritty": 5}, TypeError, "There is no option 'prioritty'"),
     ],
@@ -138,6 +150,6 @@ def test_what_takes_an_option_away_is_said() -> None:
     """A task at hand without labels, tags or headers says so: its workers may have published others."""
     task = Options().over(labels=["eu"], tags=["x"])
 
-    fields = task.over(labels=[], tags=[], timeout=None).fields("t", b"null", now=NOW)
+    fields = task.over(labels=[], tags=[], timeout=None).fields("t", b"null")
 
     assert {"labels": (), "tags": (), "timeout_seconds": None} == fields

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class Server:
                 raise self.refused[call.name]
         self.requests.append(len(made))
         for call in made:
-            fields = call.options.fields(call.name, call.payload, now=datetime.now(UTC))
+            fields = call.options.fields(call.name, call.payload)
             said = {name: msgspec.json.decode(raw) for name, raw in fields.items()}
             self.jobs.setdefault(said["idempotency_key"], (call.name, bytes(call.payload), said))
         self.heard.set()

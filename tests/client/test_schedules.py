@@ -284,7 +284,7 @@ async def test_a_declaration_that_is_wrong_is_named(app: App, voice: Voice) -> N
     app.name = "shop"
     report = report_of(app)
     app.scheduled(every("1h"), name="good")(report)
-    app.scheduled(cron("0 25 * * *"), name="bad")(report)
+    app.scheduled(every("1h"), jitter="2d", name="bad")(report)
 
     with pytest.raises(InvalidSchedule, match="It is the declared schedule 'bad'"):
         await voice(app, "declare")

@@ -82,6 +82,7 @@ def test_every_key_has_a_variable(key: object, tmp_path: Path) -> None:
         "security.keys_required": "yes",
         "security.tls_cert": "x",
         "security.tls_key": "x",
+        "worker.lease_seconds": "9",
         "worker.heartbeat_seconds": "9",
         "duties.heartbeat_seconds": "1",
         "duties.lease_seconds": "9",

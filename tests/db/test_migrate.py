@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 from tests.databases import Server, connected
+from tests.db.setup_process import stop_between_files
+from tests.queue.races.pausing import Pausing
 from windlass.db import Database, open_database
-from windlass.db.migrate import Migration, check_schema, known_migrations, migrate, read_migration
+from windlass.db.migrate import Migration, check_schema, ensure_schema, known_migrations, migrate, read_migration
 from windlass.db.sqlfile import parse
 from windlass.errors import SchemaMismatch
 
@@ -185,8 +189,67 @@ async def test_a_missing_schema_says_what_to_run(new: Database) -> None:
     assert [] == await tables(new)
 
 
+async def test_an_older_installation_is_left_alone(new: Database) -> None:
+    """One that was set up by an older version is not migrated by whoever opens it: `windlass migrate` is named."""
+    await migrate(new, known=KNOWN[:-1])
+
+    with pytest.raises(SchemaMismatch, match=rf"lacks {KNOWN[-1].number:04d}_.*Run `windlass migrate` first"):
+        await ensure_schema(new)
+
+    assert [m.number for m in KNOWN[:-1]] == await applied(new)
+
+
+async def test_a_set_up_that_is_under_way_is_waited_for(empty_url: str) -> None:
+    """A server that starts while another is between two files of the first set-up waits, and finds all of it."""
+    async with AsyncExitStack() as stack:
+        first, second = [Pausing(await open_database(empty_url, role="client")) for _ in range(2)]
+        for db in (first, second):
+            stack.push_async_callback(db.close)
+        setting_up = asyncio.create_task(ensure_schema(first))
+        between = await stop_between_files(first)
+
+        waiting = asyncio.create_task(ensure_schema(second))
+        while not waiting.done():
+            if second.entering or second.inside:
+                break
+            await asyncio.sleep(0)
+        between.release()
+        await asyncio.gather(setting_up, waiting)
+
+        assert [m.number for m in KNOWN] == await applied(second)
+
+
+async def test_a_set_up_that_was_killed_leaves_nothing(empty_url: str) -> None:
+    """A process killed between two files of the first set-up leaves an empty database, which the next one sets up."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.db.setup_process", empty_url, stdout=PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert b"between\n" == await process.stdout.readline()
+    finally:
+        process.kill()
+        await process.wait()
+    db = await open_database(empty_url)
+    try:
+        await ensure_schema(db)
+
+        assert [m.number for m in KNOWN] == await applied(db)
+    finally:
+        await db.close()
+
+
+async def test_a_failure_in_the_first_set_up_leaves_nothing(new: Database) -> None:
+    """The first set-up is whole or not at all: when one of its files fails, none stays."""
+    with pytest.raises(Exception, match="half"):
+        await migrate(new, known=[*KNOWN, BROKEN])
+
+    assert [] == await tables(new)
+
+
 async def test_a_failure_half_way_leaves_nothing(new: Database) -> None:
     """A migration that fails is undone as a whole; those before it stay, and it can be run again."""
+    await migrate(new)
     with pytest.raises(Exception, match="half"):
         await migrate(new, known=[*KNOWN, SECOND, BROKEN])
 

@@ -6,12 +6,23 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.clock import TestClock
 from tests.databases import opened
+from tests.engine.loops_world import World
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
+
+
+@pytest.fixture
+async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
+    """A world without servers, ended when the test is."""
+    clock.advance(minutes=1)
+    made = World(db, clock)
+    yield made
+    await made.end()
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ class Line:
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
         """Open a transaction."""
         async with self._sent(), self._db.transaction(tracked=tracked) as statements:
-            yield statements
+            yield _Inside(statements, self.asked)
 
     async def maintain(self, statement: str) -> None:
         """Run one statement."""
@@ -139,6 +139,30 @@ class Line:
 
     async def close(self) -> None:
         """Leave the real one open."""
+
+
+class _Inside:
+    """The statements of a transaction, whose names are kept too."""
+
+    def __init__(self, statements: Statements, asked: list[str]) -> None:
+        self._statements = statements
+        self._asked = asked
+        self.dialect = statements.dialect
+        self.capabilities = statements.capabilities
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run one query."""
+        self._asked.append(query.name)
+        return await self._statements.fetch(query, **parameters)
+
+    async def run(self, script: str) -> None:
+        """Run a script."""
+        await self._statements.run(script)
+
+    @asynccontextmanager
+    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
+        """Join it."""
+        yield self
 
 
 class Server:

@@ -70,7 +70,10 @@ async def test_lateness_is_counted_when_the_start_is_told_and_once(engine: Engin
     await engine.heartbeat(Beat(lease["session"], [held]))
     await engine.report([Complete(**lease, duration_ms=9000)])
 
-    assert [1, 15] == told
+    # The server takes the word's own way into account, by the time that has really passed; not beyond the claim.
+    count, seconds = told
+    assert count == 1
+    assert 10 <= seconds <= 15
     assert told == late(engine)
 
 

@@ -20,6 +20,7 @@ from windlass.db import Database
 from windlass.db.partitions import PARTITIONED
 from windlass.engine import journal
 from windlass.engine.duty import queue_duties
+from windlass.engine.looks import Looks
 from windlass.engine.whole import whole_duties
 from windlass.queue import rescue
 from windlass.queue.schedule import Policy
@@ -68,7 +69,8 @@ async def test_history_that_is_removed_is_counted(steps: Steps, caplog: pytest.L
         for table in PARTITIONED:
             await steps.db.maintain(f"ANALYZE windlass.{table}")
     steps.clock.advance(days=40)
-    duties = queue_duties(Wake(), lambda: 0.0, periods=Pace(), days=30, dead_days=0)
+    looks = Looks(period_s=0.5, monotonic=lambda: steps.clock.now().timestamp())
+    duties = queue_duties(Wake(), lambda: 0.0, looks=looks, periods=Pace(), days=30, dead_days=0)
     [retention] = [duty for duty in duties if duty.name == "retention"]
 
     await retention.run(steps.db, 5000)

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 
-from tests.clock import TestClock
 from tests.engine.loops_world import Pace, Wake, World, counting
 from tests.queue.steps import Steps
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran, queue_duties
+from windlass.engine.looks import Looks
 from windlass.errors import CommitUnknown, Unavailable
 from windlass.job import State
 from windlass.queue import timers
-from windlass.queue.duties import beat_server, list_duties, list_servers, release
+from windlass.queue.duties import list_duties, list_servers, release
+from windlass.queue.looks import look
 
 NAMES = ("a", "b", "c", "d", "e", "f", "g")
-
-
-@pytest.fixture
-async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
-    """A world without servers, ended when the test is."""
-    clock.advance(minutes=1)
-    made = World(db, clock)
-    yield made
-    await made.end()
 
 
 def several(world: World, count: int = 7) -> list[Duty]:
     """Return duties that do nothing."""
     return [counting(name, [], world) for name in NAMES[:count]]
+
+
+def duties_of_the_queue(world: World, wake: Wake) -> list[Duty]:
+    """Return the duties that keep the queue going."""
+    looks = Looks(period_s=0.5, monotonic=lambda: world.now_s)
+    return queue_duties(wake, lambda: 0.0, looks=looks, periods=Pace(), days=30, dead_days=0)
 
 
 async def term_of(world: World, name: str = "promote") -> int:
@@ -149,7 +144,7 @@ async def test_rel_b3_a_transaction_open_when_trust_ends_is_rolled_back(world: W
     done: list[int] = []
 
     async def run(db: Database, most: int) -> Ran:
-        if not (await timers.due_in_s(db) or 0) < 0:
+        if not ((await look(db)).left_s("promote") or 0) < 0:
             return Ran(0)
         async with db.transaction() as transaction:
             done.append(len(await timers.promote(transaction)))
@@ -247,21 +242,6 @@ async def test_rel_k12_won_and_lost_ten_times(world: World) -> None:
     assert 1 == most_running
 
 
-async def test_a_server_that_ends_hands_over_at_once(world: World) -> None:
-    """U6: a graceful stop gives the duties up and tells the others: not a second passes."""
-    one = world.server(*several(world, 2))
-    await world.pass_s(1)
-    two = world.server(*several(world, 2))
-    await world.pass_s(5)
-
-    await one.loops.stop()
-    await world.settle()
-
-    assert [set(), {"a", "b"}] == world.held()
-    assert [("duties",)] == one.wake.told[-1:]
-    assert [(two.id, True), (one.id, False)] == [(server.id, server.live) for server in await list_servers(world.db)]
-
-
 async def test_what_was_done_is_handed_on(world: World) -> None:
     """U10: items, errors and times are kept from one holder to the next, and shown with the duty."""
     one = world.server(counting("promote", [], world, period_s=0.75))
@@ -322,92 +302,6 @@ async def test_a_released_duty_comes_back_to_the_only_server(world: World) -> No
     assert {"promote": 2} == one.loops.held
 
 
-@pytest.mark.parametrize(("servers", "most"), [(2, 4), (3, 3)])
-async def test_nobody_keeps_more_than_its_share(world: World, servers: int, most: int) -> None:
-    """U2: servers that come later get theirs, one duty in each heartbeat, and none is left without a holder."""
-    one = world.server(*several(world))
-    await world.pass_s(1)
-    for _ in range(servers - 1):
-        world.server(*several(world))
-    counts = []
-    for _ in range(8):
-        await world.pass_s(2)
-        counts.append(len(one.loops.held))
-
-    held = world.held()
-    assert set(NAMES) == set().union(*held)
-    assert 7 == sum(len(names) for names in held)
-    assert most == max(len(names) for names in held)
-    assert all(0 <= before - after <= 1 for before, after in zip([7, *counts], counts, strict=False))
-
-
-async def test_a_notice_gives_up_no_more_than_a_heartbeat_does(world: World) -> None:
-    """U2: rounds between heartbeats, however many, give nothing more up."""
-    one = world.server(*several(world))
-    await world.pass_s(1)
-    world.server(*several(world), start=False)
-    await beat_server(world.db, uuid4(), name="new", version="1", address=None, lease_ms=60_000)
-
-    for _ in range(5):
-        one.loops.notice()
-        await world.settle()
-
-    assert 6 == len(one.loops.held)
-
-
-async def test_the_share_grows_when_a_server_is_gone(world: World) -> None:
-    """U2: whoever is left takes what the dead one had, when its leases are over."""
-    one = world.server(*several(world))
-    two = world.server(*several(world))
-    await world.pass_s(20)
-
-    two.freeze()
-    await world.pass_s(7)
-
-    assert set(NAMES) == set(one.loops.held)
-
-
-async def test_a_duty_that_nobody_else_wants_is_kept_beyond_the_share(world: World) -> None:
-    """I27: a server that lives and takes nothing, as one of an older version, leaves no duty without a holder."""
-    await beat_server(world.db, uuid4(), name="old", version="0", address=None, lease_ms=3_600_000)
-    one = world.server(*several(world, 4))
-    await world.pass_s(1)
-    first = len(one.loops.held)
-
-    counts = []
-    for _ in range(60):
-        await world.pass_s(1)
-        counts.append(len(one.loops.held))
-
-    assert 2 == first
-    assert {4} == set(counts[5:])
-
-
-async def test_duties_rotate(world: World) -> None:
-    """U7: with rotation a duty is passed on after so many seconds, others go first, and nobody waits for it."""
-    one = world.server(counting("promote", [], world), rotate_seconds=60)
-    await world.settle()
-    two = world.server(counting("promote", [], world), rotate_seconds=60)
-    holders = []
-
-    for _ in range(310):
-        await world.pass_s(1)
-        holders.append([server for server in (one, two) if server.loops.held])
-
-    turns = [(holder, len(list(group))) for holder, group in itertools.groupby(holders)]
-    assert [[one], [two], [one], [two], [one]] == [holder for holder, _ in turns][:5]
-    assert [] == [length_s for _, length_s in turns[:4] if not 59 <= length_s <= 63]
-
-
-async def test_a_lone_server_does_not_rotate(world: World) -> None:
-    """U7: there is nobody to pass it on to."""
-    one = world.server(counting("promote", [], world), rotate_seconds=60)
-
-    await world.pass_s(200)
-
-    assert {"promote": 1} == one.loops.held
-
-
 async def test_an_exception_in_a_duty_is_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """U9: the duty goes on after a second, and the others do not notice."""
     runs: list[float] = []
@@ -446,6 +340,25 @@ async def test_who_does_a_duty_is_logged(world: World, caplog: pytest.LogCapture
         ("INFO", "duty.acquired", "duty=promote", "term=2"),
         ("INFO", "duty.lost", "duty=promote", "term=2"),
     ] == lines
+
+
+async def test_parts_of_one_duty_are_logged_together(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """O17: the sixteen shards of firing are one line, with how many of them this server got or gave up."""
+    caplog.set_level(logging.INFO, "windlass")
+    parts = [counting(f"fire-{number}", [], world) for number in range(4)]
+    one = world.server(*parts)
+    await world.pass_s(1)
+    world.server(*parts)
+    await world.pass_s(3)
+    await one.loops.stop()
+
+    lines = [" ".join(line.getMessage().split(" ")[:7]) for line in caplog.records]
+    assert [
+        'duty.acquired duty="fire (4 of 4 shards)" term=1',
+        'duty.lost duty="fire (2 of 4 shards)" term=1',
+        'duty.acquired duty="fire (2 of 4 shards)" term=3',
+        'duty.lost duty="fire (2 of 4 shards)" term=1',
+    ] == lines[:4]
 
 
 async def test_a_duty_stops_when_the_database_is_gone_and_goes_on_when_it_is_back(
@@ -500,20 +413,22 @@ async def test_an_idle_server_asks_little(world: World) -> None:
 
     await world.pass_s(60)
 
-    assert [90, 60] == [len(one.line.asked), len(two.line.asked)]
+    assert [60, 30] == [len(one.line.asked), len(two.line.asked)]
 
 
 async def test_idle_duties_ask_little(world: World) -> None:
-    """U8: with nothing to do the duties of the queue ask about eight small queries a second in all."""
-    one = world.server(*queue_duties(Wake(), lambda: 0.0, periods=Pace(), days=30, dead_days=0))
+    """U8: with nothing to do the duties of the queue share one look, twice a second."""
+    one = world.server(*duties_of_the_queue(world, Wake()))
     await world.pass_s(10)
     one.line.asked.clear()
 
     await world.pass_s(60)
 
-    led = sum(one.line.asked.count(name) for name in ("beat_server", "renew", "duties"))
-    assert 90 == led
-    assert len(one.line.asked) - led < 8 * 60
+    led = sum(one.line.asked.count(name) for name in ("beat_server", "renew"))
+    assert 60 == led
+    # A pulse every two seconds, after which the next one is looked for.
+    assert 120 <= one.line.asked.count("look") <= 150
+    assert len(one.line.asked) - led < 5 * 60
 
 
 async def test_starting_and_stopping_twice_is_the_same_as_once(world: World) -> None:
@@ -551,8 +466,7 @@ async def test_all_servers_at_once_do_no_harm(world: World, mode: str) -> None:
     servers = []
     for _ in range(2):
         server = world.server(start=False)
-        table = queue_duties(server.wake, lambda: 0.0, periods=Pace(), days=30, dead_days=0)
-        servers.append(world.server(*table, mode=mode))
+        servers.append(world.server(*duties_of_the_queue(world, server.wake), mode=mode))
 
     await world.pass_s(3)
 

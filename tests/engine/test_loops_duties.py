@@ -12,6 +12,7 @@ from tests.engine.loops_world import Pace, Wake
 from tests.queue.steps import ANN, LEASE_S, Steps
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran, every, queue_duties
+from windlass.engine.looks import Looks
 from windlass.errors import NotFound
 from windlass.job import State
 from windlass.queue import control
@@ -23,7 +24,8 @@ class Table:
     def __init__(self, steps: Steps) -> None:
         self.steps = steps
         self.wake = Wake()
-        table = queue_duties(self.wake, lambda: 0.0, periods=Pace(), days=30, dead_days=0)
+        looks = Looks(period_s=0.5, monotonic=lambda: steps.clock.now().timestamp())
+        table = queue_duties(self.wake, lambda: 0.0, looks=looks, periods=Pace(), days=30, dead_days=0)
         self.duties: dict[str, Duty] = {duty.name: duty for duty in table}
 
     async def run(self, name: str, most: int | None = None) -> Ran:
@@ -47,6 +49,11 @@ def table(db: Database, clock: TestClock) -> Table:
     return Table(Steps(db, clock))
 
 
+def counted(ran: Ran) -> tuple[int, float | None]:
+    """Return what a run did and when the next one is due, in hundredths of a second."""
+    return ran.items, None if ran.next_s is None else round(ran.next_s, 2)
+
+
 async def lane_of(steps: Steps) -> int:
     """Return the number of the lane in which jobs of the default queue wait."""
     return next(lane.id for lane in await steps.serving() if lane.name.task == "mail")
@@ -62,9 +69,12 @@ async def test_there_are_the_duties_of_the_queue(table: Table) -> None:
 async def test_promotion_sleeps_until_the_next_timer(table: Table) -> None:
     """U9: nothing is due: one look, which says how long there is nothing to do."""
     empty = await table.run("promote")
-    await table.steps.submit_one(delay_ms=300)
+    await table.steps.submit_one(delay_ms=800)
 
-    assert (Ran(0), Ran(0, 0.3)) == (empty, await table.run("promote"))
+    table.steps.clock.advance(0.5)
+
+    assert Ran(0, 0.5) == empty
+    assert (0, 0.3) == counted(await table.run("promote"))
 
 
 async def test_what_is_promoted_wakes_its_claimers(table: Table) -> None:
@@ -78,7 +88,7 @@ async def test_what_is_promoted_wakes_its_claimers(table: Table) -> None:
 
     rank = round(steps.clock.now().timestamp() * 1000)
     lane = await lane_of(steps)
-    assert (Ran(2, 0.0), Ran(1, 0.0), Ran(0)) == (first, second, third)
+    assert (Ran(2, 0.0), Ran(1, 0.0), Ran(0, 0.5)) == (first, second, third)
     assert [("ready", lane, rank)] * 2 == table.wake.told
 
 
@@ -107,17 +117,16 @@ async def test_waking_comes_after_the_commit(table: Table) -> None:
 
 
 async def test_rescue_sleeps_until_the_least_expiry(table: Table) -> None:
-    """L9: it looks when the first session may lapse, and leaves a pulse every two seconds, sooner by short leases."""
-    await table.steps.worker()
-    usual = [await table.run("rescue") for _ in range(2)]
-    await table.steps.worker("short", lease_s=1)
+    """L9: it runs when the first session may lapse, and leaves a pulse six times in the shortest lease."""
+    await table.steps.worker(lease_s=2)
+    first, second = await table.run("rescue"), await table.run("rescue")
+    for _ in range(6):
+        table.steps.clock.advance(0.32)
+        await table.run("rescue")
+    table.steps.clock.advance(0.02)
 
-    pulsing = await table.run("rescue")
-    table.steps.clock.advance(0.75)
-    lapsing = [await table.run("rescue") for _ in range(2)]
-
-    assert ([Ran(0), Ran(0, 2.0)], Ran(0, 0.5)) == (usual, pulsing)
-    assert [Ran(0), Ran(0, 0.25)] == lapsing
+    assert [(0, 0.33)] * 2 == [counted(first), counted(second)]
+    assert (0, 0.06) == counted(await table.run("rescue"))
 
 
 async def test_a_rescued_job_wakes_its_claimers(table: Table) -> None:
@@ -152,7 +161,7 @@ async def test_rescue_goes_on_at_once_after_a_full_batch(table: Table) -> None:
 
     ran = await table.run("rescue", most=2)
 
-    assert Ran(5) == ran
+    assert Ran(5, 0.5) == ran
 
 
 async def test_deadlines_sleep_until_the_next_one(table: Table) -> None:
@@ -161,12 +170,16 @@ async def test_deadlines_sleep_until_the_next_one(table: Table) -> None:
     await steps.submit_one(tenant="t")
     empty = await table.run("deadlines")
     now = steps.clock.now()
-    await control.pause_tenant(steps.db, "t", actor=ANN, until=now + timedelta(seconds=9))
+    await control.pause_tenant(steps.db, "t", actor=ANN, until=now + timedelta(seconds=0.9))
+    steps.clock.advance(0.5)
     paused = await table.run("deadlines")
-    await steps.submit_one(start_by=now + timedelta(seconds=5))
+    await steps.submit_one(start_by=now + timedelta(seconds=1.3))
+    await control.resume_tenant(steps.db, "t")
+    steps.clock.advance(0.5)
     waiting = await table.run("deadlines")
 
-    assert (Ran(0), Ran(0, 9.0), Ran(0, 5.0)) == (empty, paused, waiting)
+    assert Ran(0, 0.5) == empty
+    assert [(0, 0.4), (0, 0.3)] == [counted(paused), counted(waiting)]
 
 
 async def test_what_its_time_has_run_out_for_ends(table: Table) -> None:
@@ -184,7 +197,7 @@ async def test_what_its_time_has_run_out_for_ends(table: Table) -> None:
     assert [State.DEAD, State.EXPIRED] == [await steps.state_of(job_id) for job_id in (overdue.id, late)]
     lane = await lane_of(steps)
     assert [("freed", lane), ("ended", overdue.id), ("ended", late)] == table.wake.told
-    assert Ran(0) == await table.run("deadlines")
+    assert Ran(0, 0.5) == await table.run("deadlines")
 
 
 async def test_a_long_history_is_swept(table: Table) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.clock import TestClock
+from tests.queue.races.pausing import Pausing
 from tests.queue.steps import Steps
 from windlass.db import Database
 from windlass.engine.trusted import Trusted
@@ -71,6 +73,23 @@ async def test_no_statement_without_trust(steps: Steps) -> None:
     assert State.SCHEDULED is await state()
 
 
+async def test_a_statement_on_its_way_when_trust_ends_changes_nothing(steps: Steps) -> None:
+    """B3: a process stopped after it has asked for a connection goes on by sending the statement: it is undone."""
+    state = await due_job(steps)
+    trust = Trust()
+    held = Pausing(steps.db)
+    sending = held.hold_before("promote")
+    promoting = asyncio.create_task(timers.promote(Trusted(held, trust.check)))
+    await sending.reached.wait()
+
+    trust.over = True
+    sending.release()
+
+    with pytest.raises(DutyLost):
+        await promoting
+    assert State.SCHEDULED is await state()
+
+
 async def test_no_transaction_without_trust(steps: Steps) -> None:
     """It is refused before it begins."""
     trust = Trust()
@@ -118,4 +137,4 @@ async def test_the_server_keeps_its_database(steps: Steps) -> None:
     """Closing the view of a duty leaves the database open."""
     await Trusted(steps.db, Trust().check).close()
 
-    assert None is await timers.due_in_s(steps.db)
+    assert None is await steps.left_s("promote")

@@ -14,9 +14,7 @@ from windlass.engine.outside import Outside
 from windlass.queue.workers import Beat, Held
 
 SETTINGS = Settings(
-    worker=Worker(
-        cancel_grace_seconds=5, timeout_grace_seconds=3, heartbeat_seconds=20, kill_seconds=30, lease_seconds=60
-    )
+    worker=Worker(cancel_grace_seconds=5, timeout_grace_seconds=3, kill_seconds=30), jobs=Jobs(lease_seconds=60)
 )
 LADDER_S = 5 + 20 + 30 + 7
 """It hears of it by its next heartbeat, and needs its grace, SIGTERM, SIGKILL and a report."""

@@ -23,7 +23,9 @@ from windlass.job import State
 from windlass.queue import duties
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName
-from windlass.queue.report import Complete
+from windlass.queue.newjob import NewJob
+from windlass.queue.report import Complete, Fail
+from windlass.queue.retry import PRESETS
 from windlass.wire import work as wire
 
 
@@ -67,6 +69,41 @@ async def two_engines(url: str, *, notify: bool) -> AsyncIterator[tuple[Engine, 
         for engine in engines:
             engine.wake.others = lambda: True
         yield engines[0], engines[1]
+
+
+async def leased(engine: Engine, session: UUID) -> Fail:
+    """Let a session claim a job with the preset `stepped`; return the report that it failed."""
+    job = NewJob(id=engine.ids.new(), task="t", queue="default", retry=PRESETS["stepped"])
+    await engine.submit([job])
+    assert [job.id] == ids_of(await engine.claim(asking(session=session)))
+    return Fail(job_id=job.id, fence=1, worker="w", session=session, error="no")
+
+
+async def test_a_kept_retry_is_claimed_back_from_another_server(pair: tuple[Engine, Engine]) -> None:
+    """R6: the worker that failed a job gets it back at once, whichever server it asks; nobody else does."""
+    one, other = pair
+    session, rival = await opened(one, "w"), await opened(other, "rival")
+    failure = await leased(one, session)
+    await one.report([failure])
+
+    stolen = await other.claim(asking("rival", session=rival, wait_s=0))
+    back = await other.claim(asking(session=session, wait_s=0))
+
+    assert ([], [failure.job_id]) == (ids_of(stolen), ids_of(back))
+
+
+async def test_a_claim_that_waits_on_another_server_is_sent_for_its_kept_retry(hinting: tuple[Engine, Engine]) -> None:
+    """R6: it is answered when the failure is heard, so that the worker asks again, and gets the job."""
+    one, other = hinting
+    session = await opened(one, "w")
+    failure = await leased(one, session)
+    [task] = await waiting(other, asking(session=session, wait_s=PATIENCE_S))
+
+    await one.report([failure])
+    answered = await asyncio.wait_for(task, PATIENCE_S)
+    back = await other.claim(asking(session=session, wait_s=0))
+
+    assert ([], [failure.job_id]) == (ids_of(answered), ids_of(back))
 
 
 async def test_a_submit_on_one_server_answers_a_claim_on_the_other(pair: tuple[Engine, Engine]) -> None:

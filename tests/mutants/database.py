@@ -24,6 +24,19 @@ MUTANTS = (
         "an unknown schema is refused, never guessed at",
     ),
     Mutant(
+        "first-set-up-file-by-file",
+        (Edit("db/migrate.py", "missing[:1] if applied else missing", "missing[:1]"),),
+        ("tests/db/test_migrate.py::test_a_set_up_that_was_killed_leaves_nothing",),
+        "the first set-up is whole or not at all",
+    ),
+    Mutant(
+        "migration-without-lock",
+        (Edit("db/migrate.py", "SELECT pg_advisory_xact_lock(hashtext('windlass.migration'));", ""),),
+        ("tests/db/test_migrate.py::test_of_many_migrators_one_applies",),
+        "one migrator at a time",
+        only="postgres",
+    ),
+    Mutant(
         "partitions-made-without-lock",
         (
             Edit(

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Edit, Mutant, both, sql
 QUEUE = "tests/queue/test_duties.py::test_"
 RACES = "tests/queue/races/test_duties.py::test_"
 LOOPS = "tests/engine/test_loops.py::test_"
+SHARING = "tests/engine/test_loops_sharing.py::test_"
+LOOKS = "tests/engine/test_looks.py::test_"
 TRUSTED = "tests/engine/test_loops_trusted.py::test_"
 DUTIES = "tests/engine/test_loops_duties.py::test_"
 KINDS = ("sqlite", "postgres")
@@ -140,12 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "dead-servers-counted",
-        (
-            sql("duties", "beat_server", "FROM server WHERE expires_at > :now AND", "FROM server WHERE", "postgres"),
-            sql(
-                "duties", "beat_server", "AS live FROM server WHERE expires_at > :now", "AS live FROM server", "sqlite"
-            ),
-        ),
+        both("duties", "beat_server", "WHERE expires_at > :now AND id", "WHERE id"),
         on_both(f"{QUEUE}servers_that_live_are_counted"),
         "U2: the share is of those that live",
     ),
@@ -153,8 +150,8 @@ MUTANTS = (
         "trust-from-the-answer",
         python(
             "loops",
-            "holding.renewed(renewed[name], until_s=until_s)",
-            "holding.renewed(renewed[name], until_s=self._time.monotonic() + self._trust_s)",
+            "held.pop(name).renewed(at, until_s=until_s)",
+            "held.pop(name).renewed(at, until_s=self._time.monotonic() + self._trust_s)",
         ),
         on_both(f"{LOOPS}a_renewal_that_is_answered_late_is_trusted_from_its_sending"),
         "rule 9: trust counts from sending",
@@ -167,7 +164,7 @@ MUTANTS = (
     ),
     Mutant(
         "lost-duty-goes-on",
-        python("loops", 'self._drop(holding, "another server has it, or it was released")', "pass"),
+        python("loops", 'self._drop(held.values(), "another server has it, or it was released")', "pass"),
         on_both(f"{LOOPS}a_released_duty_goes_to_another_server"),
         "U5: a renewal that finds no row stops the duty at once",
     ),
@@ -223,32 +220,32 @@ MUTANTS = (
     ),
     Mutant(
         "ending-without-giving-up",
-        python("loops", "await self._give_up([holding.named for holding in retired if holding.term])", "pass"),
-        on_both(f"{LOOPS}a_server_that_ends_hands_over_at_once"),
+        python("loops", "await self._resign([holding.named for holding in named if holding.term], to)", "pass"),
+        on_both(f"{SHARING}a_server_that_ends_hands_over_at_once"),
         "U6: a graceful stop hands over at once",
     ),
     Mutant(
         "share-ignored-in-taking",
-        python("loops", "room = max(self._share - len(self._held), 0)", "room = len(free)"),
-        on_both(f"{LOOPS}a_duty_that_nobody_else_wants_is_kept_beyond_the_share"),
+        python("loops", "room = max(self._share - len(self._held) - len(mine), 0)", "room = len(free)"),
+        on_both(f"{SHARING}a_duty_that_nobody_else_wants_is_kept_beyond_the_share"),
         "U2: no more than its share while others live",
     ),
     Mutant(
         "share-never-given-up",
-        python("loops", "if len(held) > self._share and", "if False and"),
-        tuple(f"{LOOPS}nobody_keeps_more_than_its_share[{kind}-2-4]" for kind in KINDS),
+        python("loops", "beyond = len(held) - self._share if", "beyond = 0 if"),
+        tuple(f"{SHARING}nobody_keeps_more_than_its_share[{kind}-2-4]" for kind in KINDS),
         "U2: what is beyond the share is given up",
     ),
     Mutant(
-        "share-given-up-at-once",
+        "duties-rotated-at-each-notice",
         python("loops", "or now_s < self._gives_at_s", ""),
-        on_both(f"{LOOPS}a_notice_gives_up_no_more_than_a_heartbeat_does"),
-        "U2: one at a time, at most one in each heartbeat",
+        on_both(f"{SHARING}a_notice_gives_up_no_more_than_a_heartbeat_does"),
+        "U7: at most one duty is passed on in each heartbeat",
     ),
     Mutant(
         "unwanted-duty-left-alone",
-        python("loops", "return free[:room] + unwanted", "return free[:room]"),
-        on_both(f"{LOOPS}a_duty_that_nobody_else_wants_is_kept_beyond_the_share"),
+        python("loops", "return mine + free[:room] + unwanted", "return mine + free[:room]"),
+        on_both(f"{SHARING}a_duty_that_nobody_else_wants_is_kept_beyond_the_share"),
         "I27: no duty stays without a holder",
     ),
     Mutant(
@@ -259,9 +256,53 @@ MUTANTS = (
     ),
     Mutant(
         "stray-duty-kept",
-        python("loops", "        if mine:\n", "        if not mine:\n"),
+        python("loops", "return mine + free[:room] + unwanted", "return free[:room] + unwanted"),
         on_both(f"{LOOPS}a_taking_whose_answer_was_lost_is_made_anew"),
         "rule 4: a taking of unknown fate is made anew",
+    ),
+    Mutant(
+        "duty-handed-to-the-dead",
+        both(
+            "duties",
+            "resign",
+            "ON s.id = i.successor AND s.expires_at > :now",
+            "ON s.id = i.successor",
+        ),
+        on_both(f"{QUEUE}a_duty_is_handed_to_a_successor_that_lives"),
+        "U6: a duty is handed to a server that lives, else to anybody",
+    ),
+    Mutant(
+        "duty-handed-over-in-its-term",
+        (
+            sql("duties", "resign", "ELSE d.term + 1 END", "ELSE d.term END", "postgres"),
+            sql("duties", "resign", "ELSE duty.term + 1 END", "ELSE duty.term END", "sqlite"),
+        ),
+        on_both(f"{QUEUE}a_duty_is_handed_to_a_successor_that_lives"),
+        "U5: the term rises when the holder changes",
+    ),
+    Mutant(
+        "handed-duty-refused",
+        both("duties", "take", "OR d.holder = excluded.holder OR", "OR"),
+        on_both(f"{QUEUE}a_duty_is_handed_to_a_successor_that_lives"),
+        "U6: the successor takes what was handed to it",
+    ),
+    Mutant(
+        "rotated-to-nobody",
+        python("loops", "return self._successors(held[:1])", "return dict.fromkeys(held[:1], self._holder)"),
+        tuple(f"{SHARING}no_duty_is_without_a_holder_while_duties_rotate[{kind}-2-6]" for kind in KINDS),
+        "U7: a duty whose turn is over goes to another server at once",
+    ),
+    Mutant(
+        "write-committed-without-trust",
+        python("trusted", "if query.writes:", "if query.name == 'none':"),
+        on_both(f"{TRUSTED}a_statement_on_its_way_when_trust_ends_changes_nothing"),
+        "B3: a statement that was on its way when the trust ended is undone",
+    ),
+    Mutant(
+        "others-never-told",
+        python("looks", "if soon.items() - self._told.items():", "if False:"),
+        on_both(f"{LOOKS}others_are_told_once_of_what_is_due_soon"),
+        "U9: who looks for all tells the others what is due",
     ),
     Mutant(
         "failed-duty-ends",

@@ -1,6 +1,6 @@
 """Proofs with real processes: long runs that print what they found and end with 0 if all of it holds, else with 1.
 
-    python -m tests.proofs failover|stops|restarts|memory|deaths|scale|slots|clocks|dst [--faults N] [--jobs N] [--fast]
+    python -m tests.proofs NAME [--faults N] [--jobs N] [--fast]
 
 Each has a PostgreSQL of its own, as durable as in production; `dst` needs none.
 Summaries of runs stand in docs/proofs.md.
@@ -14,17 +14,15 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import clocks, deaths, dst, failover, memory, restarts, scale, show, slots, stops
+from tests.proofs import clocks, deaths, dst, failover, idle, memory, restarts, scale, show, slots, starts, stops
 
-PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "dst")
+PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle", "dst")
 
 
 def main(arguments: list[str]) -> int:
     """Run one proof; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.proofs")
-    parser.add_argument(
-        "proof", choices=["failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "dst"]
-    )
+    parser.add_argument("proof", choices=PROOFS)
     parser.add_argument(
         "--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths, 50 slots]"
     )
@@ -54,6 +52,10 @@ def main(arguments: list[str]) -> int:
                 proof = slots.prove(running.url, faults=asked.faults or 50, fast=asked.fast, log=asked.log)
             case "clocks":
                 proof = clocks.prove(running.url, rounds=asked.faults or clocks.ROUNDS, log=asked.log)
+            case "idle":
+                proof = idle.prove(running)
+            case "starts":
+                proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":
                 proof = scale.prove(running.url)
             case _:

@@ -24,6 +24,7 @@ from tests.proofs.load import KINDS, Load
 from tests.proofs.takeover import Takeover, measured, takeovers, victim_of
 from tests.proofs.verdict import Line, verdict
 from tests.proofs.witness import Connection, Leader
+from windlass.shards import grouped
 
 STOPPED_S, FAST_STOPPED_S = 9.0, 3.0
 """How long a holder is stopped, at the least: half as long again as its lease."""
@@ -108,4 +109,6 @@ async def woken(connection: Connection, victim: Member, lost: dict[str, Leader],
 
 def says_lost(victim: Member, name: str, *, since: int) -> bool:
     """Say whether the server has told that a duty is no longer its own."""
-    return any(re.search(rf"duty\.lost .*duty={name}\b", line) for line in victim.process.lines[since:])
+    [called] = grouped([name], among=[name])
+    whole = re.escape(called.partition(" ")[0])
+    return any(re.search(rf'duty\.lost .*duty="?{whole}\b', line) for line in victim.process.lines[since:])

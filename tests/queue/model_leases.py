@@ -206,16 +206,18 @@ class Leases(Memory):
     def _to_timer(self, job: Job, due_at: datetime, reason: Reason) -> None:
         job.where, job.due_at, job.reason, job.rank = "timer", due_at, reason, None
 
-    def rescue(self, chance: float, gap_ms: int) -> tuple[Any, ...]:
-        """After our own silence everybody gets a full lease; then the silent are dead and their leases lost."""
-        beat_at, unbroken_at = self.pulse or (self.now, self.now)
-        if beat_at < self.now - timedelta(milliseconds=gap_ms):
-            unbroken_at = self.now
-        self.pulse = (self.now, unbroken_at)
+    def rescue(self, chance: float, tolerance: float) -> tuple[Any, ...]:
+        """After our own silence sessions get a full lease; then the silent are dead and their leases lost."""
+        beat_at, self.pulse = self.pulse, self.now
         dead = []
         for session in self.sessions.values():
-            quiet = unbroken_at + timedelta(milliseconds=session.lease_ms) < self.now
-            if session.state is SessionState.ALIVE and session.expires_at < self.now and quiet:
+            if session.state is not SessionState.ALIVE:
+                continue
+            lease = timedelta(milliseconds=session.lease_ms)
+            heard_at = max(session.heartbeat_at, beat_at or session.heartbeat_at)
+            if (self.now - heard_at) / lease > tolerance:
+                session.expires_at = max(session.expires_at, self.now + lease)
+            if session.expires_at < self.now:
                 session.state, session.ended_at = SessionState.DEAD, self.now
                 dead.append(session.id)
         lost = [j for j in self.leased() if self.sessions[_session(j)].state is not SessionState.ALIVE]

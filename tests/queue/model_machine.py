@@ -21,9 +21,11 @@ from tests.queue import model_draws as draws
 from tests.queue.model import Ask, Model
 from tests.queue.model_rows import plain
 from tests.queue.model_world import World, difference, unlike
+from tests.queue.races.stage import NO_SILENCE
 from windlass.job import FINAL_STATES, State
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
 from windlass.queue.newjob import NewJob
+from windlass.queue.rescue import TOLERANCE
 from windlass.queue.workers import Beat, Held
 
 OPEN = draws.QUEUES[:2]
@@ -300,7 +302,7 @@ class StoreMachine(RuleBasedStateMachine):
         if what == "promote":
             self.run("promote", data.draw(draws.mostly(2000, 1)))
         elif what == "rescue":
-            self.run("rescue", data.draw(draws.CHANCES), data.draw(draws.mostly(10**9, 10_000)))
+            self.run("rescue", data.draw(draws.CHANCES), data.draw(draws.mostly(NO_SILENCE, TOLERANCE)))
         elif what == "end_overdue":
             self.run("end_overdue", data.draw(draws.CHANCES))
         else:
@@ -315,9 +317,9 @@ class StoreMachine(RuleBasedStateMachine):
             self.run("end_overdue", chance)
         else:
             session = self.model.sessions[job.session or job.id]
-            self.run("rescue", chance, 10**9)
+            self.run("rescue", chance, NO_SILENCE)
             self.move_to(self.model.now + timedelta(milliseconds=session.lease_ms + 1))
-            self.run("rescue", chance, 10**9)
+            self.run("rescue", chance, NO_SILENCE)
 
     def move_to(self, instant: datetime) -> None:
         """Let time pass until then, if history has room for that day."""

@@ -32,7 +32,7 @@ from tests.databases import RELATIONS
 from tests.queue.model import Ask
 from tests.queue.model_draws import shown
 from tests.queue.model_store import Store
-from tests.queue.races.stage import NEVER_MS, PATIENCE_S, WAITING
+from tests.queue.races.stage import NO_SILENCE, PATIENCE_S, WAITING
 from windlass.db import Database, open_database
 from windlass.job import FINAL_STATES, Outcome, State
 from windlass.queue.check import check
@@ -202,7 +202,7 @@ class OpenMachine(RuleBasedStateMachine):
     @initialize(draws=st.lists(DRAWS, min_size=3, max_size=3))
     def some_work(self, draws: list[Draw]) -> None:
         """There are workers, jobs and leases, and rescue is awake."""
-        self.world.run(self._beside_now("rescue", (0.0, NEVER_MS)))
+        self.world.run(self._beside_now("rescue", (0.0, NO_SILENCE)))
         self._register()
         self._register()
         queues = (OPEN, LIMITED) * 3
@@ -425,7 +425,7 @@ class OpenMachine(RuleBasedStateMachine):
 
     def rescue(self, draw: Draw) -> tuple[str, tuple[Any, ...]]:
         """Return a rescue that takes its own silence for none."""
-        return "rescue", (float(draw.flag), NEVER_MS)
+        return "rescue", (float(draw.flag), NO_SILENCE)
 
     def end_overdue(self, draw: Draw) -> tuple[str, tuple[Any, ...]]:
         """Return the end of what has run too long."""

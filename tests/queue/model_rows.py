@@ -213,7 +213,7 @@ class Memory:
     tenants: set[str] = field(default_factory=lambda: {"default"})
     queues: dict[LaneName, Queue] = field(default_factory=dict)
     lanes: set[LaneName] = field(default_factory=set)
-    pulse: tuple[datetime, datetime] | None = None
+    pulse: datetime | None = None
 
     @property
     def now(self) -> datetime:
@@ -246,7 +246,7 @@ class Memory:
                 ],
                 "event": [{"job_id": e[0], "happened_at": e[1], "kind": e[2], "reason": e[3]} for e in self.events],
                 "lane": [self._lane_row(lane) for lane in self.lanes],
-                "pulse": [{"beat_at": self.pulse[0], "unbroken_at": self.pulse[1]}] if self.pulse else [],
+                "pulse": [{"beat_at": self.pulse}] if self.pulse else [],
                 "tenant": [{"name": name} for name in self.tenants],
             }
         )
@@ -284,6 +284,7 @@ class Memory:
             "scheduled_at": job.run_at,
             "next_run_at": job.next_run_at,
             "held": job.held,
+            "source": "submit",
             "defaults": 0,
         }
         session = self.sessions[job.session] if job.session else None

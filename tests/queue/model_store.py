@@ -46,7 +46,7 @@ DUMP = {
     "event": "SELECT job_id, happened_at, kind, reason FROM event",
     "lane": f"""SELECT {_LANE}, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst, l.tat_at
                   FROM lane l""",
-    "pulse": "SELECT beat_at, unbroken_at FROM pulse",
+    "pulse": "SELECT beat_at FROM pulse",
     "tenant": "SELECT name FROM tenant",
 }
 TIMELINE = "SELECT job_id, happened_at, kind, worker, actor, detail FROM job_events"
@@ -191,9 +191,9 @@ class Store:
         answers = await report(self.db, reports, chance=lambda: chance)
         return [(a.status, a.state, a.next_run_at, a.prefer_same_worker) for a in answers]
 
-    async def rescue(self, chance: float, gap_ms: int) -> Any:
+    async def rescue(self, chance: float, tolerance: float) -> Any:
         """Rescue jobs of dead sessions."""
-        rescued = await rescue.rescue(self.db, chance=lambda: chance, gaps_ms=[gap_ms])
+        rescued = await rescue.rescue(self.db, chance=lambda: chance, tolerance=tolerance)
         return (sorted(rescued.sessions), _moved(rescued.moved))
 
     async def end_overdue(self, chance: float) -> list[Any]:

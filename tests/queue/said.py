@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,6 +13,7 @@ from windlass.config import Settings
 from windlass.db import Database, Statements
 from windlass.db.sqlfile import parse
 from windlass.engine.duty import Ran
+from windlass.engine.looks import Looks
 from windlass.engine.relay import Relay
 from windlass.errors import WindlassError
 from windlass.queue.lanes import Lanes
@@ -138,9 +140,9 @@ async def as_they_are(jobs: Sequence[NewJob]) -> list[NewJob]:
 def relay_of(told: Told | None = None, *, settings: Settings | None = None) -> Relay:
     """Return a relay of its own."""
     told = told or Told()
-    return Relay(
-        Lanes(), settings or Settings(), wake=told, fill=as_they_are, stored=told.submitted, ended=told.moved.extend
-    )
+    looks = Looks(period_s=0.5, monotonic=time.monotonic)
+    usual = settings or Settings()
+    return Relay(Lanes(), usual, looks, wake=told, fill=as_they_are, stored=told.submitted, ended=told.moved.extend)
 
 
 async def relay(db: Database, told: Told | None = None, *, settings: Settings | None = None, most: int = 500) -> Ran:

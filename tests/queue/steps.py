@@ -19,7 +19,7 @@ from windlass.db import Database, Query
 from windlass.errors import JobFinished, NotFound
 from windlass.ids import Ids
 from windlass.job import State
-from windlass.queue import history, rescue, timers
+from windlass.queue import history, looks, rescue, timers
 from windlass.queue.claim import Claimed, Group, Want, claim
 from windlass.queue.control import Actor, Cancelled, cancel, pause_job
 from windlass.queue.deadlines import expire
@@ -178,6 +178,10 @@ class Steps:
             if left_s <= 0:
                 return rescue.Rescued(sessions, moved)
             self.clock.advance(min(step_s, left_s))
+
+    async def left_s(self, duty: str) -> float | None:
+        """Return in how many seconds a duty has something to do; None: never."""
+        return (await looks.look(self.db)).left_s(duty)
 
     async def lose(self, lease: Claimed) -> None:
         """Let the worker of a lease fall silent until rescue has ended the lease."""

@@ -143,6 +143,25 @@ async def test_a_resigned_duty_is_free_at_once(db: Database) -> None:
     assert [(2, 7), (2, 0)] == [(won[name].term, won[name].metadata.items) for name in ("promote", "rescue")]
 
 
+async def test_a_duty_is_handed_to_a_successor_that_lives(db: Database, clock: TestClock) -> None:
+    """U5, U6: it is the successor's at once, in the next term; one that does not take it within a second loses it."""
+    await taken(db, "promote", "rescue")
+    for server, lease_ms in ((A, 60_000), (B, 60_000), (C, -1)):
+        await beat_server(db, server, name=f"server-{server.int}", version="1", address=None, lease_ms=lease_ms)
+    gone = {"promote": B, "rescue": C}
+    await resign(db, [Held("promote", 1), Held("rescue", 1)], holder=A, successors=gone)
+
+    [handed, free] = await list_duties(db)
+    terms = [await taken(db, "promote", holder=C), await taken(db, "promote", holder=B)]
+    await resign(db, [Held("promote", 3)], holder=B, successors={"promote": A})
+    clock.advance(1)
+    terms.append(await taken(db, "promote", holder=C))
+
+    assert (B, f"server-{B.int}", 2) == (handed.holder, handed.held_by, handed.term)
+    assert (None, 1) == (free.held_by, free.term)
+    assert [{}, {"promote": 3}, {"promote": 5}] == terms
+
+
 async def test_a_foreign_resignation_changes_nothing(db: Database) -> None:
     """Rule 8: only the holder, in its term, can resign."""
     await taken(db, "promote")
@@ -216,7 +235,8 @@ async def test_servers_that_live_are_counted(db: Database, clock: TestClock) -> 
     """U2: each server is counted from its first beat until its lease is over or it says that it ends."""
 
     async def beat(server_id: UUID) -> int:
-        return await beat_server(db, server_id, name="same", version="1", address="h:1", lease_ms=LEASE_MS)
+        alive = await beat_server(db, server_id, name="same", version="1", address="h:1", lease_ms=LEASE_MS)
+        return len(alive.others) + 1
 
     counts = [await beat(A), await beat(B), await beat(C), await beat(A)]
     await close_server(db, C)
@@ -231,8 +251,8 @@ async def test_servers_that_live_are_counted(db: Database, clock: TestClock) -> 
 async def test_a_server_is_forgotten_a_day_after_it_was_heard(db: Database, clock: TestClock) -> None:
     """What has been silent for a day is no longer listed; one that comes back is itself again."""
 
-    async def beat(server_id: UUID) -> int:
-        return await beat_server(db, server_id, name="one", version="1", address=None, lease_ms=LEASE_MS)
+    async def beat(server_id: UUID) -> None:
+        await beat_server(db, server_id, name="one", version="1", address=None, lease_ms=LEASE_MS)
 
     start = clock.now()
     await beat(A)

@@ -225,11 +225,11 @@ async def test_a_slot_long_gone_finds_a_partition(steps: Steps) -> None:
 
 async def test_the_look_says_when_the_next_slot_is_due(steps: Steps) -> None:
     """In seconds, less than none when one is due; nothing without a schedule."""
-    assert None is await firing.due_in_s(steps.db)
+    assert None is await steps.left_s("fire")
     await every_minute(steps)
 
-    before = await firing.due_in_s(steps.db)
+    before = await steps.left_s("fire")
     steps.clock.advance(61)
-    after = await firing.due_in_s(steps.db)
+    after = await steps.left_s("fire")
 
     assert (60.0, -1.0) == (before, after)

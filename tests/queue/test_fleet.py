@@ -17,11 +17,13 @@ from windlass.queue.presence import appear
 from windlass.queue.workers import (
     BareSession,
     Beat,
+    NewSession,
     claim_bare,
     close,
     drain,
     find_sessions,
     heartbeat,
+    register,
 )
 
 

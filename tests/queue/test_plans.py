@@ -31,7 +31,7 @@ from tests.db.filled import (
 )
 from tests.db.plans import Node, Plan, explained, hot, reading
 from windlass.db import Query, open_database
-from windlass.queue import claim, deadlines, history, limits, moves, report, rescue, timers, workers
+from windlass.queue import claim, deadlines, history, limits, looks, moves, report, rescue, timers, workers
 from windlass.queue.workers import Beat, NewSession, heartbeat, register
 
 HOT_TABLES = ("queue", "job", "timer")
@@ -131,10 +131,13 @@ async def test_promotion_reads_what_is_due(url: str, limit: int) -> None:
     assert_bounded(plan, max(limit, LANES + 1))
 
 
+LOOK: dict[str, Any] = {"shards": [0], "foreign": [], "without": [], "whole": 1}
+
+
 async def test_the_next_timer_is_one_look(url: str) -> None:
     """When the next timer is due is the first entry of `timer_due`."""
     async with reading(url) as connection:
-        plan = await explained(connection, timers.SQL.next_due)
+        plan = await explained(connection, looks.SQL.look, **LOOK)
 
     assert {"timer_due": 1} == plan.read("timer")
 
@@ -142,7 +145,7 @@ async def test_the_next_timer_is_one_look(url: str) -> None:
 async def test_the_next_deadline_is_looked_for_among_leases(url: str) -> None:
     """What waits is not read to see when the next lease is overdue or the next start deadline passes."""
     async with reading(url) as connection:
-        plan = await explained(connection, deadlines.SQL.next_deadline)
+        plan = await explained(connection, looks.SQL.look, **LOOK)
 
     assert 1 == plan.read("queue")["queue_start_by"]
     assert COUNT + 1 == plan.read("queue").total()

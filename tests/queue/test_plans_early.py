@@ -31,6 +31,7 @@ from windlass.queue import (
     following,
     limits,
     logs,
+    looks,
     moves,
     outbox,
     report,
@@ -59,6 +60,7 @@ MODULES = (
     firing,
     following,
     limits,
+    looks,
     logs,
     moves,
     outbox,
@@ -97,18 +99,16 @@ GROWING = (
 )
 
 WHOLE = {
+    "beat_pulse": "session_live",
     "declare_dead": "session_live",
     "drain": "session_live",
     "orphans": "session_ended",
     "forget_ended": "session_ended",
     "overdue": "queue_leased",
-    "next_due": "timer_due",
-    "next_lapse": "session_live",
-    "next_deadline": "queue_leased queue_start_by",
     "heads": "queue_ready",
-    "next_watch": "schedule_watch_due",
     "missing_count": "schedule_watch_missing",
-    "look": "schedule_behind",
+    "look": "timer_due session_live queue_leased queue_start_by outbox_due backfill_open schedule_watch_due "
+    "schedule_behind",
 }
 """What is meant to be read from its beginning: a small index, or one with a limit."""
 BY_LANE = {"claim": "queue_ready", "count_running": "queue_running"}

@@ -17,7 +17,7 @@ from tests.db.filled import BLOCKED, DONE, LEASED, READY, SESSION, TIMED, made
 from windlass.clock import to_us
 from windlass.db import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.queue import claim, deadlines, history, limits, moves, report, rescue, retention, timers, workers
+from windlass.queue import claim, deadlines, history, limits, looks, moves, report, rescue, retention, timers, workers
 
 NOW = to_us(START)
 DAY = 86_400_000_000
@@ -131,7 +131,7 @@ CASES: list[Case] = [
         "queue_ready (lane=? AND rank>?)",
     ),
     (timers.SQL.promote, {"limit": 100}, "timer_due (due_at<?)"),
-    (timers.SQL.next_due, {}, "timer_due"),
+    (looks.SQL.look, {"shards": [0], "foreign": [], "without": [], "whole": 0}, "timer_due"),
     (
         report.SQL.complete,
         {"items": leases("default", "w", None, "null", None, None)},

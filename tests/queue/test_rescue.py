@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -13,7 +14,7 @@ from windlass.job import Outcome, State
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.control import pause_job
 from windlass.queue.report import Complete
-from windlass.queue.rescue import Rescued, rescue
+from windlass.queue.rescue import SQL, TOLERANCE, Rescued, rescue
 from windlass.queue.retry import RetryPolicy
 from windlass.queue.workers import Beat, Held, claim_bare, close, heartbeat
 
@@ -306,6 +307,49 @@ async def test_the_quiet_period_is_one_lease_of_each_session(steps: Steps) -> No
     assert ([short.session], [], [long.session]) == (first.sessions, second.sessions, third.sessions)
 
 
+@pytest.mark.parametrize("lease_s", [2, 6, 15, 120])
+async def test_silence_is_measured_by_each_lease(steps: Steps, lease_s: int) -> None:
+    """L11: more than a third of a session's own lease without us, and it gets one full lease; up to a third, none."""
+    slept_through = await steps.worker("ann", lease_s=lease_s)
+    heard_of_us = await steps.worker("bob", lease_s=lease_s * 4)
+    await steps.rescue()
+    await steps.rescue(lease_s * 2 / 3, step_s=lease_s / 6)
+    steps.clock.advance(lease_s * 0.4)  # longer than a third of the one lease, shorter than a third of the other
+
+    quiet = await steps.rescue(lease_s, step_s=lease_s / 6)
+    over = await steps.rescue(0.001)
+    other = await steps.rescue(lease_s * 2, step_s=lease_s / 6)
+
+    assert ([], [slept_through.session]) == (quiet.sessions, over.sessions)
+    assert [heard_of_us.session] == other.sessions
+
+
+@pytest.mark.parametrize("lease_s", [1, 2, 6, 30])
+async def test_rescue_is_awake_often_enough_for_the_shortest_lease(steps: Steps, lease_s: int) -> None:
+    """L11: it never sleeps so long that its own sleep would count as silence; a dead worker is found in one lease."""
+    worker = await steps.worker(lease_s=lease_s)
+    await steps.rescue()
+    registered_at = steps.clock.now()
+
+    dead: list[UUID] = []
+    while not dead:
+        steps.clock.advance(max(await steps.left_s("rescue") or 0, 0.001))
+        dead = (await rescue(steps.db, chance=lambda: 0.0)).sessions
+
+    assert [worker.session] == dead
+    assert timedelta(seconds=lease_s) < steps.clock.now() - registered_at < timedelta(seconds=lease_s + 0.01)
+
+
+async def test_a_server_stopped_before_its_verdict_declares_nobody_dead(steps: Steps) -> None:
+    """L11: after the pulse, before the statement that declares sessions dead: what it then finds is its own silence."""
+    await steps.worker(lease_s=6)
+    await steps.rescue()
+    await steps.rescue(6, step_s=1)
+    steps.clock.advance(3)
+
+    assert [] == await steps.db.fetch(SQL.declare_dead, tolerance=TOLERANCE)
+
+
 async def test_a_short_gap_is_no_silence(steps: Steps) -> None:
     """L11: up to a third of a lease between two runs is ordinary, as after a graceful hand-over."""
     worker = await steps.worker()
@@ -390,11 +434,11 @@ async def test_a_claim_that_commits_after_its_session_was_given_up_is_rescued(st
     worker = await steps.worker(lease_s=86_400)
     await steps.rescue()
     steps.clock.advance(days=3)
-    await rescue(steps.db, chance=lambda: 0.0, gaps_ms=[10**12])
+    await rescue(steps.db, chance=lambda: 0.0, tolerance=10)
     job_id = await steps.submit_one()
     await steps.db.fetch(LATE_CLAIM, id=job_id, session=worker.session)
 
-    run = await rescue(steps.db, chance=lambda: 0.0, gaps_ms=[10**12])
+    run = await rescue(steps.db, chance=lambda: 0.0, tolerance=10)
 
     assert [job_id] == [moved.move.lease.id for moved in run.moved]
 

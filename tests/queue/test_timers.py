@@ -8,7 +8,7 @@ from tests.queue.steps import ANN, Steps
 from windlass.job import Place, State
 from windlass.queue.control import pause_job, resume_job
 from windlass.queue.lanes import LaneName, configure
-from windlass.queue.timers import due_in_s, promote
+from windlass.queue.timers import promote
 
 
 async def test_a_timer_is_promoted_at_its_due_time(steps: Steps) -> None:
@@ -57,12 +57,12 @@ async def test_promotion_is_done_once(steps: Steps) -> None:
 
 async def test_the_next_due_time_is_known(steps: Steps) -> None:
     """U9: the duty sleeps until the next due time; without timers there is none."""
-    assert None is await due_in_s(steps.db)
+    assert None is await steps.left_s("promote")
 
     await steps.submit_one(delay_ms=60_000)
     await steps.submit_one(delay_ms=20_000)
 
-    assert 20.0 == await due_in_s(steps.db)
+    assert 20.0 == await steps.left_s("promote")
 
 
 async def test_promoted_jobs_are_ranked_by_their_due_time(steps: Steps) -> None:

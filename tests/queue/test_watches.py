@@ -241,7 +241,7 @@ async def test_nothing_is_expected_any_more(steps: Steps) -> None:
     await expect(steps.db, [(schedule.id, None, None), (other.id, None, None)])
 
     assert [] == await rows(steps)
-    assert None is await watches.due_in_s(steps.db)
+    assert None is await steps.left_s("watch")
     assert [] == await told(steps, days=3)
 
 
@@ -261,7 +261,7 @@ async def test_the_time_to_the_next_look_is_told(steps: Steps) -> None:
     """An idle duty sleeps until something is due."""
     await watched(steps)
 
-    assert 89 * 60 == await watches.due_in_s(steps.db)
+    assert 89 * 60 == await steps.left_s("watch")
 
 
 async def test_a_schedule_that_cannot_be_computed_stops_no_other(steps: Steps) -> None:

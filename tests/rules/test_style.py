@@ -15,7 +15,7 @@ from tests.rules.source import REPOSITORY, Function, definitions, dotted, files,
 LINES_OF_SOURCE, LINES_OF_OTHERS, LINES_OF_FUNCTION = 400, 600, 50
 EMPTY_WORDS = {"util", "utils", "manager", "managers", "common", "service", "services", "processor", "processors"}
 
-PURE_NAMES = ("job", "errors", "wire", "clock", "ids", "durations", "config/**/*")
+PURE_NAMES = ("job", "errors", "wire", "clock", "ids", "durations", "shards", "config/**/*")
 PURE_MODULES = [f"src/windlass/{name}.py" for name in PURE_NAMES]
 CORE = [*PURE_MODULES, "src/windlass/queue/**/*.py"]
 IMPURE_MODULES = {"random", "secrets", "socket", "time"}

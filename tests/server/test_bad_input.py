@@ -223,6 +223,7 @@ def required_fields(route: Route) -> dict[str, Any]:
         "fence": 1,
         "name": "n",
         "delay": 1,
+        "paused": True,
         "owner": "o",
         "since": "2026-01-01T00:00:00Z",
         "until": "2026-01-02T00:00:00Z",

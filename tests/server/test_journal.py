@@ -51,7 +51,8 @@ async def test_a_completion_tells_its_wait_its_run_and_its_metrics(
 
     [line] = told(caplog, "job.completed")
     wanted = {"count": 1, "job": job["id"], "tenant": "a", "worker": "worker-1", "attempt": 1}
-    assert wanted | {"waited_ms": 3500, "run_ms": 1500, "metrics": {"rows": 7, "note": "fine"}} == line
+    metrics = {"rows": 7, "note": "fine", "duration_seconds": 1.5}
+    assert wanted | {"waited_ms": 3500, "run_ms": 1500, "metrics": metrics} == line
 
 
 async def test_completions_of_one_batch_keep_their_numbers(

@@ -13,7 +13,7 @@ from tests.clock import TestClock
 from tests.server.api import claim, lease, submit, submit_and_claim
 from windlass.engine.engine import Engine
 from windlass.ids import Ids
-from windlass.queue import firing
+from windlass.queue import firing, looks
 
 PATIENCE_S = 60
 NIGHTLY: dict[str, Any] = {"name": "nightly", "task": "t", "every": "1h"}
@@ -23,7 +23,7 @@ async def fire(engine: Engine, clock: TestClock, **span: float) -> None:
     """Let time pass, and fire until nothing is due: the server may be about it at the same moment."""
     clock.advance(**span)
     async with asyncio.timeout(PATIENCE_S):
-        while (left_s := await firing.due_in_s(engine.db)) is not None and left_s <= 0:
+        while (left_s := (await looks.look(engine.db)).left_s("fire")) is not None and left_s <= 0:
             await firing.fire(engine.db, engine.lanes, Ids())
 
 

@@ -7,8 +7,34 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, assert_type
 from uuid import UUID
 
-from windlass import App, Backfill, Call, Context, Job, Schedule, at, cron, every
-from windlass.wire.schedules import Declared, Preview, Run, ScheduleChange
+import asyncpg
+
+from windlass import (
+    App,
+    Backfill,
+    Call,
+    Context,
+    Declared,
+    Forbidden,
+    Job,
+    JobFinished,
+    KeyReused,
+    PayloadTooLarge,
+    Preview,
+    Run,
+    Schedule,
+    ScheduleChange,
+    SetupError,
+    StaleFence,
+    State,
+    Unauthorized,
+    UniqueTaken,
+    at,
+    cron,
+    enqueue_in,
+    every,
+    finish_in,
+)
 
 app = App(name="typed")
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)

@@ -137,8 +137,8 @@ class ToldServer:
             worker_id=request.worker_id,
             session=request.session,
             start_id=request.session,
-            lease_seconds=request.lease_seconds,
-            heartbeat_seconds=request.lease_seconds / 3,
+            lease_seconds=lease_s,
+            heartbeat_seconds=lease_s / 3,
         )
 
     async def heartbeat(self, request: wire.BeatRequest) -> wire.Beat:

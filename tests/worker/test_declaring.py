@@ -15,7 +15,7 @@ from windlass.client.context import Context
 from windlass.db import Database
 from windlass.engine.outside import Outside
 from windlass.errors import Forbidden, InvalidSchedule, NameTaken, NotFound, Unavailable, WindlassError
-from windlass.wire.schedules import Declared
+from windlass.wire.schedules import Declared, RefusedSchedule
 from windlass.wire.schedules import Schedule as ScheduleInfo
 from windlass.worker.declaring import Declaring
 

@@ -11,7 +11,7 @@ import pytest
 from tests.worker.kept import Kept, quick, settle
 from windlass.errors import NotFound, TooMany, Unavailable
 from windlass.wire import work as wire
-from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Start, Tick
+from windlass.worker.frames import Drain, Drop, Hold, Leaving, Lost, Renewed, Start, Tick
 from windlass.worker.keeper import EARLY_S, WATCH_S
 
 JOB, OTHER, WAITING = uuid4(), uuid4(), uuid4()

@@ -8,7 +8,19 @@ from datetime import datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from windlass.cli.shown import Column, Row, as_json, fields_of, from_task, plain, spent, state, table_of, when
+from windlass.cli.shown import (
+    Column,
+    Row,
+    as_json,
+    fields_of,
+    from_task,
+    plain,
+    printable,
+    spent,
+    state,
+    table_of,
+    when,
+)
 
 ATTEMPT_COLUMNS: tuple[Column, ...] = (
     ("attempt#", lambda attempt: str(attempt["attempt"])),

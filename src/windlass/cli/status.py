@@ -13,6 +13,7 @@ from windlass.cli.jobreport import stuck_lines
 from windlass.cli.shown import console as make_console
 from windlass.cli.waiting import stuck_tasks
 from windlass.errors import Forbidden
+from windlass.shards import grouped
 
 
 @click.command()
@@ -81,13 +82,24 @@ def _show(found: dict[str, Any]) -> None:
         console.print(table)
     if found["duties"]:
         table = Table("duty", "held by", "term", "last run", "items", "errors", box=None, pad_edge=False)
-        for duty in found["duties"]:
+        for held_by, name, parts in _grouped(found["duties"]):
             table.add_row(
-                duty["name"],
-                duty["held_by"] or "nobody",
-                str(duty["term"]),
-                duty["last_run_at"] or "",
-                str(duty["items"]),
-                str(duty["errors"]),
+                name,
+                held_by or "nobody",
+                str(max(duty["term"] for duty in parts)),
+                max(duty["last_run_at"] or "" for duty in parts),
+                str(sum(duty["items"] for duty in parts)),
+                str(sum(duty["errors"] for duty in parts)),
             )
         console.print(table)
+
+
+def _grouped(duties: list[dict[str, Any]]) -> list[tuple[str | None, str, list[dict[str, Any]]]]:
+    """Return the duties as rows: the shards of one that a server holds are one row."""
+    named = {duty["name"]: duty for duty in duties}
+    rows = []
+    for held_by in dict.fromkeys(duty["held_by"] for duty in duties):
+        held = [duty["name"] for duty in duties if duty["held_by"] == held_by]
+        for name, parts in grouped(held, among=named).items():
+            rows.append((held_by, name, [named[part] for part in parts]))
+    return sorted(rows, key=lambda row: row[1])

@@ -35,6 +35,8 @@ class Door(Protocol):
 
     where: str
     """For messages: an address, or a database."""
+    way: object
+    """Equal for two doors that lead the same way."""
     is_found: bool
     """Whether it was found beside a database, and may be found elsewhere next time."""
     is_server: bool
@@ -63,6 +65,7 @@ class HttpDoor:
 
     def __init__(self, url: str, *, key: str | None, is_found: bool = False) -> None:
         self.where = url.rstrip("/")
+        self.way: object = (self.where, key, is_found)
         self.is_found = is_found
         self._headers = {"content-type": "application/json"}
         if key is not None:
@@ -172,6 +175,7 @@ class EmbeddedDoor:
 
     def __init__(self, settings: Settings) -> None:
         self.where = without_password(settings.database.url)
+        self.way: object = settings
         self._settings = settings
         self._lock = threading.Lock()
         self._engine: Embedded | None = None
@@ -200,8 +204,7 @@ class EmbeddedDoor:
 
     def leave(self) -> None:
         """End the engine in a thread of its own: that takes a while."""
-        if self._engine is not None:
-            threading.Thread(target=self.close, name="windlass-leave").start()
+        threading.Thread(target=self.close, name="windlass-leave").start()
 
     def _opened(self) -> Embedded:
         from windlass.embedded import Embedded

@@ -58,15 +58,16 @@ class Finder:
         settings = self._loaded()
         url = self._url
         if url is not None:
-            return HttpDoor(url, key=settings.client.key) if before is None else before
+            return _same(before, HttpDoor(url, key=settings.client.key))
         found = self._address(unless=before.where if refused and before else None)
         if found is not None:
-            same = before is not None and before.where == found
-            return before if same and before else HttpDoor(found, key=settings.client.key, is_found=True)
-        return before if isinstance(before, EmbeddedDoor) else EmbeddedDoor(settings)
+            return _same(before, HttpDoor(found, key=settings.client.key, is_found=True))
+        return _same(before, EmbeddedDoor(settings))
 
     def has_come(self, door: Door) -> bool:
-        """Say whether a server may run by now where this program does its work itself. Cheap."""
+        """Say whether another door may be the right one by now: a server has come, or all was forgotten. Cheap."""
+        if not self._read:
+            return True
         if not isinstance(door, EmbeddedDoor):
             return False
         # What a killed server left behind was seen, and is not looked at again.
@@ -106,6 +107,11 @@ class Finder:
             self._settings, self._read = settings, True
         assert self._settings is not None
         return self._settings
+
+
+def _same(before: Door | None, door: Door) -> Door:
+    """Return the door before if it leads the same way, with what it has open; the other was not opened yet."""
+    return before if before is not None and before.way == door.way else door
 
 
 def _over(settings: Settings, *, key: str | None, database: str | None) -> Settings:

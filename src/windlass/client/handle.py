@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 
+JobInfo = wire.Job
+"""Everything about a job."""
+AttemptInfo = wire.Attempt
+"""One ended attempt of a job."""
+
 
 class Job(Generic[R_co]):
     """A submitted job; R_co is its result."""

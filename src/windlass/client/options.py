@@ -17,7 +17,8 @@ from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
 from windlass.job import unique_key_of
 from windlass.wire.base import NOT_YET
-from windlass.wire.jobs import Policy
+from windlass.wire.jobs import JobRequest, Policy
+from windlass.wire.problems import named_problem
 from windlass.wire.tasks import TaskDefaults
 
 Span = str | float | timedelta
@@ -124,12 +125,35 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _SILENT = (None, UNSET)
+_NOT_SENT = ("unique", "start_deadline")
+"""Options that become something else when a job is sent."""
+_REQUESTS = msgspec.json.Decoder(JobRequest)
 
 
 def check_not_yet(name: str) -> None:
     """Return unless the option is one that jobs cannot have yet; InvalidInput says so."""
     if name in NOT_YET:
         raise InvalidInput(name, NOT_YET[name])
+
+
+def checked(name: str, value: Any) -> dict[str, Any]:
+    """Return what an option says in the API; InvalidInput in the words of the server if it would refuse that."""
+    read = read_option(name, value)
+    [(field, said)] = read.items()
+    if said not in _SILENT and field not in _NOT_SENT and not isinstance(said, datetime):
+        _check(name, field, said)
+    return read
+
+
+def _check(name: str, field: str, said: Any) -> None:
+    try:
+        # As it is sent: what a server decodes from it, and what it refuses, is the same here.
+        _REQUESTS.decode(msgspec.json.encode({"task": "-", field: said}))
+    except msgspec.ValidationError as error:
+        problem = named_problem(error)
+        raise InvalidInput(f"{name}{problem.field.removeprefix(field)}", problem.problem) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(name, f"it is no JSON: {error}.") from None
 
 
 def read_option(name: str, value: Any) -> dict[str, Any]:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+ScheduleInfo = wire.Schedule
+"""Everything about a schedule."""
+
 
 class Schedule(Generic[R]):
     """A schedule that is stored; R is the result of its jobs."""

@@ -141,28 +141,22 @@ class Shell:
             return None
 
     def close(self) -> None:
-        """Close the doors; the next call looks for one again, perhaps another."""
-        for door, is_alone in self._let_go().items():
+        """Close the doors; the next call looks anew for one, and opens it."""
+        for door in self._forgotten():
             door.close()
-            if is_alone:
-                self._close(door)
 
     async def aclose(self) -> None:
-        """Close the doors as far as this event loop goes; the next call looks for one again, perhaps another."""
-        for door, is_alone in self._let_go().items():
+        """Close the doors as far as this event loop goes; the next call looks anew for one, and opens it."""
+        for door in self._forgotten():
             await door.aclose()
-            if is_alone:
-                self._close(door)
 
-    def _let_go(self) -> dict[Door, bool]:
-        """Forget where requests go; return the doors, and whether nobody is at each: whoever is closes it at last."""
+    def _forgotten(self) -> list[Door]:
+        """Forget which way leads to a server; return the doors."""
         if self._process != os.getpid():
-            return {}
+            return []
         with self._lock, self._counting:
-            doors = {*self._calls, *filter(None, [self._door])}
-            self._door, self._refused = None, None
             self._finder.forget()
-            return {door: not self._calls[door] for door in doors}
+            return list({*self._calls, *filter(None, [self._door])})
 
     def _after(self, door: Door, request: Request, error: WindlassError, *, tries: Tries) -> float:
         # A server that was found by its address file may have gone for good, or be back elsewhere.

@@ -1,6 +1,7 @@
 """Migrations: numbered, forward only, both dialects in one file, checksummed, one migrator at a time.
 
-Each file is one transaction, so a migration killed half way leaves nothing and is run again.
+The first set-up is one transaction over all files, so a database is empty or whole, whoever is killed meanwhile; the
+servers that start beside it wait for it. Later each file is one transaction, applied only by `windlass migrate`.
 A database whose schema this program does not know is refused, never guessed at.
 """
 
@@ -14,7 +15,7 @@ import msgspec
 
 from windlass.db.base import Database, Statements
 from windlass.db.sqlfile import load
-from windlass.errors import Contention, SchemaMismatch
+from windlass.errors import SchemaMismatch
 
 SQL = load(__file__)
 
@@ -36,15 +37,15 @@ _INSTALL = {
 _LOCK = {
     # A rival migrator is waited for as long as it takes, and an index may take long to build; but a migration that
     # waits for a table makes everybody behind it wait too, so that is given up soon.
+    # The lock is advisory because on an empty database there is no table yet that could be locked.
     "postgres": """
         SET LOCAL statement_timeout = 0;
         SET LOCAL lock_timeout = 0;
-        LOCK TABLE windlass.migration IN SHARE ROW EXCLUSIVE MODE;
+        SELECT pg_advisory_xact_lock(hashtext('windlass.migration'));
         SET LOCAL lock_timeout = '1s';
     """,
-    "sqlite": "UPDATE migration SET name = name WHERE number < 0;",  # the transaction is the only writer
+    "sqlite": "",  # the transaction is the only writer
 }
-INSTALL_TRIES = 5
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -79,23 +80,34 @@ async def migrate(db: Database, *, dry_run: bool = False, known: list[Migration]
     known = known_migrations() if known is None else known
     if dry_run:
         return _missing(known, await _applied(db))
-    await _install(db)
     done: list[Migration] = []
     while True:
         async with db.transaction() as transaction:
             # A rival migrator waits here; what it finds afterwards is read in the next statement.
             await transaction.run(_LOCK[db.dialect])
-            missing = _missing(known, await _applied(transaction))
-            if not missing:
-                return done
-            await transaction.run(missing[0].scripts[db.dialect])
-            await transaction.fetch(
-                SQL.record_migration,
-                number=missing[0].number,
-                name=missing[0].name,
-                checksum=missing[0].checksum,
-            )
-        done.append(missing[0])
+            applied = await _applied(transaction)
+            missing = _missing(known, applied)
+            if not applied:
+                await transaction.run(_INSTALL[db.dialect])
+            batch = missing[:1] if applied else missing
+            for migration in batch:
+                await transaction.run(migration.scripts[db.dialect])
+                await transaction.fetch(
+                    SQL.record_migration,
+                    number=migration.number,
+                    name=migration.name,
+                    checksum=migration.checksum,
+                )
+        done += batch
+        if len(batch) == len(missing):
+            return done
+
+
+async def ensure_schema(db: Database) -> None:
+    """Set up an empty database; SchemaMismatch, with what to do, if another one has not the schema we know."""
+    if not await _applied(db):
+        await migrate(db)
+    await check_schema(db)
 
 
 async def check_schema(db: Statements) -> None:
@@ -109,22 +121,6 @@ async def check_schema(db: Statements) -> None:
 async def schema_is_current(db: Statements) -> bool:
     """Return whether no migration is missing; SchemaMismatch for a newer or altered schema."""
     return not _missing(known_migrations(), await _applied(db))
-
-
-async def is_empty(db: Statements) -> bool:
-    """Return whether nothing of ours was ever set up here."""
-    return not await _applied(db)
-
-
-async def _install(db: Database) -> None:
-    for remaining in reversed(range(INSTALL_TRIES)):
-        try:
-            await db.run(_INSTALL[db.dialect])
-        except Contention:  # two at once on an empty database: the catalogue refuses one of them
-            if not remaining:
-                raise
-        else:
-            return
 
 
 async def _applied(db: Statements) -> dict[int, str]:

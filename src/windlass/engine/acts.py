@@ -34,9 +34,9 @@ PREPARED_S = 30.0
 """How long an isolated process may take to be up: the time-out of its task runs from then, by its worker's clock."""
 
 
-def timeout_grace_ms(worker: Worker) -> int:
+def timeout_grace_ms(settings: Settings) -> int:
     """Return how long after its time-out a worker may take to end a task, before the servers do."""
-    return round((worker.timeout_grace_seconds + PREPARED_S) * 1000) + stop_margin_ms(worker)
+    return round((settings.worker.timeout_grace_seconds + PREPARED_S) * 1000) + stop_margin_ms(settings)
 
 
 def stop_margin_ms(settings: Settings) -> int:
@@ -202,11 +202,10 @@ class Acts:
     async def close(self, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
         """End a session; what it holds goes back. Return where it went."""
         async with self.turn():
-            released = await workers.close(self._db, session, tenant=tenant, reason=reason)
+            moved = await workers.close(self._db, session, tenant=tenant, reason=reason)
         self._wake.session(session)
-        if released:
-            self._wake.look()
-        return released
+        tell(self._wake, moved)
+        return moved
 
     async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
         """End a session whose process died; return where its leases went."""

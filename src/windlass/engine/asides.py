@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from windlass import log
 from windlass.db import Database
 from windlass.engine.duty import Duty, Ran
+from windlass.engine.looks import Looks
 from windlass.engine.meters import Meters
 from windlass.errors import Contention, DutyLost, TooMany, Unavailable, WindlassError
 from windlass.ids import Ids
@@ -34,23 +35,26 @@ Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | Windla
 """Told, after the commit, what was stored; it wakes who can run it."""
 
 
-def aside_duties(lanes: Lanes, ids: Ids, *, given: Given, stored: Stored, meters: Meters) -> list[Duty]:
+def aside_duties(lanes: Lanes, ids: Ids, looks: Looks, *, given: Given, stored: Stored, meters: Meters) -> list[Duty]:
     """Return both duties."""
-    return [backfill_duty(lanes, ids, given=given, stored=stored, meters=meters), watch_duty(meters)]
+    return [backfill_duty(lanes, ids, looks, given=given, stored=stored, meters=meters), watch_duty(looks, meters)]
 
 
-def backfill_duty(lanes: Lanes, ids: Ids, *, given: Given = nothing_given, stored: Stored, meters: Meters) -> Duty:
+def backfill_duty(
+    lanes: Lanes, ids: Ids, looks: Looks, *, given: Given = nothing_given, stored: Stored, meters: Meters
+) -> Duty:
     """Return the duty that makes the jobs of backfills."""
-    return Duty(BACKFILL, _Backfilling(lanes, ids, given, stored, meters).run, LOOK_S, backfills.LOOK_BATCH)
+    run = _Backfilling(lanes, ids, looks, given, stored, meters).run
+    return Duty(BACKFILL, run, LOOK_S, backfills.LOOK_BATCH, looks)
 
 
-def watch_duty(meters: Meters) -> Duty:
+def watch_duty(looks: Looks, meters: Meters) -> Duty:
     """Return the duty that tells which runs are missing."""
 
     async def run(db: Database, most: int) -> Ran:
-        left_s = await watches.due_in_s(db)
-        if left_s is None or left_s > 0:
-            return Ran(0, left_s)
+        if (rest_s := await looks.rest_s(WATCH, db)) > 0:
+            return Ran(0, rest_s)
+        looks.acted(WATCH)
         looked = await watches.look(db, limit=most)
         for found in looked.told:
             log.event(
@@ -65,15 +69,16 @@ def watch_duty(meters: Meters) -> Duty:
         # What is due and did not come is being looked at by a rival.
         return Ran(looked.count, 0.0 if looked.count else None)
 
-    return Duty(WATCH, run, LOOK_S, watches.LOOK_BATCH)
+    return Duty(WATCH, run, LOOK_S, watches.LOOK_BATCH, looks)
 
 
 class _Backfilling:
     """Goes round the backfills that are under way, a step for each."""
 
-    def __init__(self, lanes: Lanes, ids: Ids, given: Given, stored: Stored, meters: Meters) -> None:
+    def __init__(self, lanes: Lanes, ids: Ids, looks: Looks, given: Given, stored: Stored, meters: Meters) -> None:
         self._lanes = lanes
         self._ids = ids
+        self._looks = looks
         self._given = given
         self._stored = stored
         self._slots = meters.slots.labels(Decision.BACKFILLED.word)
@@ -82,6 +87,9 @@ class _Backfilling:
 
     async def run(self, db: Database, most: int) -> Ran:
         """Take one step for up to `most` backfills, those after the ones of the last run."""
+        if not self._soon_count and (rest_s := await self._looks.rest_s(BACKFILL, db)) > 0:
+            return Ran(0, rest_s)
+        self._looks.acted(BACKFILL)
         found = await backfills.under_way(db, after=self._after, limit=most)
         self._after = found[-1].id if len(found) >= most else backfills.FIRST_ID
         steps = []

@@ -92,6 +92,7 @@ class Dispatch:
         wake.on_ready.append(self._ready)
         wake.on_freed.append(self._freed)
         wake.on_stop.append(self._stop)
+        wake.on_kept.append(self._line.recall)
         wake.on_all.append(self._look_soon)
 
     @property

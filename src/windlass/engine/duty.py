@@ -1,6 +1,6 @@
 """What a duty is, and the duties there are: each is a few lines that call a step of queue/ and wake who waits for it.
 
-Each looks first how long there is nothing to do, by the database's clock, so that an idle duty costs one small query.
+Each asks first how long there is nothing to do (looks.py), which one look by the database's clock tells all of them.
 Whoever is to be woken is woken after the commit: a claimer that came before would find nothing and sleep again.
 Who runs them, and on which server, is decided in loops.py; that every server may run them at once, by the steps.
 """
@@ -15,6 +15,7 @@ import msgspec
 
 from windlass import log
 from windlass.db import Database
+from windlass.engine.looks import Looks
 from windlass.job import Outcome, Place
 from windlass.queue import control, deadlines, rescue, retention, scheduledits, timers, vacuum
 from windlass.queue.moves import Moved
@@ -24,7 +25,7 @@ VACUUM_PERIOD_S = 15.0
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What one run of a duty did: how many things, and in how many seconds there may be more (None: its period)."""
+    """What one run of a duty did: how many things, and in how many seconds it runs again (None: its period)."""
 
     items: int
     next_s: float | None = None
@@ -43,6 +44,8 @@ class Duty(msgspec.Struct, frozen=True):
     run: Run
     period_s: float
     most: int = 500
+    looks: Looks | None = None
+    """Of a quick duty: where it hears that it has something to do earlier."""
 
 
 class Waking(Protocol):
@@ -80,6 +83,7 @@ def queue_duties(
     wake: Waking,
     chance: Chance,
     *,
+    looks: Looks,
     periods: Periods,
     days: int,
     dead_days: int,
@@ -91,9 +95,9 @@ def queue_duties(
     """
     often_s = periods.expire_seconds
     return [
-        Duty("promote", _promoting(wake), often_s, timers.PROMOTE_BATCH),
-        Duty("rescue", _rescuing(wake, chance, told), often_s, rescue.RESCUE_BATCH),
-        Duty("deadlines", _ending(wake, chance, told), often_s, deadlines.DEADLINE_BATCH),
+        Duty("promote", _promoting(wake, looks), often_s, timers.PROMOTE_BATCH, looks),
+        Duty("rescue", _rescuing(wake, chance, told, looks, often_s), often_s, rescue.RESCUE_BATCH, looks),
+        Duty("deadlines", _ending(wake, chance, told, looks), often_s, deadlines.DEADLINE_BATCH, looks),
         Duty("retention", _sweeping(days, dead_days), periods.cleanup_seconds, retention.CHUNK),
         every("vacuum", VACUUM_PERIOD_S, _vacuum),
     ]
@@ -108,11 +112,11 @@ def every(name: str, period_s: float, step: Callable[[Database], Awaitable[int]]
     return Duty(name, run, period_s)
 
 
-def _promoting(wake: Waking) -> Run:
+def _promoting(wake: Waking, looks: Looks) -> Run:
     async def run(db: Database, most: int) -> Ran:
-        left_s = await timers.due_in_s(db)
-        if left_s is None or left_s > 0:
-            return Ran(0, left_s)
+        if (rest_s := await looks.rest_s("promote", db)) > 0:
+            return Ran(0, rest_s)
+        looks.acted("promote")
         promoted = await timers.promote(db, limit=most)
         for job in promoted:
             if job.place == Place.READY:
@@ -123,11 +127,13 @@ def _promoting(wake: Waking) -> Run:
     return run
 
 
-def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None]) -> Run:
+def _rescuing(
+    wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks, often_s: float
+) -> Run:
     async def run(db: Database, most: int) -> Ran:
-        left_s = await rescue.lapse_in_s(db)
-        if left_s > 0:
-            return Ran(0, left_s)
+        if (rest_s := await looks.rest_s("rescue", db)) > 0:
+            return Ran(0, rest_s)
+        looks.acted("rescue")
         count = 0
         while True:
             rescued = await rescue.rescue(db, chance=chance, limit=most)
@@ -135,16 +141,16 @@ def _rescuing(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], No
             told(rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
-                return Ran(count)
+                return Ran(count, min(often_s, looks.pulse_s))
 
     return run
 
 
-def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None]) -> Run:
+def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks) -> Run:
     async def run(db: Database, most: int) -> Ran:
-        left_s = await deadlines.due_in_s(db)
-        if left_s is None or left_s > 0:
-            return Ran(0, left_s)
+        if (rest_s := await looks.rest_s("deadlines", db)) > 0:
+            return Ran(0, rest_s)
+        looks.acted("deadlines")
         moved = await deadlines.end_overdue(db, chance=chance, limit=most)
         tell(wake, moved)
         told(moved)

@@ -29,19 +29,19 @@ from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
 from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
-from windlass.engine.keptback import KeptBack
+from windlass.engine.keptback import claim_kept
 from windlass.engine.line import Ask, Handout, Waiter
+from windlass.engine.looks import Looks
 from windlass.engine.loops import Loops
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.relay import Relay
 from windlass.engine.schedules import Schedules
-from windlass.engine.sessions import JobBeat, Sessions
+from windlass.engine.sessions import CALLED, Present, Sessions, Told
 from windlass.engine.sessionwaits import SessionWaits
 from windlass.engine.signatures import Signatures
 from windlass.engine.statsd import StatsD
 from windlass.engine.trail import Trail
-from windlass.engine.translate import held_of
 from windlass.engine.waits import Waits
 from windlass.engine.wake import Wake
 from windlass.engine.weights import weight_of_beat, weight_of_jobs, weight_of_reports
@@ -59,7 +59,6 @@ from windlass.queue.newjob import NewJob
 from windlass.queue.report import Answer, Complete, Fail, Report, Status, report
 from windlass.queue.submit import Submitted, submit_requests
 from windlass.queue.workers import Beat, BeatAnswer, NewSession
-from windlass.wire.work import Started
 
 RESTART_PAUSE_S = 1.0
 BEATS_S = 0.05
@@ -86,7 +85,9 @@ class Engine:
         self.waits = Waits(db, self.wake, outside=outside)
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(self.wake, outside=outside)
-        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings.worker))
+        self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
+        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
+        given, keep_days = self.signatures.given, settings.retention.days
         self.schedules = Schedules(
             db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, given=given, keep_days=keep_days
         )
@@ -99,15 +100,17 @@ class Engine:
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )
         self._sessions = Sessions(
-            db, ids, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
+            db, ids, self.wake, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
         )
         self.gauges = Gauges(db, settings, self.meters.registry, queue_name=self.meters.queue_name, outside=outside)
+        often_s = min(settings.duties.expire_seconds, settings.schedules.tick_seconds)
+        self._looks = Looks(period_s=often_s, monotonic=outside.monotonic)
         self.loops = self._loops(address)
+        self._looks.connect(self.loops, self.wake, notifies=db.capabilities.notify)
         self.wake.on_duties.append(self.loops.notice)
         self.wake.others = lambda: self.loops.live_count > 1
         statsd = settings.metrics.statsd_address
         self._statsd = None if statsd is None else StatsD(statsd, gauges=self._gauged, outside=outside)
-        self._kept_back = KeptBack(db, self.lanes)
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _open_lines(self) -> None:
@@ -148,14 +151,17 @@ class Engine:
         )
 
     def _loops(self, address: str | None) -> Loops:
-        settings, outside = self.settings, self.outside
-        wake, meters, fill, given = self.wake, self.meters, self.signatures.fill, self.signatures.given
-        relay = Relay(self.lanes, settings, wake=wake, fill=fill, stored=self._relayed, ended=self.moved)
-        fires = Firing(self.lanes, self.ids, settings=settings, wake=wake, meters=meters, outside=outside, given=given)
-        asides = aside_duties(self.lanes, self.ids, given=given, stored=self._relayed, meters=meters)
+        settings, outside, looks, wake, meters = self.settings, self.outside, self._looks, self.wake, self.meters
+        fill, given = self.signatures.fill, self.signatures.given
+        relay = Relay(self.lanes, settings, looks, wake=wake, fill=fill, stored=self._relayed, ended=self.moved)
+        fires = Firing(
+            self.lanes, self.ids, looks, settings=settings, wake=wake, meters=meters, outside=outside, given=given
+        )
+        asides = aside_duties(self.lanes, self.ids, looks, given=given, stored=self._relayed, meters=meters)
         duties = queue_duties(
-            self.wake,
+            wake,
             outside.chance,
+            looks=looks,
             periods=settings.duties,
             days=settings.retention.days,
             dead_days=settings.retention.dead_days,
@@ -163,7 +169,7 @@ class Engine:
         )
         return Loops(
             self.db,
-            self.wake,
+            wake,
             [*duties, relay.duty, *fires.duties, *asides, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
@@ -228,7 +234,7 @@ class Engine:
             if session.draining:
                 return Handout([])
             ask = msgspec.structs.replace(ask, lease_ms=session.lease_ms)
-            if jobs := await self._kept_back.claim(ask, session):
+            if jobs := await claim_kept(self.db, self.lanes, ask, session):
                 journal.claimed(ask, jobs)
                 self.meters.handed(jobs, len(jobs))
                 return Handout(jobs)
@@ -264,7 +270,7 @@ class Engine:
         """Renew a session and reconcile what it holds; NotFound if it is not the named worker's."""
         if worker is not None:
             await self._sessions.check_worker(beat.session, tenant=beat.tenant, worker=worker)
-        beat = msgspec.structs.replace(self._sessions.with_counts(beat), heard_at=self.outside.monotonic())
+        beat = msgspec.structs.replace(self._sessions.heartbeat(beat), heard_at=self.outside.monotonic())
         return await self._beats.ask(beat)
 
     async def register(self, session: NewSession) -> None:
@@ -278,25 +284,13 @@ class Engine:
         self._sessions.registered(session.tenant, session.worker)
         journal.registered(session)
 
-    async def beat_job(
-        self, job_id: UUID, *, worker: str, fence: int | None, session: UUID | None, tenant: str, started: Started
-    ) -> JobBeat:
-        """Renew the lease of one job; NotFound if the worker has it not, Conflict for another fence or session."""
-        lease = await workers.find_lease(self.db, job_id, tenant=tenant)
-        if lease is None or lease.worker != worker:
-            raise NotFound(f"Worker {worker} does not hold job {job_id}.")
-        if fence not in (None, lease.fence) or session not in (None, lease.session):
-            raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
-        # Of a bare caller this is its only word: it tells the start too.
-        held = held_of(job_id, lease.fence, True if lease.bare and started is False else started)
-        answer = await self.heartbeat(Beat(session=lease.session, held=[held], tenant=tenant, whole=False))
-        if lease.bare:
-            draining = await self.seen(tenant, worker)
-        else:
-            draining = answer.draining
-        if not answer.alive or job_id in answer.lost:
-            raise Conflict(f"The lease of job {job_id} has ended. Stop this attempt; its result is not recorded.")
-        return JobBeat(job_id in answer.cancel, lease.lease_ms, draining, fence=lease.fence, session=lease.session)
+    async def open_session(self, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
+        """Open a session that a call names and that is not known; Conflict if it has ended or is another worker's."""
+        await workers.open_session(self.db, session, worker=worker, tenant=tenant, lease_ms=lease_ms)
+
+    async def seen(self, tenant: str, worker: str, told: Told = CALLED) -> Present:
+        """Take a call of a bare caller as its sign of life; return its presence, as it was known before."""
+        return await self._sessions.seen(tenant, worker, told)
 
     async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
         """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
@@ -356,8 +350,8 @@ class Engine:
             if self._statsd is not None and lane is not None and isinstance(item, Complete | Fail):
                 status = item.outcome.name.lower() if isinstance(item, Fail) else "succeeded"
                 self._statsd.executed(lane.name.task, status, run_ms=answer.run_ms)
-        if answer.prefer_same_worker and item.session is not None and answer.lane is not None:
-            self._kept_back.keep(item.session, (item.job_id, item.fence), lane=answer.lane)
+        if answer.prefer_same_worker and item.session is not None:
+            self.wake.kept(item.session)
         if answer.status is not Status.APPLIED or answer.lane is None:
             return
         if answer.rank is not None:
@@ -377,8 +371,10 @@ class Engine:
         return {"job.queue_depth": self.gauges.pending, "scheduler.leader_count": leaders}
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
-        grace_ms, now_s = timeout_grace_ms(self.settings.worker), self.outside.monotonic()
-        return list(await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s))
+        grace_ms, now_s = timeout_grace_ms(self.settings), self.outside.monotonic()
+        answers = await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s)
+        self.meters.lateness.observe_all([late_ms / 1000 for answer in answers for late_ms in answer.late_ms])
+        return list(answers)
 
     async def _give_back(self, gone: Sequence[tuple[Claimed, Waiter]]) -> None:
         """Return jobs whose claimers had hung up; if even that fails, their leases lapse."""

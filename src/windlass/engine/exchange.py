@@ -21,6 +21,7 @@ from windlass.engine.translate import (
     beaten_notes,
     claimed_job,
     fitting,
+    held_of,
     next_ask,
     registered,
     session_of,
@@ -30,7 +31,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import Beat, BeatAnswer, NewSession, find_sessions
+from windlass.queue.workers import Beat, BeatAnswer, find_lease, find_sessions
 from windlass.wire import work as wire
 
 
@@ -75,7 +76,7 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
     if not answer.alive:
         # Not known here yet, or ended; opening it tells which, by Conflict.
         lease_ms = round(engine.settings.jobs.lease_seconds * 1000)
-        await engine.register(NewSession(id=session, worker=worker, tenant=tenant, lease_ms=lease_ms))
+        await engine.open_session(session, worker=worker, tenant=tenant, lease_ms=lease_ms)
         answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
             raise _over(session)
@@ -118,7 +119,7 @@ async def beat_job(engine: Engine, job_id: UUID, held: wire.JobBeatRequest, *, t
     if held.fence not in (None, lease.fence) or held.session not in (None, lease.session):
         raise Conflict(f"The lease of job {job_id} is another one now (fence {lease.fence}). Stop this attempt.")
     # Of a bare caller this is its only word: it tells the start too.
-    named = Held(job_id, lease.fence, held.started or lease.bare)
+    named = held_of(job_id, lease.fence, True if lease.bare and held.started is False else held.started)
     answer = await engine.heartbeat(Beat(session=lease.session, held=[named], tenant=tenant, whole=False))
     draining = answer.draining
     if lease.bare:

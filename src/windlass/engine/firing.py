@@ -21,6 +21,7 @@ from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import stop_margin_ms
 from windlass.engine.duty import Duty, Ran
+from windlass.engine.looks import Looks
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.engine.trusted import Trusted
@@ -35,6 +36,7 @@ from windlass.queue.firing import Fired
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import SHARDS
 
+FIRE = "fire"
 GATHER_S = 0.05
 """Between two looks, so that slots due at nearly the same time come into one transaction."""
 LEFT_OUT_S = 120.0
@@ -56,6 +58,7 @@ class Firing:
         self,
         lanes: Lanes,
         ids: Ids,
+        looks: Looks,
         *,
         settings: Settings,
         wake: Wake,
@@ -64,6 +67,7 @@ class Firing:
         given: Given,
     ) -> None:
         self._lanes = lanes
+        self._looks = looks
         self._ids = ids
         self._settings = settings.schedules
         self._wake = wake
@@ -75,7 +79,8 @@ class Firing:
         """The database as the holder of each duty sees it; a lost one refuses."""
         self._looking = False
         self._next_s = float("-inf")
-        """When the next look is due, by the monotonic clock."""
+        """When there is something to do next, by the monotonic clock."""
+        self._noticed = looks.noticed
         self._zones = Zones(installed_rules())
         self._begun: Trusted | None = None
         """The holding of the first duty under which the zone rules were compared."""
@@ -89,21 +94,21 @@ class Firing:
         """The duties, for the loops that hold them."""
         settings = self._settings
         return [
-            Duty(f"{FIRING}{number}", partial(self._run, number), settings.tick_seconds, settings.batch)
+            Duty(f"{FIRING}{number}", partial(self._run, number), settings.tick_seconds, settings.batch, self._looks)
             for number in range(settings.shards)
         ]
 
     async def _run(self, number: int, db: Database, most: int) -> Ran:
         """Look for all duties that are held here, unless one of them has just done it."""
         view = db if isinstance(db, Trusted) else Trusted(db, lambda: None)
-        if self._views.get(number) is not view:
+        if self._views.get(number) is not view or self._noticed is not self._looks.noticed:
             self._views[number] = view
+            self._noticed = self._looks.noticed
             self._next_s = float("-inf")
-        now_s = self._monotonic()
         if self._looking:
             return Ran(0)
-        if now_s < self._next_s:
-            return Ran(0, self._next_s - now_s)
+        if (wait_s := self._next_s - self._monotonic()) > 0:
+            return Ran(0, wait_s)
         self._looking = True
         try:
             terms, together = self._held(view)
@@ -132,11 +137,15 @@ class Firing:
 
     async def _look(self, db: Database, terms: Mapping[int, int], most: int) -> Ran:
         began_s = self._monotonic()
-        without = self._forgive()
-        found = await firing.look(db, shards=terms.keys(), without=without)
-        rest_s = self._settings.tick_seconds if found.due_in_s is None else found.due_in_s
+        looks = self._looks
+        if looks.shards != terms.keys():
+            looks.shards = set(terms)
+            looks.acted(FIRE)
+        looks.without = without = self._forgive()
+        rest_s = await looks.rest_s(FIRE, db)
         items, full = 0, False
         if rest_s <= 0:
+            looks.acted(FIRE)
             fired = await firing.fire(
                 db,
                 self._lanes,
@@ -151,12 +160,14 @@ class Firing:
             self._leave_out(fired.failed)
             items, full = fired.decided, fired.full
             await self._tell(db, fired)
-        if found.behind:
+        if looks.behind:
+            looks.acted(FIRE)
+            rest_s = min(rest_s, self._settings.tick_seconds)
             gone = await self._follow(db, terms)
             items += gone
             full = full or (gone > 0 and self._after is not None)
         # What came in the meantime is seen by the next look, a moment after this one.
-        self._next_s = began_s + (0.0 if full else min(max(rest_s, GATHER_S), self._settings.tick_seconds))
+        self._next_s = began_s + (0.0 if full else max(rest_s, GATHER_S))
         return Ran(items, max(self._next_s - self._monotonic(), 0.0))
 
     def _forgive(self) -> list[UUID]:

@@ -19,7 +19,8 @@ from windlass.engine.meters import Names
 from windlass.engine.outside import Outside
 from windlass.engine.whole import recommendation
 from windlass.job import State
-from windlass.queue import duties, firing, fleet, stats, watches
+from windlass.queue import duties, fleet, stats, watches
+from windlass.queue.looks import look
 
 KEPT_S = 5.0
 
@@ -87,7 +88,7 @@ class Gauges:
             if self._outside.monotonic() - self._read_s < KEPT_S:
                 return
             await self._read_depths()
-            self._lag.set(max(0.0, -(await firing.due_in_s(self._db) or 0.0)))
+            self._lag.set(max(0.0, -((await look(self._db, whole=False)).left_s("fire") or 0.0)))
             await self._read_workers()
             await self._read_duties()
             self._missing.set(await watches.missing_count(self._db))

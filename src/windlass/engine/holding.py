@@ -67,6 +67,8 @@ class Holding:
 
     async def do(self, db: Database, *, most: int) -> None:
         """Work until the lease is over; whatever happens then, nothing more is written."""
+        if self.duty.looks is not None:
+            self.duty.looks.renew()
         work = asyncio.create_task(self._work(Trusted(db, self.check, term=self.term), most))
         watch = asyncio.create_task(self._watch())
         try:
@@ -83,7 +85,7 @@ class Holding:
 
     async def _work(self, db: Database, most: int) -> None:
         while True:
-            await self._time.sleep(self._rest_s)
+            await self._rest()
             began_s = self._time.monotonic()
             try:
                 self.check()  # the process may have been stopped while it slept
@@ -98,6 +100,21 @@ class Holding:
                 self._note(None, began_s)
             else:
                 self._note(ran, began_s)
+
+    async def _rest(self) -> None:
+        """Sleep until the next run, or until this server is told that there is something to do."""
+        if self.duty.looks is None:
+            await self._time.sleep(self._rest_s)
+            return
+        waits = [
+            asyncio.ensure_future(self._time.sleep(self._rest_s)),
+            asyncio.ensure_future(self.duty.looks.noticed.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     def _note(self, ran: Ran | None, began_s: float) -> None:
         """Keep what a run did; without `ran` it failed."""
@@ -115,12 +132,12 @@ class Holding:
         if ran is None:
             self._rest_s = AFTER_ERROR_S
         else:
-            self._rest_s = self.duty.period_s if ran.next_s is None else min(ran.next_s, self.duty.period_s)
+            self._rest_s = self.duty.period_s if ran.next_s is None else ran.next_s
 
 
 def _first_rest_s(duty: Duty, taken: Taken | None) -> float:
     """Return how long the first run has to wait: a duty keeps its pace when its holder changes."""
-    if taken is None or taken.metadata.progress_at is None:
+    if taken is None or duty.looks is not None or taken.metadata.progress_at is None:
         return 0.0
     passed_s = (taken.acquired_at - taken.metadata.progress_at).total_seconds()
     return min(max(duty.period_s - passed_s, 0.0), duty.period_s)

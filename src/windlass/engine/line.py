@@ -250,6 +250,13 @@ class Line:
             if not waiter.reserved:
                 waiter.refuse(error)
 
+    def recall(self, session: UUID) -> None:
+        """Answer a session that waits, so that it asks again."""
+        for waiter in self._by_session.get(session, ()):
+            waiter.last = True
+            if not waiter.reserved:
+                waiter.finish()
+
     def stop(self, session: UUID, job_id: UUID) -> bool:
         """Tell a session that waits to stop one of its jobs; False if it does not wait."""
         waiters = self._by_session.get(session, ())

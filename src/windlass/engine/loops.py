@@ -3,8 +3,9 @@
 Every heartbeat a server says that it lives, renews all its duties in one statement and takes free ones in another.
 It trusts a lease from the moment the request was sent, less a margin, never from the answer: past that, or when a
 renewal finds no row, the duty's task is cancelled, and whatever it still sends is refused by its view of the database
-(trusted.py). A server that ends gives its duties up, so that another takes them at once.
-With several servers alive none keeps more than its share. One that lost a duty leaves it to the others for a while.
+(trusted.py). A server that ends hands its duties over in the same way.
+With several servers alive none keeps more than its share: what is beyond it is handed to the servers that hold the
+fewest, by name, so that no duty lacks a holder meanwhile. One that lost a duty leaves it to the others for a while.
 What the duties are stands in duty.py, their leases in queue/duties.py.
 """
 
@@ -25,6 +26,7 @@ from windlass.engine.holding import Holding, Time
 from windlass.errors import Unavailable, WindlassError
 from windlass.queue import duties as leases
 from windlass.queue.report import Chance
+from windlass.shards import grouped
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -96,8 +98,13 @@ class Loops:
         self._held: dict[str, Holding] = {}
         self._left: dict[str, float] = {}
         """Duties left to others, each until this instant of the monotonic clock."""
+        self._dropped: dict[str, int] = {}
+        """The terms in which duties were lost, without being given up."""
         self._free_since_s: dict[str, float] = {}
-        self._live_count = 1
+        self._others: list[UUID] = []
+        """The other servers that lived at the last heartbeat."""
+        self._found: Mapping[str, leases.Duty] = {}
+        """The duties as they stood at the last heartbeat."""
         self._gives_at_s = self._keeps_until_s = -math.inf
         self._tasks: set[asyncio.Task[None]] = set()
         self._noticed = asyncio.Event()
@@ -112,7 +119,7 @@ class Loops:
     @property
     def live_count(self) -> int:
         """How many servers lived at the last heartbeat, this one included."""
-        return self._live_count
+        return len(self._others) + 1
 
     def notice(self) -> None:
         """Look at once whether there is a duty to take: another server has given one up."""
@@ -158,19 +165,18 @@ class Loops:
         # The server before its duties: when their leases are over it must not be counted among the living any more.
         await self._live()
         await self._renew()
-        found = {duty.name: duty for duty in await leases.list_duties(self._db)}
-        # Ours by the table and not in fact: its trust was over, or the answer to its taking was lost.
-        mine = [duty for duty in found.values() if duty.holder == self._holder and duty.name not in self._held]
-        if mine:
-            await self._give_up([leases.Held(duty.name, duty.term) for duty in mine])
-        if surplus := self._surplus():
+        # Ours by the table, and dropped here because we could not trust its lease any more.
+        await self._resign(
+            [leases.Held(name, term) for name, term in self._dropped.items() if self._is_mine(name, term)]
+        )
+        if given := self._surplus():
             self._gives_at_s = self._time.monotonic() + self._settings.heartbeat_seconds
-            await self._retire([surplus])
-        await self._take(found)
-        return self._until_next_s(found)
+            await self._retire(given, given)
+        await self._take()
+        return self._until_next_s()
 
     async def _live(self) -> float:
-        self._live_count = await leases.beat_server(
+        alive = await leases.beat_server(
             self._db,
             self._holder,
             name=self._server,
@@ -178,6 +184,7 @@ class Loops:
             address=self._address,
             lease_ms=self._lease_ms,
         )
+        self._others, self._found = alive.others, alive.duties
         return self._settings.heartbeat_seconds
 
     async def _renew(self) -> None:
@@ -188,71 +195,94 @@ class Loops:
         until_s = self._time.monotonic() + self._trust_s
         named = [holding.named for holding in held.values()]
         renewed = await leases.renew(self._db, named, holder=self._holder, lease_ms=self._lease_ms)
-        for name, holding in held.items():
-            if name in renewed:
-                holding.renewed(renewed[name], until_s=until_s)
-            else:
-                self._drop(holding, "another server has it, or it was released")
+        for name, at in renewed.items():
+            held.pop(name).renewed(at, until_s=until_s)
+        self._drop(held.values(), "another server has it, or it was released")
 
-    async def _take(self, found: Mapping[str, leases.Duty]) -> None:
-        names = self._wanted(found)
+    async def _take(self) -> None:
+        names = self._wanted()
         if not names:
             return
         until_s = self._time.monotonic() + self._trust_s
         taken = await leases.take(self._db, names, holder=self._holder, server=self._server, lease_ms=self._lease_ms)
+        for duties, names in grouped(taken, among=self._duties).items():
+            log.event("duty.acquired", duty=duties, term=max(taken[name].term for name in names))
         for name, won in taken.items():
             duty = self._duties[name]
-            log.event("duty.acquired", duty=name, term=won.term)
             self._start(Holding(duty, self._time, until_s=until_s, taken=won), most=duty.most)
 
-    def _wanted(self, found: Mapping[str, leases.Duty]) -> list[str]:
-        """Return the free duties to ask for: as many as fit our share, and those that nobody else has wanted."""
+    def _wanted(self) -> list[str]:
+        """Return the duties to ask for: those handed to us, free ones up to our share, those that nobody else wants."""
         now_s = self._time.monotonic()
         # There is nobody to leave them to when no other server lives.
-        alone = self._live_count < 2
-        self._left = {name: until_s for name, until_s in self._left.items() if until_s > now_s and not alone}
-        free = [
-            name
-            for name in self._duties
-            if name not in self._held and name not in self._left and self._is_free(found.get(name))
-        ]
+        self._left = {name: until_s for name, until_s in self._left.items() if until_s > now_s and self._others}
+        # Handed to us, or the answer to its taking was lost.
+        mine = [name for name in self._duties if name not in self._held and self._is_mine(name)]
+        free = [name for name in self._duties if name not in self._held and name not in mine and self._is_free(name)]
+        self._free_since_s = {name: self._free_since_s.get(name, now_s) for name in free}
+        free = [name for name in free if name not in self._left]
         # Servers that begin together do not all ask for the same ones.
         free.sort(key=lambda _: self._chance())
-        room = max(self._share - len(self._held), 0)
-        self._free_since_s = {name: self._free_since_s.get(name, now_s) for name in free}
+        room = max(self._share - len(self._held) - len(mine), 0)
         unwanted = [name for name in free[room:] if now_s - self._free_since_s[name] >= self._leave_s]
         if unwanted:
             self._keeps_until_s = now_s + KEEP_S
-        return free[:room] + unwanted
+        return mine + free[:room] + unwanted
 
-    def _is_free(self, duty: leases.Duty | None) -> bool:
+    def _is_mine(self, name: str, dropped: int | None = None) -> bool:
+        duty = self._found.get(name)
+        if duty is None or duty.holder != self._holder:
+            return False
+        return duty.term == dropped if dropped else duty.term != self._dropped.get(name)
+
+    def _is_free(self, name: str) -> bool:
+        duty = self._found.get(name)
         if duty is None or duty.expires_in_s <= 0:
             return True
         return duty.heartbeat_age_s < -self._settings.lease_seconds  # the database's clock went back
 
-    def _surplus(self) -> Holding | None:
-        """Return a duty to pass on: one beyond our share, or one whose turn is over; at most one in each heartbeat."""
+    def _surplus(self) -> dict[Holding, UUID]:
+        """Return duties to hand over, each with its successor: those beyond our share, or one whose turn is over."""
         now_s = self._time.monotonic()
-        if self._live_count < 2 or now_s < self._gives_at_s:
-            return None
+        if not self._others or now_s < self._gives_at_s:
+            return {}
+        # The one held longest first: whoever got one from us passes another one on, and not that one back.
         held = sorted(self._held.values(), key=lambda holding: holding.since_s)
-        if len(held) > self._share and now_s >= self._keeps_until_s:
-            return held[-1]
+        beyond = len(held) - self._share if now_s >= self._keeps_until_s else 0
+        given = self._successors(held[: max(beyond, 0)], most=self._share)
         rotate_s = self._settings.rotate_seconds
-        return held[0] if held and 0 < rotate_s <= now_s - held[0].since_s else None
+        if given or not held or not 0 < rotate_s <= now_s - held[0].since_s:
+            return given
+        return self._successors(held[:1])
 
-    async def _retire(self, retired: Sequence[Holding]) -> None:
-        """Stop these duties, then give them up."""
-        for holding in retired:
-            self._drop(holding, GIVEN_UP)
-        tasks = [holding.task for holding in retired if holding.task]
+    def _successors(self, held: Sequence[Holding], *, most: float = math.inf) -> dict[Holding, UUID]:
+        """Return for each duty the server that holds the fewest; none where all hold `most`."""
+        counts = dict.fromkeys(self._others, 0)
+        for duty in self._found.values():
+            if duty.holder in counts and duty.expires_in_s > 0:
+                counts[duty.holder] += 1
+        named: dict[Holding, UUID] = {}
+        for holding in held:
+            successor = min(counts, key=lambda other: (counts[other], self._chance()), default=None)
+            if successor is None or counts[successor] >= most:
+                break
+            counts[successor] += 1
+            named[holding] = successor
+        return named
+
+    async def _retire(self, retired: Iterable[Holding], successors: Mapping[Holding, UUID]) -> None:
+        """Stop these duties, then hand them over."""
+        named = list(retired)
+        self._drop(named, GIVEN_UP)
+        tasks = [holding.task for holding in named if holding.task]
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
-        await self._give_up([holding.named for holding in retired if holding.term])
+        to = {holding.duty.name: successor for holding, successor in successors.items()}
+        await self._resign([holding.named for holding in named if holding.term], to)
 
-    async def _give_up(self, held: Sequence[leases.Held]) -> None:
+    async def _resign(self, held: Sequence[leases.Held], successors: Mapping[str, UUID] | None = None) -> None:
         if held:
-            await leases.resign(self._db, held, holder=self._holder)
+            await leases.resign(self._db, held, holder=self._holder, successors=successors)
             self._wake.duties()
 
     async def _leave(self) -> float:
@@ -260,7 +290,8 @@ class Loops:
         try:
             await leases.close_server(self._db, self._holder)
         finally:
-            await self._retire(list(self._held.values()))
+            held = list(self._held.values())
+            await self._retire(held, self._successors(held))
             if self._tasks:
                 await self._until(asyncio.wait(self._tasks), END_S)
         return 0.0
@@ -273,27 +304,36 @@ class Loops:
 
     async def _hold(self, holding: Holding, most: int) -> None:
         await holding.do(self._db, most=most)
-        self._drop(holding, "its lease could not be renewed in time")
+        # All that end now are told together; those that were renewed together do.
+        now_s = self._time.monotonic()
+        over = [held for held in self._held.values() if held is holding or held.until_s <= now_s]
+        self._drop(over, "its lease could not be renewed in time")
 
-    def _drop(self, holding: Holding, why: str) -> None:
-        """Stop a duty at once, and leave it to others for a while."""
-        name = holding.duty.name
-        if self._held.get(name) is not holding:
-            return
-        del self._held[name]
-        holding.over = True
-        if holding.task and holding.task is not asyncio.current_task():
-            holding.task.cancel()
-        self._left[name] = self._time.monotonic() + self._leave_s
-        if holding.term:
+    def _drop(self, lost: Iterable[Holding], why: str) -> None:
+        """Stop duties at once, and leave them to others for a while."""
+        terms: dict[str, int] = {}
+        for holding in lost:
+            name = holding.duty.name
+            if self._held.get(name) is not holding:
+                continue
+            del self._held[name]
+            holding.over = True
+            if holding.task and holding.task is not asyncio.current_task():
+                holding.task.cancel()
+            self._left[name] = self._time.monotonic() + self._leave_s
+            if holding.term:
+                terms[name] = holding.term
+        if why != GIVEN_UP:
+            self._dropped |= terms
+        for duties, names in grouped(terms, among=self._duties).items():
             level = log.INFO if why == GIVEN_UP else None
-            log.event("duty.lost", level=level, duty=name, term=holding.term, why=why)
+            log.event("duty.lost", level=level, duty=duties, term=max(terms[name] for name in names), why=why)
 
-    def _until_next_s(self, found: Mapping[str, leases.Duty]) -> float:
+    def _until_next_s(self) -> float:
         """Return how long to rest: until the next renewal, or before it the end of a lease that might be taken."""
         now_s = self._time.monotonic()
         ends_s = [until_s - now_s for until_s in self._left.values()]
-        for name, duty in found.items():
+        for name, duty in self._found.items():
             if name in self._duties and name not in self._held and duty.expires_in_s > 0:
                 ends_s.append(duty.expires_in_s + self._chance() * self._settings.standby_seconds)
         return max(min([self._settings.heartbeat_seconds, *ends_s]), LEAST_REST_S)
@@ -312,7 +352,7 @@ class Loops:
 
     @property
     def _share(self) -> int:
-        return math.ceil(len(self._duties) / max(self._live_count, 1))
+        return math.ceil(len(self._duties) / self.live_count)
 
     async def _rest(self, seconds: float) -> None:
         await self._until(self._noticed.wait(), seconds)

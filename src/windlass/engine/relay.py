@@ -22,6 +22,7 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.asked import new_job
 from windlass.engine.duty import Duty, Ran, Waking, tell
+from windlass.engine.looks import Looks
 from windlass.errors import DutyLost, InvalidInput, TooMany, Unavailable, WindlassError
 from windlass.queue import outbox
 from windlass.queue.lanes import Lanes
@@ -58,6 +59,7 @@ class Relay:
         self,
         lanes: Lanes,
         settings: Settings,
+        looks: Looks,
         *,
         wake: Waking,
         fill: Fill,
@@ -65,6 +67,7 @@ class Relay:
         ended: Callable[[Sequence[Moved]], None],
     ) -> None:
         self._lanes = lanes
+        self._looks = looks
         self._settings = settings
         self._wake = wake
         self._fill = fill
@@ -75,10 +78,13 @@ class Relay:
     @property
     def duty(self) -> Duty:
         """The duty, for the loops that hold it."""
-        return Duty(RELAY, self.run, LOOK_S, outbox.RELAY_BATCH)
+        return Duty(RELAY, self.run, LOOK_S, outbox.RELAY_BATCH, self._looks)
 
     async def run(self, db: Database, most: int) -> Ran:
         """Do one batch of rows."""
+        if not self._soon_count and (rest_s := await self._looks.rest_s(RELAY, db)) > 0:
+            return Ran(0, rest_s)
+        self._looks.acted(RELAY)
         rows, unread = await outbox.waiting(db, limit=most)
         for kept in unread:
             log.event("outbox.refused", row=kept.name, message=kept.error)

@@ -21,6 +21,7 @@ import msgspec
 from windlass.db import Database
 from windlass.engine.batch import Batcher
 from windlass.engine.outside import Outside
+from windlass.engine.wake import Wake
 from windlass.errors import Conflict, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
@@ -40,18 +41,26 @@ Name = tuple[str, str]
 """A worker: tenant and name."""
 
 
-class JobBeat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat for one job."""
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call of a bare caller says of the caller."""
 
-    cancel: bool
-    lease_ms: int
-    draining: bool
-    fence: int
-    session: UUID
+    lease_ms: int = 0
+    """How long the caller is to be alive after this call, at least."""
+    is_heartbeat: bool = False
+    """It is stored, however short ago the last call was."""
+    busy: int | None = None
+    skew_ms: int | None = None
+    completed: int | None = None
+    failed: int | None = None
 
 
-class _Presence(msgspec.Struct):
-    session: UUID
+CALLED = Told()
+"""A call that says nothing more."""
+
+
+class _Known(msgspec.Struct):
+    session: Session
+    looked_at: float
     heard_at: float
     """By a heartbeat, as far as this server knows."""
 
@@ -78,7 +87,14 @@ class Sessions:
     """A short memory of sessions, and the signs of life of workers."""
 
     def __init__(
-        self, db: Database, ids: Ids, *, beats: Batcher[Beat, BeatAnswer], lease_ms: int, outside: Outside
+        self,
+        db: Database,
+        ids: Ids,
+        wake: Wake,
+        *,
+        beats: Batcher[Beat, BeatAnswer],
+        lease_ms: int,
+        outside: Outside,
     ) -> None:
         self._db = db
         self._ids = ids
@@ -90,6 +106,7 @@ class Sessions:
         self._counts: dict[Name, _Counts] = {}
         self._meeting: set[Name] = set()
         self._beating: set[asyncio.Task[None]] = set()
+        wake.on_kept.append(self._forget)
 
     async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
         """Return a live session that claims; NotFound if it is unknown or another's, Conflict if it has ended."""
@@ -104,6 +121,10 @@ class Sessions:
         if self._is_silent(known):
             self._spawn(self._renew(known))
         return known.session
+
+    def _forget(self, session_id: UUID) -> None:
+        """Look the session up anew when it claims next: a retry is kept for it."""
+        self._known.pop(session_id, None)
 
     async def check_worker(self, session_id: UUID, *, tenant: str, worker: str) -> None:
         """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes."""

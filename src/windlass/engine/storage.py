@@ -38,9 +38,9 @@ async def _opened(settings: Settings, *, migrate: bool) -> Database:
     url, readers = settings.database.url, settings.database.pool_size
     db = await open_database(url, role="server", connections=CONNECTIONS, readers=readers)
     try:
-        if migrate or await migrations.is_empty(db):
+        if migrate:
             await migrations.migrate(db)
-        await migrations.check_schema(db)
+        await migrations.ensure_schema(db)
     except BaseException:
         await db.close()
         raise

@@ -218,6 +218,7 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
         "worker": named.worker_id,
         "session": named.session,
         "tenant": tenant,
+        "duration_ms": _milliseconds(entry.duration_seconds),
     }
     longest = settings.jobs.max_result_bytes
     match entry:
@@ -226,7 +227,6 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 **lease,
                 result=json_text("result", entry.result, longest=longest),
                 metrics=_metrics(entry.metrics, entry.duration_seconds),
-                duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.FailEntry():
             return step.Fail(
@@ -237,7 +237,6 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 traceback=entry.traceback,
                 retryable=entry.retryable,
                 metrics=_metrics(entry.metrics),
-                duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.ReleaseEntry():
             return step.Release(
@@ -246,7 +245,6 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 error=entry.error_message,
                 started=entry.started,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
-                duration_ms=_milliseconds(entry.duration_seconds),
             )
         case wire.SnoozeEntry():
             if (entry.delay is None) == (entry.until is None):
@@ -257,7 +255,6 @@ def report_of(entry: wire.Entry, named: wire.LeaseBody, *, tenant: str, settings
                 until=entry.until,
                 reason=entry.reason,
                 checkpoint=json_text("checkpoint", entry.checkpoint, longest=longest),
-                duration_ms=_milliseconds(entry.duration_seconds),
             )
 
 

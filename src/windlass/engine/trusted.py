@@ -43,7 +43,10 @@ class Trusted:
         return Trusted(self._db, check, term=self.term)
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
-        """Run one query."""
+        """Run one query; what it wrote is rolled back if the lease cannot be trusted when it would commit."""
+        if query.writes:
+            async with self.transaction() as statements:
+                return await statements.fetch(query, **parameters)
         self._check()
         return await self._db.fetch(query, **parameters)
 

@@ -36,7 +36,7 @@ LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "sessions": "n"}
+_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "sessions": "n", "kept": "k", "tasks": "t"}
 
 
 class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
@@ -47,7 +47,12 @@ class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
     freed: list[LaneNumber] = []
     stops: list[tuple[UUID, UUID]] = []
     sessions: list[UUID] = []
+    """Sessions that are to drain, have ended, or have lost a lease."""
+    kept: list[UUID] = []
+    """Sessions for which retries are kept."""
     duties: bool = False
+    due: bool = False
+    """Something is due soon: duties look again."""
     tasks: bool = False
     """A worker has published other tasks."""
     all: bool = False
@@ -73,7 +78,9 @@ class Wake:
         self.on_ended: list[Callable[[UUID], None]] = []
         self.on_stop: list[Callable[[UUID, UUID], None]] = []
         self.on_session: list[Callable[[UUID], None]] = []
+        self.on_kept: list[Callable[[UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
+        self.on_due: list[Callable[[], None]] = []
         self.on_tasks: list[Callable[[], None]] = []
         self.on_all: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
@@ -81,7 +88,9 @@ class Wake:
         self._freed: set[int] = set()
         self._stops: set[tuple[UUID, UUID]] = set()
         self._sessions: set[UUID] = set()
+        self._kept: set[UUID] = set()
         self._duties = False
+        self._due = False
         self._tasks = False
         self._everything = False
         self._something = asyncio.Event()
@@ -126,6 +135,14 @@ class Wake:
             self._sessions.add(session)
             self._something.set()
 
+    def kept(self, session: UUID) -> None:
+        """Say that a retry is kept for a session, wherever it claims next."""
+        for heard in self.on_kept:
+            heard(session)
+        if self._notifies and self.others():
+            self._kept.add(session)
+            self._something.set()
+
     def duties(self) -> None:
         """Say that a duty was given up, so that another server can take it at once."""
         self._duties = True
@@ -134,6 +151,11 @@ class Wake:
     def tasks(self) -> None:
         """Say that a worker has published tasks here: other servers look before they go by what they know."""
         self._tasks = True
+        self._something.set()
+
+    def due(self) -> None:
+        """Tell the other servers that something of theirs is due soon."""
+        self._due = True
         self._something.set()
 
     def look(self) -> None:
@@ -163,18 +185,29 @@ class Wake:
         freed, self._freed = self._freed, set()
         stops, self._stops = self._stops, set()
         sessions, self._sessions = self._sessions, set()
+        kept, self._kept = self._kept, set()
         duties, self._duties = self._duties, False
+        due, self._due = self._due, False
         tasks, self._tasks = self._tasks, False
         everything, self._everything = self._everything, False
         self._something.clear()
-        if not (ready or freed or stops or sessions or duties or everything) or not self._db.capabilities.notify:
-            return
         hint = Hint(
-            self._server, list(ready.items()), sorted(freed), sorted(stops), sorted(sessions), duties, everything
+            self._server,
+            ready=list(ready.items()),
+            freed=sorted(freed),
+            stops=sorted(stops),
+            sessions=sorted(sessions),
+            kept=sorted(kept),
+            duties=duties,
+            due=due,
+            tasks=tasks,
+            all=everything,
         )
+        if hint == Hint(self._server) or not self._db.capabilities.notify:
+            return
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
-            text = _encoder.encode(Hint(self._server, duties=duties, tasks=tasks, all=True))
+            text = _encoder.encode(Hint(self._server, duties=duties, due=due, tasks=tasks, all=True))
         await self._db.notify(CHANNEL, text.decode())
 
     async def _send(self) -> None:
@@ -220,9 +253,15 @@ class Wake:
         for session in hint.sessions:
             for changed in self.on_session:
                 changed(session)
+        for session in hint.kept:
+            for kept in self.on_kept:
+                kept(session)
         if hint.duties:
             for given_up in self.on_duties:
                 given_up()
+        if hint.due:
+            for look in self.on_due:
+                look()
         if hint.tasks:
             for published in self.on_tasks:
                 published()

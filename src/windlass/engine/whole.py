@@ -34,7 +34,7 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
 def whole_duties(settings: Settings, monotonic: Callable[[], float]) -> list[Duty]:
     """Return the duties about the whole."""
     return [
-        Duty("rollup", _rolling(settings, monotonic), ROLL_UP_S),
+        Duty("rollup", _rolling(settings, monotonic), min(ROLL_UP_S, settings.duties.health_seconds)),
         Duty(SCALE, _scaling(settings), SCALE_S),
     ]
 
@@ -57,15 +57,18 @@ async def _left_off(db: Statements) -> tuple[float, ScalingState]:
 
 
 def _rolling(settings: Settings, monotonic: Callable[[], float]) -> Run:
-    looked_s = float("-inf")
+    roll_at_s = look_at_s = float("-inf")
 
     async def run(db: Database, most: int) -> Ran:
-        nonlocal looked_s
-        rolled = await stats.roll_up(db)
-        if monotonic() - looked_s >= settings.duties.health_seconds:
-            looked_s = monotonic()
+        nonlocal roll_at_s, look_at_s
+        now_s, rows = monotonic(), 0
+        if now_s >= roll_at_s:
+            rows = (await stats.roll_up(db)).rows
+            roll_at_s = now_s + ROLL_UP_S
+        if now_s >= look_at_s:
             await _tell_health(db, settings)
-        return Ran(rolled.rows)
+            look_at_s = now_s + settings.duties.health_seconds
+        return Ran(rows, max(min(roll_at_s, look_at_s) - monotonic(), 0.0))
 
     return run
 

@@ -99,6 +99,11 @@ async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = 
     return sorted([_claimed(row) for row in rows], key=_claim_order)
 
 
+async def kept_for(db: Statements, session: UUID) -> dict[tuple[UUID, int], int]:
+    """Return the retries that are kept for a session, as (job, fence) with their lanes."""
+    return {(row["id"], row["fence"]): row["lane"] for row in await db.fetch(SQL.kept, session=session)}
+
+
 async def claim_back(
     db: Statements, leases: Sequence[tuple[UUID, int]], *, session: UUID, tenant: str
 ) -> list[Claimed]:

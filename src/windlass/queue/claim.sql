@@ -121,6 +121,15 @@ SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j
        j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
   FROM temp.claim_back_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
 
+-- name: kept
+-- Retries that are kept for a session, with their lanes.
+-- hot: workers wait for it.
+-- index: timer_kept.
+-- postgres
+SELECT id, fence, lane FROM timer WHERE session = CAST(:session AS uuid)
+-- sqlite
+SELECT id, fence, lane FROM timer WHERE session = :session
+
 -- name: heads
 -- Every lane that has ready jobs and is not paused, with the rank of its first: one probe of the index for each lane.
 -- index: queue_ready; a loose scan, which reads no more than the lanes' first entries.

@@ -45,13 +45,6 @@ async def expire(db: Statements, *, limit: int = DEADLINE_BATCH) -> list[UUID]:
     return expired
 
 
-async def due_in_s(db: Statements) -> float | None:
-    """Return in how many seconds the first deadline passes or the first pause ends; None when there is none."""
-    [row] = await db.fetch(SQL.next_deadline)
-    instants = [row[name] for name in ("overdue_at", "expires_at", "resume_at") if row[name] is not None]
-    return (min(instants) - row["now_at"]).total_seconds() if instants else None
-
-
 def _end(lease: Lease, chance: Chance) -> Move:
     if lease.cancelling:
         reason = "Its worker did not confirm the cancel in time; the lease was revoked."

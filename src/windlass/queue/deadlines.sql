@@ -47,12 +47,3 @@ DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
     SELECT q.id FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
 DELETE FROM job WHERE id IN (SELECT id FROM temp.expire_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.expire_pick) RETURNING id
-
--- name: next_deadline
--- When the first lease is overdue, the first start deadline passes, the first pause ends.
--- index: queue_leased, queue_start_by, pause_over.
--- hot: a duty must not wait for lists.
--- both
-SELECT (SELECT min(q.deadline_at) FROM queue AS q WHERE q.place = 1) AS overdue_at,
-       (SELECT q.start_by FROM queue AS q WHERE q.place <> 1 AND q.start_by IS NOT NULL ORDER BY q.start_by LIMIT 1) AS expires_at,
-       (SELECT min(p.resume_at) FROM pause AS p WHERE p.resume_at IS NOT NULL) AS resume_at, :now AS now_at

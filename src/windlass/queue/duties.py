@@ -21,6 +21,9 @@ from windlass.errors import Contention, NotFound
 
 SQL = load(__file__)
 
+GRACE_MS = 1000
+"""How long a successor has to take a duty that was handed to it, before anybody may."""
+
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the holders of a duty have done so far; kept from one to the next."""
@@ -50,6 +53,13 @@ class Held(msgspec.Struct, frozen=True):
     name: str
     term: int
     metadata: Metadata | None = None
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """What a server learns by its heartbeat: the other servers that live, and the duties as they stand, by name."""
+
+    others: list[UUID]
+    duties: dict[str, Duty]
 
 
 class Duty(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +97,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 async def take(
     db: Statements, names: Sequence[str], *, holder: UUID, server: str, lease_ms: int
 ) -> Mapping[str, Taken]:
-    """Take those of the duties that nobody has; return them by name, none when rivals are about to."""
+    """Take those of the duties that nobody has or that were handed over; return them by name, none beside rivals."""
     try:
         rows = await db.fetch(SQL.take, names=sorted(names), holder=holder, server=server, lease_ms=lease_ms)
     except Contention:  # somebody has a row locked: whoever that is gets it, or the next round does
@@ -101,9 +111,12 @@ async def renew(db: Statements, held: Sequence[Held], *, holder: UUID, lease_ms:
     return {row["name"]: row["heartbeat_at"] for row in rows}
 
 
-async def resign(db: Statements, held: Sequence[Held], *, holder: UUID) -> set[str]:
-    """Give up the leases, so that others may take them at once; return those that were the holder's."""
-    return {row["name"] for row in await db.fetch(SQL.resign, held=_rows(held), holder=holder)}
+async def resign(
+    db: Statements, held: Sequence[Held], *, holder: UUID, successors: Mapping[str, UUID] | None = None
+) -> set[str]:
+    """Give up the leases, each to its successor, else to anybody; return those that were the holder's."""
+    rows = [(*row, (successors or {}).get(each.name)) for each, row in zip(held, _rows(held), strict=True)]
+    return {row["name"] for row in await db.fetch(SQL.resign, held=rows, holder=holder, grace_ms=GRACE_MS)}
 
 
 async def release(db: Statements, name: str) -> Duty:
@@ -121,12 +134,11 @@ async def list_duties(db: Statements) -> list[Duty]:
 
 async def beat_server(
     db: Statements, server_id: UUID, *, name: str, version: str, address: str | None, lease_ms: int
-) -> int:
-    """Say that a server lives; return how many do, this one with them."""
-    [row] = await db.fetch(
-        SQL.beat_server, id=server_id, name=name, version=version, address=address, lease_ms=lease_ms
-    )
-    return int(row["live"])
+) -> Alive:
+    """Say that a server lives; return who else does, and the duties."""
+    rows = await db.fetch(SQL.beat_server, id=server_id, name=name, version=version, address=address, lease_ms=lease_ms)
+    others = [UUID(other) for other in rows[0]["others"].split()]
+    return Alive(others, {row["name"]: _duty(row) for row in rows if row["name"] is not None})
 
 
 async def close_server(db: Statements, server_id: UUID) -> None:

@@ -1,5 +1,6 @@
 -- name: take
--- Take these duties for :holder where nobody has them: no row, or its lease is over; the term rises.
+-- Take these duties for :holder where nobody has them: no row, or its lease is over; or where they were handed to it.
+-- The term rises.
 -- A heartbeat more than a lease ahead means that the clock went back: who lives renews in time all the same.
 -- locks: duty rows by name.  returns: those taken, with what the last holder left.
 -- postgres
@@ -8,14 +9,14 @@ SELECT i.name, CAST(:holder AS uuid), CAST(:server AS text), 1, :now, :now, :now
   FROM unnest(CAST(:names AS text[])) AS i (name) ORDER BY i.name
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, server = excluded.server, term = d.term + 1,
    acquired_at = excluded.acquired_at, heartbeat_at = excluded.heartbeat_at, expires_at = excluded.expires_at
- WHERE d.expires_at <= :now OR d.heartbeat_at > :now + CAST(:lease_ms AS bigint) * interval '1 millisecond'
+ WHERE d.expires_at <= :now OR d.holder = excluded.holder OR d.heartbeat_at > :now + CAST(:lease_ms AS bigint) * interval '1 millisecond'
 RETURNING d.name, d.term, d.acquired_at, d.metadata
 -- sqlite
 INSERT INTO duty AS d (name, holder, server, term, acquired_at, heartbeat_at, expires_at, metadata)
 SELECT i.value, :holder, :server, 1, :now, :now, :now + :lease_ms * 1000, '{}' FROM json_each(:names) AS i WHERE true ORDER BY i.value
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, server = excluded.server, term = d.term + 1,
    acquired_at = excluded.acquired_at, heartbeat_at = excluded.heartbeat_at, expires_at = excluded.expires_at
- WHERE d.expires_at <= :now OR d.heartbeat_at > :now + :lease_ms * 1000
+ WHERE d.expires_at <= :now OR d.holder = excluded.holder OR d.heartbeat_at > :now + :lease_ms * 1000
 RETURNING name, term, acquired_at, metadata
 
 -- name: renew
@@ -35,19 +36,27 @@ UPDATE duty SET heartbeat_at = :now, expires_at = :now + :lease_ms * 1000, metad
 RETURNING name, heartbeat_at
 
 -- name: resign
--- Give up leases of :holder, each only in its own term: anybody may take them from now on.
+-- Give up leases of :holder, each only in its own term: to a successor that lives, in the next term, which has :grace_ms to take it;
+-- else to anybody.
 -- locks: duty rows by name, as take does.
 -- postgres
 WITH l AS MATERIALIZED (
-    SELECT d.name, d.term, i.metadata FROM rows(:held, name text, term int, metadata text) AS i JOIN duty d ON d.name = i.name
+    SELECT d.name, d.term, i.metadata, s.id AS successor, s.name AS server
+      FROM rows(:held, name text, term int, metadata text, successor uuid) AS i JOIN duty d ON d.name = i.name
+      LEFT JOIN server s ON s.id = i.successor AND s.expires_at > :now
      WHERE d.holder = CAST(:holder AS uuid) AND d.term = i.term ORDER BY d.name FOR UPDATE OF d
 )
-UPDATE duty d SET holder = NULL, server = NULL, heartbeat_at = :now, expires_at = :now, metadata = coalesce(l.metadata, d.metadata)
+UPDATE duty d SET holder = l.successor, server = l.server, heartbeat_at = :now, metadata = coalesce(l.metadata, d.metadata),
+       term = CASE WHEN l.successor IS NULL THEN d.term ELSE d.term + 1 END,
+       expires_at = CASE WHEN l.successor IS NULL THEN :now ELSE :now + CAST(:grace_ms AS bigint) * interval '1 millisecond' END
   FROM l WHERE d.name = l.name AND d.holder = CAST(:holder AS uuid) AND d.term = l.term
 RETURNING d.name
 -- sqlite
-UPDATE duty SET holder = NULL, server = NULL, heartbeat_at = :now, expires_at = :now, metadata = coalesce(i.metadata, duty.metadata)
-  FROM rows(:held) AS i WHERE duty.name = i.name AND duty.holder = :holder AND duty.term = i.term
+UPDATE duty SET holder = s.id, server = s.name, heartbeat_at = :now, metadata = coalesce(i.metadata, duty.metadata),
+       term = CASE WHEN s.id IS NULL THEN duty.term ELSE duty.term + 1 END,
+       expires_at = CASE WHEN s.id IS NULL THEN :now ELSE :now + :grace_ms * 1000 END
+  FROM rows(:held) AS i LEFT JOIN server AS s ON s.id = i.successor AND s.expires_at > :now
+ WHERE duty.name = i.name AND duty.holder = :holder AND duty.term = i.term
 RETURNING name
 
 -- name: release
@@ -63,7 +72,8 @@ RETURNING name, holder AS holder_id, server, term, acquired_at, heartbeat_at, ex
 SELECT name, holder AS holder_id, server, term, acquired_at, heartbeat_at, expires_at, metadata, :now AS now_at FROM duty ORDER BY name
 
 -- name: beat_server
--- Say that a server lives, forget those that have been silent for a day, and count the living.
+-- Say that a server lives, forget those that have been silent for a day; return the others that live, with every duty.
+-- hot: leases are renewed beside it.
 -- postgres
 WITH gone AS (DELETE FROM server WHERE expires_at < :now - interval '1 day' AND id <> CAST(:id AS uuid)),
 me AS (
@@ -71,13 +81,18 @@ me AS (
     VALUES (CAST(:id AS uuid), :name, :version, :address, :now, :now, :now + CAST(:lease_ms AS bigint) * interval '1 millisecond')
     ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, expires_at = excluded.expires_at, address = excluded.address
 )
-SELECT 1 + count(*) AS live FROM server WHERE expires_at > :now AND id <> CAST(:id AS uuid)
+SELECT o.others, d.name, d.holder AS holder_id, d.server, d.term, d.acquired_at, d.heartbeat_at, d.expires_at, d.metadata, :now AS now_at
+  FROM (SELECT coalesce(string_agg(CAST(id AS text), ' ' ORDER BY id), '') AS others FROM server
+         WHERE expires_at > :now AND id <> CAST(:id AS uuid)) o
+  LEFT JOIN duty d ON true ORDER BY d.name
 -- sqlite
 DELETE FROM server WHERE expires_at < :now - 86400000000 AND id <> :id;
 INSERT INTO server (id, name, version, address, started_at, heartbeat_at, expires_at)
 VALUES (:id, :name, :version, :address, :now, :now, :now + :lease_ms * 1000)
 ON CONFLICT (id) DO UPDATE SET heartbeat_at = excluded.heartbeat_at, expires_at = excluded.expires_at, address = excluded.address;
-SELECT count(*) AS live FROM server WHERE expires_at > :now
+SELECT o.others, d.name, d.holder AS holder_id, d.server, d.term, d.acquired_at, d.heartbeat_at, d.expires_at, d.metadata, :now AS now_at
+  FROM (SELECT coalesce(group_concat(id, ' '), '') AS others FROM server WHERE expires_at > :now AND id <> :id) AS o
+  LEFT JOIN duty AS d ON true ORDER BY d.name
 
 -- name: close_server
 -- Say that a server has ended.

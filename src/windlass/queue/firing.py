@@ -30,7 +30,7 @@ from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.plans import OF_JOBS, Plan, decide_again, decide_all, with_defaults, with_ids
+from windlass.queue.plans import OF_JOBS, Plan, Waiting, decide_again, decide_all, with_defaults, with_ids
 from windlass.queue.schedule import SHARDS, Decision
 from windlass.queue.slots import Known
 
@@ -50,15 +50,6 @@ REPLACED = Actor(reason="Replaced by the job of the next slot.")
 
 Terms = int | Mapping[int, int]
 """The term of the duty under which slots are decided, or that of each shard."""
-
-
-class Look(msgspec.Struct, frozen=True):
-    """What there is to do."""
-
-    due_in_s: float | None
-    """In how many seconds the next slot is due, none or fewer if it is; None: there is none."""
-    behind: bool
-    """Whether jobs wait for the run before them."""
 
 
 class Fired(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,18 +89,6 @@ class _Conflict(Exception):
     def __init__(self, schedule_ids: set[UUID]) -> None:
         super().__init__(len(schedule_ids))
         self.schedule_ids = schedule_ids
-
-
-async def look(db: Statements, *, shards: Collection[int], without: Collection[UUID] = ()) -> Look:
-    """Return when there is something to do in these shards, but for schedules that are left out."""
-    [row] = await db.fetch(SQL.look, shards=sorted(shards), without=sorted(without))
-    left_s = None if row["next_at"] is None else (row["next_at"] - row["now_at"]).total_seconds()
-    return Look(left_s, bool(row["behind"]))
-
-
-async def due_in_s(db: Statements, *, shards: Collection[int] = range(SHARDS)) -> float | None:
-    """Return in how many seconds the next slot is due, none or fewer if it is; None when there is none."""
-    return (await look(db, shards=shards)).due_in_s
 
 
 async def fire(

@@ -35,13 +35,13 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JO
 -- name: read_leases
 -- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
 -- postgres
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
-       j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
+       q.started_at, greatest(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN job j ON j.id = ANY(ARRAY[q.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.place + 0 = 1
 -- sqlite
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.bare, q.claimed_at, q.started_at,
-       j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
+       q.started_at, max(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
   LEFT JOIN session AS s ON s.id = q.session
  WHERE q.place = 1
@@ -77,16 +77,17 @@ WITH q AS (
                 until timestamptz, reason smallint) AS i
      WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1
     RETURNING queue.id, queue.lane, queue.fence, queue.lost, queue.releases, i.attempt, i.lost AS more, i.releases AS back,
-              i.flags, i.delay_ms, i.until, i.reason
+              i.flags, i.delay_ms, i.until, i.reason, CASE WHEN i.flags & 16 = 16 THEN queue.session END AS session
 )
-INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason, session)
 SELECT q.id, greatest(:now, coalesce(q.until, :now + q.delay_ms * interval '1 millisecond')), q.lane, q.attempt, q.fence, q.lost + q.more, q.releases + q.back,
-       q.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[q.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END, q.reason
+       q.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[q.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END, q.reason, q.session
   FROM q RETURNING id, due_at AS next_run_at, CAST(NULL AS bigint) AS rank
 -- sqlite
-INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)
+INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason, session)
 SELECT q.id, max(:now, coalesce(i.until, :now + i.delay_ms * 1000)), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases + i.releases,
-       i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END, i.reason
+       i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END, i.reason,
+       CASE WHEN i.flags & 16 = 16 THEN q.session END
   FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
 DELETE FROM queue WHERE id IN (
     SELECT q.id FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1);

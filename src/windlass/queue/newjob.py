@@ -117,7 +117,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
         Ids and keys do not count, and neither does what the request left open: a task's defaults may change meanwhile.
         """
         content = msgspec.structs.asdict(self)
-        for name in ("id", "idempotency_key", "idempotency_ms", "defaults", *open_fields(self.defaults)):
+        open_ones = open_fields(self.defaults)
+        for name in ("id", "idempotency_key", "idempotency_ms", "asked_ms_ago", "defaults", *open_ones):
             del content[name]
         return hashlib.blake2b(msgspec.json.encode(content, order="sorted"), digest_size=16).hexdigest()
 

@@ -111,6 +111,9 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """Of a job that is ready again."""
     run_ms: int | None = None
     """How long the attempt ran, as it is known."""
+    attempt: int | None = None
+    """Of a job that succeeded; with how long it waited from when it was due until this attempt began."""
+    waited_ms: int | None = None
     late_ms: int | None = None
     """From due to the start of a first attempt, where this report was the first to tell the start."""
     prefer_same_worker: bool = False
@@ -172,6 +175,8 @@ async def _complete(db: Statements, reports: dict[int, Complete]) -> dict[int, A
             State.SUCCEEDED,
             lane=row["lane"],
             run_ms=row["run_ms"] if r.duration_ms is None else r.duration_ms,
+            attempt=row["attempt"],
+            waited_ms=row["waited_ms"],
             late_ms=row["late_ms"],
         )
         for number, r in reports.items()

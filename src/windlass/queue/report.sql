@@ -35,18 +35,19 @@ d AS (
     SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
            j.began_at, j.ended_at FROM j
 )
-SELECT j.id, j.fence, j.lane, CAST(extract(epoch FROM j.ended_at - j.began_at) * 1000 AS bigint) AS run_ms,
+SELECT j.id, j.fence, j.lane, j.attempt, CAST(extract(epoch FROM j.ended_at - j.began_at) * 1000 AS bigint) AS run_ms,
+       CAST(extract(epoch FROM j.began_at - greatest(j.run_at, j.created_at)) * 1000 AS bigint) AS waited_ms,
        CASE WHEN j.attempt = 1 AND j.started_at IS NULL
             THEN CAST(extract(epoch FROM greatest(j.began_at - j.run_at, interval '0')) * 1000 AS bigint) END AS late_ms
   FROM j
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, flags, worker, result, metrics, began_at, late);
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, attempt, flags, worker, result, metrics, began_at, untold, run_at, created_at);
 DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
-SELECT q.id, q.fence, q.lane, q.flags, i.worker, i.result, i.metrics,
+SELECT q.id, q.fence, q.lane, q.attempt, q.flags, i.worker, i.result, i.metrics,
        coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))),
-       CASE WHEN q.attempt = 1 AND q.started_at IS NULL THEN 1 END
-  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+       q.started_at IS NULL, j.run_at, j.created_at
+  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session CROSS JOIN job AS j ON j.id = q.id
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session);
 INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
                   started_at, finished_at)
@@ -54,11 +55,11 @@ SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.res
        p.began_at, :now
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
-UPDATE temp.complete_pick SET late = max(0, began_at - (SELECT j.run_at FROM job AS j WHERE j.id = complete_pick.id)) / 1000
- WHERE late = 1;
 DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick);
-SELECT id, fence, lane, (:now - began_at) / 1000 AS run_ms, late AS late_ms FROM temp.complete_pick
+SELECT id, fence, lane, attempt, (:now - began_at) / 1000 AS run_ms, (began_at - max(run_at, created_at)) / 1000 AS waited_ms,
+       CASE WHEN attempt = 1 AND untold THEN max(0, began_at - run_at) / 1000 END AS late_ms
+  FROM temp.complete_pick
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.

@@ -80,10 +80,10 @@ ON CONFLICT (minute_at, tenant, queue) DO UPDATE SET
 -- name: mark_rolled
 -- Note until when minutes are rolled up; never back.
 -- postgres
-INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('stats', :until, :until)
+INSERT INTO pulse AS p (name, beat_at) VALUES ('stats', :until)
 ON CONFLICT (name) DO UPDATE SET beat_at = greatest(p.beat_at, excluded.beat_at)
 -- sqlite
-INSERT INTO pulse AS p (name, beat_at, unbroken_at) VALUES ('stats', :until, :until)
+INSERT INTO pulse AS p (name, beat_at) VALUES ('stats', :until)
 ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at)
 
 -- name: sum_minutes

@@ -265,6 +265,7 @@ def _row(job: NewJob, lane: Lane) -> tuple[object, ...]:
         job.run_at,
         job.delay_ms,
         job.start_by,
+        None if job.start_within_ms is None else max(0, job.start_within_ms - job.asked_ms_ago),
         job.defaults,
         int(Flag.UNIQUE if unique else Flag.NONE),
     )

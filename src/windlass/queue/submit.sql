@@ -10,13 +10,13 @@ WITH i AS MATERIALIZED (
       FROM rows(:jobs, id uuid, lane int, task text, payload text, headers text, tags text,
                 priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
                 idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid, slot_at timestamptz,
-                run_at timestamptz, delay_ms bigint, start_by timestamptz, defaults int, flags smallint) AS r
+                run_at timestamptz, delay_ms bigint, start_by timestamptz, start_within_ms bigint, defaults int, flags smallint) AS r
       JOIN lane l ON l.id = r.lane
 ),
 j AS (
     INSERT INTO job (columns(job))
     SELECT i.id, i.task, i.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
-           i.idempotency_key, i.unique_key, i.flow_id, i.parent_id, i.schedule_id, i.slot_at, 1, i.asked_at, :now, i.start_by, i.defaults
+           i.idempotency_key, i.unique_key, i.flow_id, i.parent_id, i.schedule_id, i.slot_at, 1, i.asked_at, :now, i.deadline_at, i.defaults
       FROM i
 ),
 q AS (
@@ -35,7 +35,8 @@ SELECT i.id, i.lane, greatest(i.asked_at, :now) AS due_at,
 INSERT INTO job (columns(job))
 SELECT i.id, i.task, i.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
        i.idempotency_key, i.unique_key, i.flow_id, i.parent_id, i.schedule_id, i.slot_at, 1,
-       coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now, i.start_by, i.defaults
+       coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now,
+       coalesce(i.start_by, :now + i.start_within_ms * 1000), i.defaults
   FROM rows(:jobs) AS i;
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
 SELECT i.id, i.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END, 0, 0, 0, 0, 0,

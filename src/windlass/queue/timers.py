@@ -32,9 +32,3 @@ async def promote(db: Statements, *, limit: int = PROMOTE_BATCH) -> list[Promote
     """Move up to `limit` due timers into the queue, the earliest first; an empty list when nothing is due."""
     rows = await db.fetch(SQL.promote, limit=limit)
     return [Promoted(row["id"], row["lane"], row["rank"], row["place"]) for row in rows]
-
-
-async def due_in_s(db: Statements) -> float | None:
-    """Return in how many seconds the next timer is due, none or fewer if it is; None when there is none."""
-    rows = await db.fetch(SQL.next_due)
-    return (rows[0]["due_at"] - rows[0]["now_at"]).total_seconds() if rows else None

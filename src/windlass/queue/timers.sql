@@ -29,9 +29,3 @@ SELECT t.id, t.lane,
  CROSS JOIN lane AS l ON l.id = t.lane;
 DELETE FROM timer WHERE id IN (SELECT id FROM temp.promote_due);
 SELECT q.id, q.lane, q.rank, q.place FROM temp.promote_due AS d CROSS JOIN queue AS q ON q.id = d.id
-
--- name: next_due
--- The instant of the next timer.
--- hot: a duty must not wait for lists.
--- both
-SELECT due_at, :now AS now_at FROM timer ORDER BY due_at LIMIT 1

@@ -76,12 +76,6 @@ async def expect(transaction: Statements, rows: Sequence[Expected]) -> None:
         await transaction.fetch(SQL.expect_nothing, ids=ended)
 
 
-async def due_in_s(db: Statements) -> float | None:
-    """Return in how many seconds there is something to look at, none or fewer if there is; None: nothing ever."""
-    rows = await db.fetch(SQL.next_watch)
-    return (rows[0]["due_at"] - rows[0]["now_at"]).total_seconds() if rows else None
-
-
 async def missing_count(db: Statements) -> int:
     """Return how many schedules miss a run, counted up to ten thousand."""
     [row] = await db.fetch(SQL.missing_count, most=MOST_MISSING)

@@ -16,12 +16,6 @@ DELETE FROM schedule_watch WHERE schedule_id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
 DELETE FROM schedule_watch WHERE schedule_id IN (SELECT value FROM json_each(:ids))
 
--- name: next_watch
--- When to look next.
--- hot: a duty must not wait for lists.
--- both
-SELECT due_at, :now AS now_at FROM schedule_watch ORDER BY due_at LIMIT 1
-
 -- name: due_watches
 -- What is to be looked at, the longest due first, with what the slots of its schedule are computed from; no lock.
 -- hot: a duty must not wait for lists.

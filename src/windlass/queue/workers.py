@@ -93,6 +93,8 @@ class Session(msgspec.Struct, frozen=True):
     """Of a caller that keeps none so far: not one to claim with before it is opened."""
     silent_s: float
     """Since its last heartbeat."""
+    kept: bool
+    """Whether retries are kept for it, which it may claim back (claim.py)."""
 
 
 class HeldLease(msgspec.Struct, frozen=True):
@@ -134,6 +136,10 @@ class Beat(msgspec.Struct, frozen=True):
     failed: int | None = None
     draining: bool = False
     """It finishes what it holds and claims no more; once said, it stays so."""
+    presence: bool = False
+    """The sign of life of a caller that keeps no session; it renews nothing that holds leases."""
+    lease_ms: int = 0
+    """Of a presence: how long it is to last at least, where its caller has not asked for a length."""
     heard_at: float | None = None
     """When it came, by the caller's elapsed time; None: just now. What it holds began so long before that."""
 
@@ -154,9 +160,16 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 
 async def register(db: Statements, session: NewSession) -> None:
     """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
-    _check_session(session)
+    check_session(session)
     if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
-        raise Conflict(f"Session {session.id} has ended, or is another worker's. Register with a new one.")
+        raise _ended_session(session.id)
+
+
+async def open_session(db: Statements, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
+    """Open a session that a call names, as its worker has registered; Conflict if it has ended or is another's."""
+    check_bare(BareSession(session, worker, tenant, lease_ms))
+    if not await db.fetch(SQL.open_session, id=session, worker=worker, tenant=tenant, lease_ms=lease_ms):
+        raise _ended_session(session)
 
 
 async def heartbeat(
@@ -179,8 +192,11 @@ async def heartbeat(
         alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
         named = _named(heard)
+        late: dict[UUID, list[int]] = {}
         if begun := _begun(heard, elapsed_s):
-            await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms)
+            for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
+                if row["attempt"] == 1:
+                    late.setdefault(row["session"], []).append(row["late_ms"])
         own = await _own(transaction, named)
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
@@ -202,14 +218,18 @@ async def heartbeat(
 async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     """Return what sessions must know, as a heartbeat would tell it; nothing is renewed or given back."""
     found = (await find_sessions(db, [beat.session for beat in beats])).values()
-    alive = {(session.id, session.tenant): session.draining for session in found if session.alive}
+    alive: dict[tuple[UUID, str], Row] = {
+        (session.id, session.tenant): {"draining": session.draining, "lease_ms": session.lease_ms}
+        for session in found
+        if session.alive
+    }
     own = await _own(db, _named(beats))
     stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
-    return [_answer(beat, alive, own, returned=set(), stopped=stopped.get(beat.session, [])) for beat in beats]
+    return [_answer(beat, alive, own, returned=set(), stopped=stopped, late={}) for beat in beats]
 
 
-async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> int:
-    """End a session by its worker's wish; what it still holds goes back without using an attempt. Return how many."""
+async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
+    """End a session by its worker's wish; what it holds goes back without using an attempt. Return where it went."""
     async with db.transaction() as transaction:
         leases = await _ended(transaction, session, tenant, SessionState.STOPPED)
         moved = await moves.apply(transaction, [moves.release(lease, storable(reason)) for lease in leases])
@@ -277,6 +297,7 @@ async def find_sessions(db: Statements, ids: Sequence[UUID]) -> dict[UUID, Sessi
             bare=bool(row["bare"]),
             is_presence=bool(row["presence"]),
             silent_s=row["silent_s"],
+            kept=bool(row["kept"]),
         )
         for row in rows
     }
@@ -419,3 +440,7 @@ def check_session(session: NewSession) -> None:
         text = getattr(session, field)
         if text:
             check_text(field, text, longest=MAX_TEXT)
+
+
+def _ended_session(session: UUID) -> Conflict:
+    return Conflict(f"Session {session} has ended, or is another worker's. Register with a new one.")

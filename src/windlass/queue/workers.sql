@@ -1,6 +1,6 @@
 -- name: register
 -- Open a session, or say the same again; one that has ended, or is another worker's, is not returned. A presence that is named is
--- a session from then on.
+-- a session from then on. One that was never heard since is still starting: its beginning moves with it.
 -- postgres
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
@@ -8,7 +8,8 @@ VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * int
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
+   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 -- sqlite
@@ -18,7 +19,8 @@ VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
+   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
+   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
  WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
 
@@ -84,6 +86,7 @@ RETURNING id, tenant, draining, lease_ms
 
 -- name: start
 -- Note since when jobs run, once: so long ago as was said, but not before the claim. Their time-outs count from there.
+-- late_ms: from due to the start.
 -- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
 -- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
@@ -188,15 +191,19 @@ DELETE FROM session WHERE id IN (
 RETURNING id
 
 -- name: find_sessions
--- Sessions by their ids: whose they are, whether they may hold leases, and how long ago they were heard.
+-- Sessions by their ids: whose they are, whether they may hold leases, how long ago they were heard, and whether retries are kept
+-- for them.
 -- hot: workers wait for it.
+-- index: session_pkey, timer_kept.
 -- postgres
-SELECT id, worker, tenant, lease_ms, state, draining, bare, presence,
-       CAST(extract(epoch FROM :now - heartbeat_at) AS double precision) AS silent_s
-  FROM session WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare, s.presence,
+       CAST(extract(epoch FROM :now - s.heartbeat_at) AS double precision) AS silent_s,
+       CASE WHEN EXISTS (SELECT 1 FROM timer t WHERE t.session = s.id) THEN 1 ELSE 0 END AS kept
+  FROM session s WHERE s.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id, worker, tenant, lease_ms, state, draining, bare, presence, (:now - heartbeat_at) / 1000000.0 AS silent_s
-  FROM session WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare, s.presence, (:now - s.heartbeat_at) / 1000000.0 AS silent_s,
+       CASE WHEN EXISTS (SELECT 1 FROM timer AS t WHERE t.session = s.id) THEN 1 ELSE 0 END AS kept
+  FROM session AS s WHERE s.id IN (SELECT value FROM json_each(:ids))
 
 -- name: find_lease
 -- Who has a job at this moment, with which fence.

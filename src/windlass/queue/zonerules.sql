@@ -7,7 +7,7 @@ SELECT name FROM pulse WHERE name LIKE 'zones:%'
 -- name: note_rules
 -- Remember with which zone rules the next slots of all schedules were looked at.
 -- both
-INSERT INTO pulse (name, beat_at, unbroken_at) VALUES (:name, :now, :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
+INSERT INTO pulse (name, beat_at) VALUES (:name, :now) ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
 -- name: zoned
 -- The next :limit schedules after an id; what their times follow from is given only of those in a zone with rules.

@@ -17,12 +17,12 @@ import msgspec
 
 from windlass.errors import BodyTooLarge, InvalidInput, SlowBody, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
-from windlass.wire.base import NOT_YET, SPAN_PARTS, Body
+from windlass.wire.base import Body, snake_case
+from windlass.wire.problems import named_problem
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
 _WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
-_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float) -> bytes:
@@ -113,25 +113,6 @@ class BodyDecoder:
                 raise InvalidInput(name, "it stands in the query and in the body. Give it once.")
             fields[name] = msgspec.Raw(msgspec.json.encode(value))
         return msgspec.json.encode(fields)
-
-
-def snake_case(name: str) -> str:
-    """Return `currentPageId` as `current_page_id`."""
-    return _HUMP.sub(r"_\1", name).lower() if not name.islower() else name
-
-
-def named_problem(error: msgspec.ValidationError) -> InvalidInput:
-    """Return the error with the field it is about."""
-    text = str(error)
-    place = _PATH.search(text)
-    where, problem = (place[1], text[: place.start()]) if place else ("", text)
-    if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
-        where = f"{where}.{found[1]}" if where else found[1]
-        unknown = NOT_YET.get(snake_case(found[1]), "it is not known here. Check its spelling.")
-        problem = "it is required." if "missing" in problem else unknown
-    if _SPAN in problem:
-        problem = "it is no duration. Give seconds, or a text such as 90s or 1h30m."
-    return InvalidInput(where[:200] or "body", problem.replace("`", ""))
 
 
 def _malformed(error: Exception) -> InvalidInput:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from windlass.errors import InvalidInput
-from windlass.server.bodies import snake_case
+from windlass.wire.base import snake_case
 from windlass.wire.problems import named_problem
 
 _INT = re.compile(r"-?[0-9]{1,18}")

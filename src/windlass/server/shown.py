@@ -18,6 +18,7 @@ from windlass.job import Outcome, failure_text
 from windlass.queue import history
 from windlass.queue.checkpoints import Kept
 from windlass.queue.defaults import sources
+from windlass.queue.explain import Reason
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call

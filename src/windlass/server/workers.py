@@ -46,9 +46,10 @@ async def _bare_heartbeat(call: Call, asked: wire.BeatRequest) -> wire.Beat:
     caller = await call.engine.seen(call.tenant, asked.worker_id, told)
     cancel: list[UUID] = []
     lost: list[UUID] = []
-    named: list[tuple[UUID, int | None, wire.Started]] = [
-        (job.job_id, job.fence, job.started) for job in asked.held or ()
-    ]
+    named = {
+        job.job_id: wire.JobBeatRequest(worker_id=asked.worker_id, fence=job.fence, started=job.started)
+        for job in asked.held or ()
+    }
     if asked.current_page_id is not None:
         named[asked.current_page_id] = wire.JobBeatRequest(worker_id=asked.worker_id, started=True)
     foreign = await call.foreign_jobs(list(named))

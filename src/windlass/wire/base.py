@@ -6,6 +6,7 @@ the camelCase form of every field is taken without being listed (server/bodies.p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
@@ -58,6 +59,12 @@ NOT_YET: Mapping[str, str] = {
     "concurrency_key": "it would limit nothing yet. Leave it out; max_running of the queue limits how many jobs run.",
 }
 """Fields that a job or a schedule cannot have yet, each with what is said to those who give it."""
+_HUMP = re.compile(r"(?<=[a-z0-9])([A-Z])")
+
+
+def snake_case(name: str) -> str:
+    """Return `currentPageId` as `current_page_id`."""
+    return _HUMP.sub(r"_\1", name).lower() if not name.islower() else name
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

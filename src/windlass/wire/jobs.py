@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import Source, State
+from windlass.job import Source, State, WaitCode
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
@@ -131,6 +131,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     unique_for: PositiveSpan | None = None
     start_deadline: Instant | None = None
     """Not started by then, it expires."""
+    start_within: PositiveSpan | None = None
+    """Not started so long after the submit, it expires; in seconds or as `10m`."""
     labels: Names | UnsetType = UNSET
     """Only for workers that have all of them."""
     tags: Names | UnsetType = UNSET
@@ -243,6 +245,22 @@ class Job(Left, frozen=True, kw_only=True):
     held: bool
     source: Source
     """Who made it: a submit, a slot of a schedule (also by a backfill), or a schedule run by hand."""
+    waiting: list[Waiting] | None = None
+    """Why it waits, what must end first at the top; empty if it does not wait, null in lists, which do not look."""
+
+
+class StuckLane(Waiting, frozen=True, kw_only=True):
+    """A task with jobs that are due, and why nobody is handed them."""
+
+    queue: str
+    task: str
+    labels: list[str]
+
+
+class StuckLanes(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks with jobs that are due, and that are paused or that no live worker serves; by queue and name."""
+
+    tasks: list[StuckLane]
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,18 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import MAX_INT, MAX_PAGE, AnyJson, Because, Instant, Name, NamePages, Pages, Query
+from windlass.wire.base import (
+    MAX_INT,
+    MAX_PAGE,
+    AnyJson,
+    Because,
+    Instant,
+    Name,
+    NamePages,
+    Pages,
+    PauseRequest,
+    Query,
+)
 
 ScopeName = Literal["submit", "work", "read", "operate", "admin"]
 RoleName = Literal["admin", "producer", "reader", "worker"]

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from windlass.errors import InvalidInput
-from windlass.wire.base import SPAN_PARTS
+from windlass.wire.base import NOT_YET, SPAN_PARTS, snake_case
 
 _PATH = re.compile(r" - at (?:key in )?`\$\.?(.*)`$")
 _SPAN = repr(SPAN_PARTS)[1:-1]
@@ -23,7 +23,8 @@ def named_problem(error: msgspec.ValidationError) -> InvalidInput:
     where, problem = (place[1], text[: place.start()]) if place else ("", text)
     if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
         where = f"{where}.{found[1]}" if where else found[1]
-        problem = "it is required." if "missing" in problem else "it is not known here. Check its spelling."
+        unknown = NOT_YET.get(snake_case(found[1]), "it is not known here. Check its spelling.")
+        problem = "it is required." if "missing" in problem else unknown
     if _SPAN in problem:
         problem = "it is no duration. Give seconds, or a text such as 90s or 1h30m."
     return InvalidInput(where[:200] or "body", problem.replace("`", ""))

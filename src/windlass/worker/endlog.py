@@ -20,7 +20,6 @@ GATHER_S = 0.05
 ROOM = 20_000
 """Lines that may wait to be written."""
 CLOSE_S = 1.0
-EVENT = "attempt.ended"
 
 
 class End(Protocol):
@@ -60,7 +59,7 @@ class EndLog:
 
     def add(self, ended: Sequence[End]) -> None:
         """Write these soon; of one thread."""
-        if not ended or not log.hears(EVENT, log.INFO if self._which == "all" else log.WARNING):
+        if not ended or not log.hears("attempt.ended", log.INFO if self._which == "all" else log.WARNING):
             return
         room = ROOM - len(self._waiting)
         self._waiting.extend(ended[: max(0, room)])
@@ -97,12 +96,12 @@ class EndLog:
                 "run_s": round(end.run_s, 4),
             }
             if isinstance(end.entry, wire.FailEntry):
-                log.events(EVENT, rows)
+                log.events("attempt.ended", rows)
                 rows = []
                 _write_failure(end.entry, fields)
             elif self._which == "all":
                 rows.append(fields)
-        log.events(EVENT, rows)
+        log.events("attempt.ended", rows)
         if self._dropped_count:
             dropped, self._dropped_count = self._dropped_count, 0
             log.event("log.dropped", count=dropped)
@@ -125,4 +124,4 @@ def _outcome(entry: wire.Entry | None) -> str:
 def _write_failure(entry: wire.FailEntry, fields: dict[str, Any]) -> None:
     error = f"{entry.error_type}: {entry.error_message}" if entry.error_type else entry.error_message
     trace = None if entry.traceback is None else log.Trace(entry.traceback)
-    log.event(EVENT, level=log.WARNING, **fields, message=error, trace=trace)
+    log.event("attempt.ended", level=log.WARNING, **fields, message=error, trace=trace)

@@ -229,13 +229,13 @@ class Keeper:
 
     async def _renew(self, child: Child) -> None:
         """Send heartbeats until the session has ended; beside them one waits for news."""
-        # The first at once: a worker that was never heard is shown as starting.
+        # The first at once: it claims, so it is not shown as starting any more.
         news = asyncio.create_task(self._or_kill(self._wait_for_news(child)))
         try:
             while renewal := await self._session.renew(self._beat):
                 self._pass_on(child, renewal)
                 pause_s = self._session.renewed_at + self._session.interval_s - self._outside.monotonic()
-                await self._rest(max(0.0, pause_s))
+                await self._await_beat(max(0.0, pause_s))
         finally:
             news.cancel()
 
@@ -271,7 +271,7 @@ class Keeper:
             self.drain("drained", within_s=self._settings.drain_seconds)
         return bool(told or drains)
 
-    async def _rest(self, pause_s: float) -> None:
+    async def _await_beat(self, pause_s: float) -> None:
         """Wait until a heartbeat is due, or wanted sooner."""
         waits = (asyncio.ensure_future(self._outside.pause(pause_s)), asyncio.create_task(self._beat_wanted.wait()))
         try:
@@ -304,6 +304,8 @@ class Keeper:
             if self.held.begun_count < begun_count:
                 self._note_lost()
             child.send(frames.Lost(jobs=lost))
+        # After what is lost: none of that begins when the lease is trusted again.
+        child.send(frames.Renewed(renewed_at=renewal.sent_at))
         self._pass_news(child, answer)
 
     def _note_lost(self) -> None:

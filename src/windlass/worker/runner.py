@@ -363,8 +363,9 @@ class Worker:
         self._doubted_at = now if self._doubted_at is None else self._doubted_at
         if now - self._doubted_at < DOUBT_S:
             return self._doubted_at + DOUBT_S
-        log.event("worker.lapsed", worker=holdings.worker_id, jobs=holdings.held_count)
-        for lease in holdings.lapse():
+        stopping = holdings.lapse(self._pools.exclusive_leases())
+        log.event("worker.lapsed", worker=holdings.worker_id, jobs=holdings.held_count, stopped_jobs=len(stopping))
+        for lease in stopping:
             self._pools.stop(lease, "lost")
         self._claims.recall()
         return now + SECOND_S

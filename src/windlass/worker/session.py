@@ -204,8 +204,8 @@ class Session:
             pid=pid,
             version=worker.version,
             build=f"windlass-{__version__}",
-            tasks=tuple(runner.tasks[:MOST_TASKS]),
-            signatures=read_signatures(runner.signatures),
+            tasks=() if runner is None else tuple(runner.tasks[:MOST_TASKS]),
+            signatures={} if runner is None else read_signatures(runner.signatures),
             labels=worker.labels,
             queues=worker.queues if runner is None else runner.queues,
         )

@@ -9,7 +9,7 @@ import msgspec
 from tests.queue.races.planned import NOBODY, TOUCH, backfill_of, hourly, step
 from tests.queue.races.stage import Scene, Stage, no_jitter
 from windlass.db import Database
-from windlass.queue import backfills, control, runs, schedules, watches
+from windlass.queue import backfills, control, looks, runs, schedules, watches
 from windlass.queue.cron import At
 from windlass.queue.report import report
 from windlass.queue.schedule import Decision, NewSchedule, Policy
@@ -68,7 +68,7 @@ async def expected(stage: Stage) -> Scene:
 async def look_out(stage: Stage, db: Database, scene: Scene) -> object:
     """Tell that a run is missing, and then that one has succeeded; expect another, and nothing any more."""
     for _ in range(2):
-        await watches.due_in_s(db)
+        await looks.look(db)
         await watches.look(db)
         stage.clock.advance(120)
     schedule = await schedules.get(stage.db, scene.queue, tenant="default")

@@ -11,7 +11,7 @@ import msgspec
 
 from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database, Query, Row
-from windlass.queue import control, firing, following, schedules, zonerules
+from windlass.queue import control, firing, following, looks, schedules, zonerules
 from windlass.queue.control import Actor
 from windlass.queue.cron import Cron, Every
 from windlass.queue.firing import Fired
@@ -93,7 +93,7 @@ async def gave_up_waiting(stage: Stage) -> Scene:
 
 async def look_and_fire(stage: Stage, db: Database, _: Scene) -> object:
     """Look what is due, and fire it; then look at the zones of all schedules."""
-    await firing.look(db, shards=range(16))
+    await looks.look(db)
     fired = await fire(stage, db)
     await zonerules.changed(db, "rules")
     await zonerules.renew(db)

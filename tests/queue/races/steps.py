@@ -34,8 +34,8 @@ from windlass.queue import (
     lanes,
     limits,
     logs,
+    looks,
     outbox,
-    rescue,
     retention,
     tasks,
     tenants,
@@ -254,7 +254,7 @@ async def pause_timer(_: Stage, db: Database, scene: Scene) -> object:
     """Pause and resume a timer, and look when the next is due."""
     await control.pause_job(db, scene.id, tenant="default", actor=ME)
     await control.resume_job(db, scene.id, tenant="default", actor=ME)
-    return await timers.due_in_s(db)
+    return (await looks.look(db)).left_s("promote")
 
 
 async def look(stage: Stage, db: Database, scene: Scene) -> object:
@@ -308,8 +308,7 @@ async def do_duties(_: Stage, db: Database, __: Scene) -> object:
     await duties.take(db, [name], holder=me, server="me", lease_ms=6000)
     held = [duties.Held(name, 1, duties.Metadata())]
     await duties.renew(db, held, holder=me, lease_ms=6000)
-    await rescue.lapse_in_s(db)
-    await deadlines.due_in_s(db)
+    await looks.look(db)
     await vacuum.vacuum(db)
     await duties.resign(db, held, holder=me)
     await duties.release(db, name)
@@ -340,6 +339,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await tenants.delete(db, Lanes(), name)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
     await tasks.publish(db, name, {"t": "{}"})
+    await tasks.of_tasks(db, [(name, "t")])
     await tasks.recent(db)
     await tasks.list_tasks(db, name)
     await audit.record(db, stage.ids, audit.Entry(action="tenant.delete", subject=name, tenant=name))

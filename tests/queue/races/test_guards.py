@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.queue.races.stage import Scene, Stage, no_jitter
+from tests.queue.races.stage import NO_SILENCE, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import ids_of, say_it
 from windlass.db.sqlfile import parse
 from windlass.job import Outcome, State
@@ -201,7 +201,7 @@ async def test_session_that_holds_a_lease_is_kept(stage: Stage) -> None:
     ended, held = await stage.claim_bare(scene.queue, 2)
     await report(stage.db, [Complete(job_id=ended.id, fence=1, worker="bare", session=ended.session)], chance=no_jitter)
     await stage.lapse()
-    await stage.db.fetch(rescue.SQL.declare_dead)
+    await stage.db.fetch(rescue.SQL.declare_dead, tolerance=NO_SILENCE)
 
     assert 0 == await workers.forget_ended(stage.db, keep_ms=10**10, keep_bare_ms=60_000)
     stage.clock.advance(60.001)

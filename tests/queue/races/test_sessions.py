@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
-from tests.queue.races.stage import LEASE_MS, NEVER_MS, PATIENCE_S, Scene, Stage, no_jitter
+from tests.queue.races.stage import LEASE_MS, NO_SILENCE, PATIENCE_S, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good, ids_of, say_it
 from windlass.db import Database
 from windlass.errors import WindlassError
@@ -120,7 +120,7 @@ async def test_rel_x8_the_dead_stay_dead(stage: Stage) -> None:
 async def test_rel_x9_worker_restarts_under_its_name(stage: Stage) -> None:
     """The jobs of a worker that crashed are rescued though it lives again under the same name."""
     old = await stage.leased(started=True)
-    await rescue.pulse(stage.db, [NEVER_MS])
+    await stage.db.fetch(rescue.SQL.beat_pulse, tolerance=NO_SILENCE)
     stage.clock.advance(LEASE_MS / 2000)
     new = Scene(old.queue, old.worker, await stage.worker(old.worker))
     stage.clock.advance(LEASE_MS / 2000 + 1)
@@ -204,7 +204,7 @@ async def test_rel_x1_rescue_waits_for_nobody(postgres_stage: Stage) -> None:
 async def test_rel_k9_a_silent_worker_loses_its_job(stage: Stage) -> None:
     """A worker killed without a word keeps its job for one lease, not longer."""
     scene = await stage.leased(started=True)
-    await rescue.pulse(stage.db, [NEVER_MS])
+    await stage.db.fetch(rescue.SQL.beat_pulse, tolerance=NO_SILENCE)
     stage.clock.advance(LEASE_MS / 1000)
     in_time = await stage.rescue(stage.db)
     stage.clock.advance(0.001)
@@ -224,8 +224,6 @@ async def test_rel_k9_our_own_silence_is_not_the_workers_fault(stage: Stage) -> 
     stage.clock.advance(hours=1)
 
     woken = await rescue.rescue(stage.db, chance=no_jitter)
-    while stage.clock.now() < (await stage.session_row(scene.session))["expires_at"]:
-        stage.clock.advance(5)
     quiet = []
     for _ in range(LEASE_MS // 5000):
         stage.clock.advance(5)

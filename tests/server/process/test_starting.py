@@ -10,6 +10,7 @@ import httpx2
 from tests import cluster
 from tests.cluster import Cluster
 from tests.proofs.processes import PATIENCE_S, server_arguments
+from tests.proofs.starts import start_together
 from tests.server.process.conftest import Launch
 
 FILE = "sqlite:///windlass.db"
@@ -30,6 +31,11 @@ async def test_a_server_sets_an_empty_file_up_and_serves(launch: Launch) -> None
         assert 200 == (await client.get("/readyz")).status_code
         assert 201 == (await client.post("/api/v1/jobs", json={"task": "t"})).status_code
     assert "No key is needed: everybody from this machine may do everything." == server.lines[0]
+
+
+async def test_servers_that_start_together_on_an_empty_database_all_serve(own_url: str) -> None:
+    """One of them sets the database up, the others wait for it."""
+    assert [] == await start_together(own_url, count=3)
 
 
 async def test_rel_h10_port_taken(launch: Launch, tmp_path: Path) -> None:

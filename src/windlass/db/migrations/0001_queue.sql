@@ -62,7 +62,7 @@ CREATE TABLE windlass.queue (
 CREATE TABLE windlass.timer (
     id uuid NOT NULL, due_at timestamptz NOT NULL, lane integer NOT NULL, attempt smallint NOT NULL,
     fence integer NOT NULL, lost smallint NOT NULL, releases smallint NOT NULL, flags smallint NOT NULL,
-    reason smallint NOT NULL, PRIMARY KEY (id)
+    reason smallint NOT NULL, session uuid, PRIMARY KEY (id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, vacuum_truncate = off);
 
 CREATE TABLE windlass.attempt (
@@ -95,7 +95,7 @@ CREATE TABLE windlass.pause (
 );
 
 CREATE TABLE windlass.pulse (
-    name text NOT NULL, beat_at timestamptz NOT NULL, unbroken_at timestamptz NOT NULL, PRIMARY KEY (name)
+    name text NOT NULL, beat_at timestamptz NOT NULL, PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
 
 
@@ -105,6 +105,7 @@ CREATE INDEX queue_leased ON windlass.queue (session) WHERE place = 1;
 CREATE INDEX queue_running ON windlass.queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON windlass.queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON windlass.timer (due_at, id);
+CREATE INDEX timer_kept ON windlass.timer (session) WHERE session IS NOT NULL;
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON windlass.session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON windlass.session (id) WHERE state <> 0;
@@ -138,7 +139,7 @@ CREATE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
@@ -160,7 +161,7 @@ CREATE VIEW windlass.jobs_timed (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
@@ -175,7 +176,7 @@ CREATE VIEW windlass.jobs_done (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
@@ -191,7 +192,7 @@ CREATE VIEW windlass.jobs_dead (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,
@@ -315,7 +316,7 @@ CREATE TABLE queue (
 CREATE TABLE timer (
     id TEXT NOT NULL, due_at INTEGER NOT NULL, lane INTEGER NOT NULL, attempt INTEGER NOT NULL,
     fence INTEGER NOT NULL, lost INTEGER NOT NULL, releases INTEGER NOT NULL, flags INTEGER NOT NULL,
-    reason INTEGER NOT NULL, PRIMARY KEY (id)
+    reason INTEGER NOT NULL, session TEXT, PRIMARY KEY (id)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE attempt (
@@ -348,7 +349,7 @@ CREATE TABLE pause (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE pulse (
-    name TEXT NOT NULL, beat_at INTEGER NOT NULL, unbroken_at INTEGER NOT NULL, PRIMARY KEY (name)
+    name TEXT NOT NULL, beat_at INTEGER NOT NULL, PRIMARY KEY (name)
 ) STRICT, WITHOUT ROWID;
 
 
@@ -358,6 +359,7 @@ CREATE INDEX queue_leased ON queue (session) WHERE place = 1;
 CREATE INDEX queue_running ON queue (lane) WHERE place = 1 AND lane > 0;
 CREATE INDEX queue_start_by ON queue (start_by) WHERE place <> 1 AND start_by IS NOT NULL;
 CREATE INDEX timer_due ON timer (due_at, id);
+CREATE INDEX timer_kept ON timer (session) WHERE session IS NOT NULL;
 -- What rescue looks at: who may have fallen silent, and who ended and may hold leases. Heartbeats change no indexed column.
 CREATE INDEX session_live ON session (started_at) WHERE state = 0;
 CREATE INDEX session_ended ON session (id) WHERE state <> 0;
@@ -378,7 +380,7 @@ CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.place = 1 AND q.started_at IS NOT NULL THEN 'running'
@@ -400,7 +402,7 @@ CREATE VIEW jobs_timed (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN t.reason = 2 THEN 'sleeping' ELSE 'scheduled' END, t.flags & 1, j.payload, j.headers, j.tags, j.priority,
        t.attempt, j.max_attempts, j.max_lost, j.timeout_s, j.retry, t.fence, t.lost, t.releases, j.run,
@@ -415,7 +417,7 @@ CREATE VIEW jobs_done (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels,
        CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END, 0,
        d.payload, d.headers, d.tags, d.priority,
@@ -431,7 +433,7 @@ CREATE VIEW jobs_dead (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT d.id, l.tenant, l.queue, d.task, l.labels, 'dead', 0,
        d.payload, d.headers, d.tags, d.priority,
        d.attempt, d.max_attempts, d.max_lost, d.timeout_s, d.retry, d.fence, d.lost, d.releases, d.run,

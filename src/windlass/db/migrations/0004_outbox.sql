@@ -21,7 +21,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
 $$
 DECLARE
     known CONSTANT text[] := ARRAY['tenant', 'queue', 'priority', 'run_at', 'delay', 'timeout_seconds', 'max_attempts', 'max_retries',
-        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'labels', 'tags',
+        'max_lost', 'retry_policy', 'delivery', 'idempotency_key', 'unique_key', 'unique_for', 'start_deadline', 'start_within', 'labels', 'tags',
         'headers'];
     unknown text;
     us CONSTANT bigint := CAST(floor(extract(epoch FROM clock_timestamp()) * 1000000) AS bigint);
@@ -84,7 +84,7 @@ CREATE OR REPLACE VIEW windlass.jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
@@ -121,7 +121,7 @@ CREATE VIEW jobs_queued (
        id, tenant, queue, task, labels, state, paused, payload, headers, tags, priority, attempt, max_attempts, max_lost,
        timeout_s, retry, fence, lost, releases, run, idempotency_key, unique_key, flow_id, parent_id, schedule_id, slot_at, created_at,
        scheduled_at, next_run_at, start_by, defaults, worker, session, claimed_at, started_at, finished_at, heartbeat_at, lease_expires_at,
-       deadline_at, result, metrics, error_type, error, reason, held) AS
+       deadline_at, result, metrics, error_type, error, reason, held, source) AS
 SELECT j.id, l.tenant, l.queue, j.task, l.labels,
        CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling'
             WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
