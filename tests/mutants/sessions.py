@@ -87,18 +87,6 @@ MUTANTS = (
         "rule 14: a server stopped before its verdict was silent itself",
     ),
     Mutant(
-        "one-gap-for-every-lease",
-        both(
-            "rescue",
-            "declare_dead",
-            "i.gap_ms <= greatest(s.lease_ms / 3, CAST(:least_ms AS bigint))",
-            "i.gap_ms >= CAST(:least_ms AS bigint)",
-            sqlite="i.gap_ms <= max(session.lease_ms / 3, :least_ms)",
-        ),
-        ("tests/queue/test_rescue.py::test_after_our_own_silence_a_full_lease_passes_also_where_it_is_short",),
-        "L11: a silence longer than a third of the session's own lease",
-    ),
-    Mutant(
         "pulse-without-gap",
         (
             sql("rescue", "beat_pulse", "WHERE s.state = 0", "WHERE s.state = 9", "postgres"),

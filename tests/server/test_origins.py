@@ -80,7 +80,7 @@ async def test_a_slot_that_was_skipped_says_why(engine: Engine, client: httpx2.A
 
     reasons = {run["decision"]: run["reason"] for run in runs}
     assert f"Overlap policy skip: job {job['id']} was not over." == reasons["overlapped"]
-    assert "Catch-up policy latest: not run within 60 s." == reasons["missed"]
+    assert "More than 60 s late; catch_up is latest." == reasons["missed"]
 
 
 async def test_a_recurring_job_that_is_cancelled_was_made_when_it_was(

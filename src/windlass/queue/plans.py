@@ -146,9 +146,6 @@ def _explained(row: Row, decided: Decided, job_ids: Sequence[UUID | None]) -> De
             waiting = f", and {waiting_count} waited for it" if waiting_count else ""
             reason = f"Overlap policy {OVERLAPS[row['overlap']]}: job {before} was not over{waiting}."
             choice = msgspec.structs.replace(choice, reason=reason)
-        elif choice.decision is Decision.MISSED:
-            reason = f"Catch-up policy {CATCH_UPS[row['catch_up']]}: not run within {row['misfire_grace_s']} s."
-            choice = msgspec.structs.replace(choice, reason=reason)
         elif choice.decision is Decision.WAITING:
             waiting_count += 1
         elif job_id is not None:
