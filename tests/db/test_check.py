@@ -171,7 +171,7 @@ CASES: list[tuple[str, str, str, str]] = [
         "i21_one_place",
         "ready",
         "in queue and in timer",
-        "INSERT INTO timer SELECT {ready}, due_at, lane, 0, 0, 0, 0, 0, 0 FROM timer WHERE id = {later}",
+        "INSERT INTO timer SELECT {ready}, due_at, lane, 0, 0, 0, 0, 0, 0, NULL FROM timer WHERE id = {later}",
     ),
     (
         "i22_leases",

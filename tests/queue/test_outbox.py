@@ -120,7 +120,8 @@ async def test_a_relay_looks_often_while_rows_come(db: Database, steps: Steps) -
 
     pauses = [(await made.run(db, 500)).next_s for _ in range(SOON_COUNT + 2)]
 
-    assert [SOON_S] * SOON_COUNT + [None] * 2 == pauses
+    assert [SOON_S] * SOON_COUNT == pauses[:SOON_COUNT]
+    assert SOON_S not in pauses[SOON_COUNT:]
 
 
 async def test_rows_that_a_rival_has_are_not_asked_for_without_a_pause(
@@ -480,7 +481,7 @@ async def test_a_span_to_start_within_counts_from_the_row(db: Database, steps: S
     options = {"start_within": "1m", "idempotency_key": "k"}
     row = await said.enqueue(db, "mail", **options)
     again = await said.enqueue(db, "mail", **options)
-    [waiting, _] = (await outbox.waiting(db))[0]
+    waiting = next(found for found in (await outbox.waiting(db))[0] if found.id == row)
     job = job_of(msgspec.structs.replace(waiting, age_ms=40_000), Settings())
 
     await submitting.submit(db, Lanes(), [job])

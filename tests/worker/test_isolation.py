@@ -173,7 +173,7 @@ async def test_an_isolated_body_is_stopped_and_the_rung_recorded(task: str, rung
         assert rung == (entry.metrics or {})["stopped_by"]
         assert (rung == "sigkill") == ("Force killed" in entry.error_message)
         assert "zombie" not in (entry.metrics or {})
-        assert (False, 0, 0) == (ended.zombie, rig.pools.zombie_count, rig.pools.busy_count)
+        assert (False, 0, 1) == (ended.zombie, rig.pools.zombie_count, rig.pools.free_count)
         if task == "cleans_up":
             assert "cleaned up" == rig.texts(job)[-1]
         result(await rig.run(claimed("about")))

@@ -117,6 +117,11 @@ class Pools:
         return len(self._line)
 
     @property
+    def free_count(self) -> int:
+        """How many more could begin at once."""
+        return max(0, self._capacity - len(self._running) - len(self._line))
+
+    @property
     def zombie_count(self) -> int:
         """How many bodies were given up and may still run."""
         return self._zombie_count
