@@ -20,6 +20,7 @@ async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
         await recurring.find(db, where)
         await recurring.count(db, where)
     await recurring.read_clock(db)
+    await history.ending_in(db, str(scene.id)[-6:], tenant="default")
     return await history.live(db, scene.ids)
 
 
