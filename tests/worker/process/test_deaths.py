@@ -210,6 +210,8 @@ class Cable:
         end = asyncio.create_task(self._carry(reader, writer))
         self._ends.add(end)
         end.add_done_callback(self._ends.discard)
+        # Also when it is cut before it has begun.
+        end.add_done_callback(lambda _: writer.transport.abort())
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection(*self._server)
@@ -217,7 +219,6 @@ class Cable:
             with contextlib.suppress(OSError):
                 await asyncio.gather(_copy(reader, back), _copy(there, writer))
         finally:
-            writer.transport.abort()
             back.transport.abort()
 
 
