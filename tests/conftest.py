@@ -20,6 +20,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -168,9 +169,20 @@ async def postgres_db(postgres_url: str, kept_databases: KeptDatabases, clock: T
 @pytest.fixture(autouse=True)
 async def nothing_goes_on() -> AsyncIterator[None]:
     """End what a test left running on the loop, which all tests of a process share."""
-    before = asyncio.all_tasks()
+    tasks, watched = asyncio.all_tasks(), _watched()
     yield
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
+    # A socket closed while the loop watches it leaves its number there, and the next one of that number is never heard.
+    loop = asyncio.get_running_loop()
+    for number in _watched() - watched:
+        loop.remove_reader(number)
+        loop.remove_writer(number)
+
+
+def _watched() -> set[int]:
+    """Return the numbers of what the loop watches, without those of connections, which it knows as such."""
+    loop: Any = asyncio.get_running_loop()
+    return set(loop._selector.get_map()) - set(loop._transports)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +42,7 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
 """
 
-OPEN = """
-SELECT count(*) AS open FROM pg_stat_activity
- WHERE datname = current_database() AND application_name = 'windlass'
-"""
+OPEN = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
 
 @dataclass(frozen=True)
@@ -200,8 +197,8 @@ class KeptDatabases:
     async def opened(self, count: int, clock: TestClock) -> Sequence[Database]:
         """Return `count` open databases on this clock; all are opened anew if a test has ended a connection of them."""
         self._clock = clock
-        [row] = self._database.kept.rows(OPEN)
-        if row["open"] != sum(_size(db) for db in self._opened):
+        still = {row["pid"] for row in self._database.kept.rows(OPEN)}
+        if not all(still.issuperset(_backends(db)) for db in self._opened):
             await self.close()
         while len(self._opened) < count:
             self._opened.append(await open_database(self._database.url, clock=lambda: self._clock()))
@@ -213,10 +210,13 @@ class KeptDatabases:
             await self._opened.pop().close()
 
 
-def _size(db: Database) -> int:
-    """Return how many connections a database believes to have."""
+def _backends(db: Database) -> Iterator[int]:
+    """Return the numbers of the server's processes behind the connections of a database."""
     assert isinstance(db, PostgresDatabase)
-    return sum(pool.get_size() for pool in (db._hot, db._read) if pool)
+    for pool in filter(None, (db._hot, db._read)):
+        for holder in pool._holders:
+            if holder._con is not None:
+                yield holder._con.get_server_pid()
 
 
 def make_sqlite_template(path: Path) -> None:
