@@ -51,9 +51,30 @@ if memory_is_free():
 hypothesis.settings.register_profile(
     "dev", max_examples=25, stateful_step_count=30, deadline=None, derandomize=True, database=None
 )
-hypothesis.settings.register_profile("all", max_examples=50, stateful_step_count=30, deadline=None)
-hypothesis.settings.register_profile("long", max_examples=500, stateful_step_count=50, deadline=None)
+hypothesis.settings.register_profile("all", max_examples=100, stateful_step_count=30, deadline=None)
+hypothesis.settings.register_profile("long", max_examples=1000, stateful_step_count=50, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS_PROFILE", "dev"))
+
+
+ON_BOTH = {
+    "server": {"test_matrix.py", "test_jobs.py", "test_work.py", "test_schedules.py"},
+    "client": {"test_every_answer.py"},
+    "worker": {"test_links.py"},
+    "cli": set[str](),
+    "bench": set[str](),
+}
+"""Above the engine a database is only seen through it: there only these files run on both kinds in `make test`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the PostgreSQL half of what stands above the engine to `make test-all`, but for every route once."""
+    for item in items:
+        folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
+        drawn = getattr(item, "callspec", None)
+        on_postgres = drawn is not None and drawn.params.get("database_url") == "postgres"
+        if on_postgres and name not in ON_BOTH.get(folder, {name}):
+            item.add_marker(pytest.mark.exhaustive)
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ def measured(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     return figures
 
 
+@pytest.mark.exhaustive
 def test_every_cell_gives_a_figure_beside_both_floors(tmp_path: Path) -> None:
     """Rates and times stand beside the raw driver and the bare endpoint of the same run; a server is left by itself."""
     figures = measured(tmp_path)

@@ -29,6 +29,7 @@ def test_it_needs_a_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--database" in run.output
 
 
+@pytest.mark.exhaustive
 def test_a_small_run_tells_every_part(postgres_url: str, tmp_path: Path) -> None:
     """Loading, starting and a herd are measured; every schedule of the herd has made one job."""
     file = tmp_path / "figures.json"

@@ -95,6 +95,7 @@ def test_without_postgres_sqlite_alone_is_measured(tmp_path: Path) -> None:
     assert 13_000 == readings[0]["goal"]
 
 
+@pytest.mark.exhaustive
 def test_on_postgres_a_fleet_drains_over_http_and_engines_in_process(tmp_path: Path, postgres_url: str) -> None:
     """Each of our sides gives a rate; the goals against a peer wait for the peer."""
     readings, output = measured(tmp_path, "--database", postgres_url, "--parts", "drain")
@@ -113,6 +114,7 @@ def test_on_postgres_a_fleet_drains_over_http_and_engines_in_process(tmp_path: P
     assert "with --peers" in output
 
 
+@pytest.mark.exhaustive
 def test_on_postgres_a_job_is_picked_up_by_a_waiting_fleet(tmp_path: Path, postgres_url: str) -> None:
     """One job at a time, from the call of the client to the beginning of the body."""
     readings, _ = measured(tmp_path, "--database", postgres_url, "--parts", "pickup")
@@ -122,6 +124,7 @@ def test_on_postgres_a_job_is_picked_up_by_a_waiting_fleet(tmp_path: Path, postg
     assert 0 < median["value"] <= high["value"]
 
 
+@pytest.mark.exhaustive
 def test_sleeping_jobs_are_held_at_once_and_their_cost_is_told(tmp_path: Path, postgres_url: str) -> None:
     """All begin before the first wakes; CPU and memory are those of the server and of the workers."""
     readings, _ = measured(tmp_path, "--database", postgres_url, "--parts", "sleep")
@@ -131,6 +134,7 @@ def test_sleeping_jobs_are_held_at_once_and_their_cost_is_told(tmp_path: Path, p
     assert ["CPU of server", "memory of server", "CPU of workers", "memory of workers"] == names[2:]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_postgres")
 def test_a_peer_is_measured_by_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its script runs with its own Python, and its drain and pickup stand beside ours."""

@@ -106,6 +106,7 @@ async def test_the_process_of_the_database_is_found(postgres_url: str) -> None:
     assert "postgres" in await asyncio.to_thread(Path(f"/proc/{found}/comm").read_text)
 
 
+@pytest.mark.exhaustive
 async def test_a_peer_that_cannot_be_installed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its environment is tried again the next time."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

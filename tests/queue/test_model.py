@@ -23,6 +23,7 @@ def test_the_databases_do_what_the_model_does(
     monkeypatch.setattr(moves, "MAX_RELEASES", MAX_RELEASES)
     url = request.getfixturevalue("fresh_postgres_url") if server_of(request.config) else None
     settings = hypothesis.settings(
+        max_examples=hypothesis.settings().max_examples // 2,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
         # Each example takes a second, so what Hypothesis would try in order to explain a failure takes minutes.

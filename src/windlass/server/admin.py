@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -24,14 +24,26 @@ LOOKED_S = 1.0
 ANSWER_S = 2.0
 
 
+class Described(NamedTuple):
+    """What this API is: for programs, and for people."""
+
+    json: bytes
+    html: bytes
+
+
+def describe(routes: Sequence[Route]) -> Described:
+    """Return the OpenAPI document of these routes, and the page of it."""
+    document = openapi.document(routes)
+    return Described(msgspec.json.encode(document), reference.page(document).encode())
+
+
 class Lobby:
     """What is open to everybody, on one server."""
 
     def __init__(self, engine: Engine, routes: Sequence[Route]) -> None:
-        described = openapi.document(routes)
-        self.json = msgspec.json.encode(described)
-        self.html = reference.page(described).encode()
         self._engine = engine
+        self._routes = routes
+        self._described: Described | None = None
         self._looked_at = float("-inf")
         self._database: list[str] = []
 
@@ -44,6 +56,12 @@ class Lobby:
             self._looked_at = now
             self._database = await self._ask_database()
         return self._database
+
+    async def described(self) -> Described:
+        """Return the document and its page; a thread makes them when they are first asked for, which takes a while."""
+        if self._described is None:
+            self._described = await asyncio.to_thread(describe, self._routes)
+        return self._described
 
     async def _ask_database(self) -> list[str]:
         try:
@@ -73,10 +91,10 @@ async def version(_call: Call) -> Version:
 
 async def document(call: Call) -> Reply:
     """Answer the OpenAPI document."""
-    return Reply(200, call.lobby.json)
+    return Reply(200, (await call.lobby.described()).json)
 
 
 async def docs(call: Call) -> Reply:
     """Answer the reference page."""
     policy = (b"content-security-policy", reference.POLICY)
-    return Reply(200, call.lobby.html, (policy,), b"text/html; charset=utf-8")
+    return Reply(200, (await call.lobby.described()).html, (policy,), b"text/html; charset=utf-8")

@@ -6,7 +6,7 @@ Types come from the structs of wire/, statuses from the route and from what ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,7 +18,6 @@ from windlass.wire.base import Body, Name, Problem
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
-Struct = TypeVar("Struct", bound=msgspec.Struct)
 _UUID = {"type": "string", "format": "uuid"}
 _REF = "#/components/schemas/{name}"
 _REASONS = {
@@ -55,9 +54,11 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the document of these routes."""
     types = _types(routes)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    for kind in types:
-        _refine(kind, components)
-        _explain(kind, components)
+    for struct in _structs(types):
+        if issubclass(struct, Body):
+            _refine(struct, components[struct.__name__])
+        for field, text in sentences(struct).items():
+            components[struct.__name__]["properties"][field]["description"] = text
     by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -90,42 +91,34 @@ def _types(routes: Sequence[Route]) -> list[Any]:
     return types
 
 
-def _refine(kind: Any, components: dict[str, Any]) -> None:
-    """Add to the schemas of requests what their structs say beyond the types of their fields, here and inside."""
-    for struct in _inside(kind, Body):
-        schema = components[struct.__name__]
-        if struct.expected:
-            schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
-        if struct.exclusive:
-            pairs = [_given(*pair) for pair in struct.exclusive]
-            schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
-        for rule, names in (("oneOf", struct.either), ("anyOf", struct.some)):
-            if names:
-                schema[rule] = [_given(name) for name in names]
-        schema.update(struct.bound)
-        if struct.extras is not None:
-            schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
-            taken = schema["properties"][struct.extras]
-            [values] = [kind for kind in (taken, *taken.get("anyOf", ())) if "additionalProperties" in kind]
-            schema["additionalProperties"] = values["additionalProperties"]
+def _refine(struct: type[Body], schema: dict[str, Any]) -> None:
+    """Add to the schema of a request what its struct says beyond the types of its fields."""
+    if struct.expected:
+        schema["required"] = sorted({*schema.get("required", ()), *struct.expected})
+    if struct.exclusive:
+        pairs = [_given(*pair) for pair in struct.exclusive]
+        schema["not"] = pairs[0] if len(pairs) == 1 else {"anyOf": pairs}
+    for rule, names in (("oneOf", struct.either), ("anyOf", struct.some)):
+        if names:
+            schema[rule] = [_given(name) for name in names]
+    schema.update(struct.bound)
+    if struct.extras is not None:
+        schema["propertyNames"] = {"minLength": 1, "maxLength": 200}
+        taken = schema["properties"][struct.extras]
+        [values] = [kind for kind in (taken, *taken.get("anyOf", ())) if "additionalProperties" in kind]
+        schema["additionalProperties"] = values["additionalProperties"]
 
 
-def _explain(kind: Any, components: dict[str, Any]) -> None:
-    """Add to the schemas of structs what stands under their fields in the source."""
-    for struct in _inside(kind, msgspec.Struct):
-        for field, text in sentences(struct).items():
-            components[struct.__name__]["properties"][field]["description"] = text
-
-
-def _inside(kind: Any, wanted: type[Struct]) -> list[type[Struct]]:
-    """Return the structs of a sort that a type is made of."""
-    found: list[type[Struct]] = []
-    waiting = [kind]
+def _structs(types: Sequence[Any]) -> set[type[msgspec.Struct]]:
+    """Return the structs that these types are made of."""
+    found: set[type[msgspec.Struct]] = set()
+    waiting = list(types)
     while waiting:
         part = waiting.pop()
         if isinstance(part, type) and get_origin(part) is None and issubclass(part, msgspec.Struct):
-            if issubclass(part, wanted):
-                found.append(part)
+            if part in found:
+                continue
+            found.add(part)
             waiting += get_type_hints(part).values()
         waiting += get_args(part)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -82,7 +83,8 @@ def _required(query: type[msgspec.Struct]) -> Collection[str]:
     return [field.name for field in msgspec.structs.fields(query) if field.required]
 
 
-def _kinds(struct: type[msgspec.Struct] | None) -> dict[str, str]:
+@cache
+def _kinds(struct: type[msgspec.Struct] | None) -> Mapping[str, str]:
     """Return how the text of each field is to be read."""
     if struct is None:
         return {}

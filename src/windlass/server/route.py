@@ -110,8 +110,10 @@ class Router:
         self._shapes: dict[tuple[int, str | None], list[tuple[list[str], int, dict[str, Ready]]]] = {}
         for route in routes:
             _check_scope(route)
+            body = BodyDecoder(route.body) if route.body is not None else None
+            query = QueryDecoder(route.query, route.body if route.query_is_body else None)
             for path in paths_of(route):
-                self._add(path, route)
+                self._add(path, route, body, query)
 
     def find(self, method: str, path: str, raw_path: bytes) -> tuple[Ready, str]:
         """Return the route and what stands for its parameter; NotFound, or WrongMethod."""
@@ -125,15 +127,10 @@ class Router:
             raise WrongMethod(f"{method[:20]!r} is not for this path. Use {' or '.join(allow)}.", allow)
         return ready, value
 
-    def _add(self, path: str, route: Route) -> None:
+    def _add(self, path: str, route: Route, body: BodyDecoder | None, query: QueryDecoder) -> None:
         segments = path.split("/")
         index = next((i for i, part in enumerate(segments) if part.startswith("{")), None)
-        ready = Ready(
-            route,
-            BodyDecoder(route.body) if route.body is not None else None,
-            QueryDecoder(route.query, route.body if route.query_is_body else None),
-            index,
-        )
+        ready = Ready(route, body, query, index)
         if index is None:
             methods = self._exact.setdefault(path, {})
         else:

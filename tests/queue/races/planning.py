@@ -10,7 +10,7 @@ from uuid import UUID
 from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database
 from windlass.errors import NotFound
-from windlass.queue import declared, scheduledits, schedules
+from windlass.queue import declared, recurring, scheduledits, schedules
 from windlass.queue.control import Actor
 from windlass.queue.cron import Every
 from windlass.queue.lanes import Lanes
@@ -65,13 +65,15 @@ async def replan(stage: Stage, db: Database, scene: Scene) -> object:
 
 
 async def unplan(stage: Stage, db: Database, scene: Scene) -> object:
-    """Delete a schedule with its job; and another one with its history."""
+    """Delete a schedule with its job, another one with its history, and one as who knows only jobs."""
     with suppress(NotFound):
         was = await schedules.get(stage.db, scene.queue, tenant="default")
         await scheduledits.delete(db, was.id, tenant="default", actor=ME)
     [other] = await schedules.create(stage.db, [planned(stage, f"{scene.queue}-other")], replace=True)
     await run(stage, db, other.name)
-    return await scheduledits.delete(db, other.id, tenant="default", actor=ME, purge=True)
+    await scheduledits.delete(db, other.id, tenant="default", actor=ME, purge=True)
+    [entry] = await schedules.create(stage.db, [planned(stage, f"{scene.queue}-entry")], replace=True)
+    return await recurring.cancel(db, Lanes(), entry.id, tenant="default", actor=ME)
 
 
 async def declare(stage: Stage, db: Database, scene: Scene) -> object:

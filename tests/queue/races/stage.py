@@ -47,6 +47,11 @@ SELECT count(*) FROM pg_stat_activity w
                       AND b.state NOT LIKE 'idle%' AND b.wait_event_type IS DISTINCT FROM 'Lock')
 """
 
+KILL = """
+SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'
+"""
+
 LOOK = parse(
     """
 -- name: queue
@@ -238,6 +243,11 @@ class Stage:
     async def sound(self) -> None:
         """Fail unless every invariant holds."""
         assert [] == (await check_kept(self._kept, self.clock.now()) if self._kept else await check(self.db))
+
+    def kill_open(self) -> None:
+        """End every connection that has a transaction open."""
+        assert self._kept is not None
+        self._kept.rows(KILL)
 
     async def waiting(self) -> int:
         """Return how many connections wait for one that is held at a mark, on PostgreSQL."""

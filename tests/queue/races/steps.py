@@ -17,7 +17,7 @@ from tests.queue.races import planning
 from tests.queue.races.beside import backfill, backfilled, expected, look_out
 from tests.queue.races.scheduled import followed, gave_up_waiting, let_go, look_and_fire, replaced
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
-from tests.queue.races.survey import survey_lists, survey_whole, survey_workers
+from tests.queue.races.survey import survey_lists, survey_waits, survey_whole, survey_workers
 from windlass.db import Database
 from windlass.errors import Conflict, JobFinished
 from windlass.ids import Ids
@@ -426,6 +426,7 @@ STEPS = {
     "look": Step(cancelled, look, State.CANCELLED),
     "undo": Step(leased, lambda _, db, scene: claims.undo(db, scene.leases), State.QUEUED),
     "survey_lists": Step(cancelled, survey_lists, State.CANCELLED),
+    "survey_waits": Step(ready, survey_waits, State.QUEUED),
     "survey_whole": Step(cancelled, survey_whole, State.CANCELLED),
     "survey_workers": Step(cancelled, survey_workers, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),

@@ -1,4 +1,4 @@
-"""What servers and people read of the whole, in three steps: every query of the lists, counts and look-ups."""
+"""What servers and people read of the whole, in four steps: every query of the lists, counts and look-ups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.queue.races.stage import Scene, Stage
 from windlass.db import Database
 from windlass.errors import NotFound
 from windlass.job import FINAL_STATES, State
-from windlass.queue import attempts, claim, fleet, history, presence, queues, recent, recurring, stats, workers
+from windlass.queue import attempts, claim, explain, fleet, history, presence, queues, recent, recurring, stats, workers
 
 
 async def survey_lists(_: Stage, db: Database, scene: Scene) -> object:
@@ -54,6 +54,13 @@ async def survey_whole(stage: Stage, db: Database, scene: Scene) -> object:
     await stats.mean_run_s(db)
     await stats.storage(db)
     return await stats.longest_waits(db)
+
+
+async def survey_waits(stage: Stage, db: Database, scene: Scene) -> object:
+    """Read why jobs wait."""
+    await explain.reasons(db, await stage.get(scene.id))
+    await explain.stuck_lanes(db, "default")
+    return await claim.kept_for(db, scene.session)
 
 
 def _filters() -> list[history.Filter]:

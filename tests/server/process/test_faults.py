@@ -10,6 +10,7 @@ import signal
 from collections.abc import Sequence
 
 import httpx2
+import pytest
 
 from tests.cluster import Cluster
 from tests.databases import connected
@@ -100,6 +101,7 @@ async def test_rel_c1_c2_database_restarted(own_cluster: Cluster) -> None:
     assert [] == against(lines)
 
 
+@pytest.mark.exhaustive
 async def test_rel_i30_memory_is_flat(own_url: str) -> None:
     """Twenty thousand jobs leave nothing behind in the server that brought them through."""
     lines = await memory.prove(own_url, jobs=20_000, every_s=0.2)
