@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from windlass.db import Query, Row, Statements
-from windlass.queue.check import Violation, check
+from windlass.queue.check import INVARIANTS, SHOWN, Violation
 
 NAME = "kept"
 """What the server calls it, so that a test may count those of others."""
@@ -56,9 +56,26 @@ class Kept:
         return self._connection
 
 
+async def check_at_once(db: Statements) -> list[Violation]:
+    """Return what `check` finds, asked in one statement: it is asked after each test and after each order of a race."""
+    return [Violation(row["invariant"], row["subject"], row["detail"]) for row in await db.fetch(ALL, limit=SHOWN)]
+
+
 async def check_kept(kept: Kept, now: datetime) -> list[Violation]:
-    """Return what `check` finds at this instant, asked on a connection that is kept."""
-    return await check(cast(Statements, _Reading(kept, now)))
+    """Return the same at this instant, asked on a connection that is kept."""
+    return await check_at_once(cast(Statements, _Reading(kept, now)))
+
+
+def _all_invariants() -> Query:
+    named = "SELECT '{}' AS invariant, v.subject, v.detail FROM ({}) v"
+    sources = [
+        " UNION ALL ".join(named.format(query.name, getattr(query, f"{kind}_source")) for query in INVARIANTS)
+        for kind in ("postgres", "sqlite")
+    ]
+    return Query("all", "Every invariant.", *sources)
+
+
+ALL = _all_invariants()
 
 
 class _Reading:

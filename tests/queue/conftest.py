@@ -11,10 +11,9 @@ import pytest
 
 from tests.clock import TestClock
 from tests.databases import Emptied
-from tests.kept import check_kept
+from tests.kept import check_at_once, check_kept
 from tests.queue.steps import Steps
 from windlass.db import Database
-from windlass.queue.check import check
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,7 +29,7 @@ async def sound_db(db: Database, clock: TestClock, request: pytest.FixtureReques
     postgres: Emptied | None = request.getfixturevalue("worker_database") if db.dialect == "postgres" else None
     yield db
     if request.node.get_closest_marker("breaks_rows") is None:
-        assert [] == (await check_kept(postgres.kept, clock.now()) if postgres else await check(db))
+        assert [] == (await check_kept(postgres.kept, clock.now()) if postgres else await check_at_once(db))
 
 
 @pytest.fixture

@@ -29,13 +29,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.clock import START, TestClock
 from tests.databases import RELATIONS
+from tests.kept import check_at_once
 from tests.queue.model import Ask
 from tests.queue.model_draws import shown
 from tests.queue.model_store import Store
 from tests.queue.races.stage import NO_SILENCE, PATIENCE_S, WAITING
 from windlass.db import Database, open_database
 from windlass.job import FINAL_STATES, Outcome, State
-from windlass.queue.check import check
 from windlass.queue.lanes import LaneName, Lanes, configure
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Complete, Fail, Release, Report, Snooze, Status
@@ -321,7 +321,7 @@ class OpenMachine(RuleBasedStateMachine):
 
     async def _compare(self) -> None:
         async with self.world.b.transaction() as transaction:
-            assert [] == await check(transaction)
+            assert [] == await check_at_once(transaction)
         rows = await self.world.reader.fetch(JOBS)
         found = {row["id"]: row for row in rows}
         assert len(found) == len(rows), "a job is in two places"

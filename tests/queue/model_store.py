@@ -14,6 +14,7 @@ from uuid import UUID
 
 import asyncpg
 
+from tests.kept import check_at_once
 from tests.queue.model import Ask
 from tests.queue.model_rows import Dump, plain
 from windlass.db import Database
@@ -22,7 +23,7 @@ from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import claim as claims
 from windlass.queue import control, deadletters, deadlines, history, limits, rescue, retention, timers, workers
-from windlass.queue.check import Violation, check
+from windlass.queue.check import Violation
 from windlass.queue.claim import Claimed, Group, Want
 from windlass.queue.lanes import LaneName, Lanes, configure
 from windlass.queue.moves import Moved
@@ -101,7 +102,7 @@ class Store:
     async def violations(self) -> list[Violation]:
         """Return what the operator's check finds."""
         async with self.db.transaction() as transaction:
-            return await check(transaction)
+            return await check_at_once(transaction)
 
     async def _name(self, lane: int) -> LaneName:
         if lane not in self._names:

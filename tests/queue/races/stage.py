@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import asyncpg
 
 from tests.clock import TestClock
-from tests.kept import Kept, check_kept
+from tests.kept import Kept, check_at_once, check_kept
 from tests.queue.races.pausing import Pausing
 from windlass.db import Database, Row, Statements
 from windlass.db.sqlfile import parse
@@ -25,7 +25,6 @@ from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import claim as claims
 from windlass.queue import history, rescue, workers
-from windlass.queue.check import check
 from windlass.queue.claim import Claimed, Group, Want
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
@@ -242,7 +241,7 @@ class Stage:
 
     async def sound(self) -> None:
         """Fail unless every invariant holds."""
-        assert [] == (await check_kept(self._kept, self.clock.now()) if self._kept else await check(self.db))
+        assert [] == (await check_kept(self._kept, self.clock.now()) if self._kept else await check_at_once(self.db))
 
     def kill_open(self) -> None:
         """End every connection that has a transaction open."""
