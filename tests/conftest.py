@@ -58,7 +58,7 @@ hypothesis.settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS_PROFILE", "
 
 ON_BOTH = {
     "server": {"test_matrix.py", "test_jobs.py", "test_work.py", "test_schedules.py"},
-    "client": {"test_every_answer.py"},
+    "client": {"test_verbs.py"},
     "worker": {"test_links.py"},
     "cli": set[str](),
     "bench": set[str](),
@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
         drawn = getattr(item, "callspec", None)
-        on_postgres = drawn is not None and drawn.params.get("database_url") == "postgres"
+        on_postgres = drawn is not None and "postgres" in (drawn.params.get("database_url"), drawn.params.get("way"))
         if on_postgres and name not in ON_BOTH.get(folder, {name}):
             item.add_marker(pytest.mark.exhaustive)
 

@@ -213,7 +213,8 @@ class KeptDatabases:
 def _backends(db: Database) -> Iterator[int]:
     """Return the numbers of the server's processes behind the connections of a database."""
     assert isinstance(db, PostgresDatabase)
-    for pool in filter(None, (db._hot, db._read)):
+    pools: list[Any] = [pool for pool in (db._hot, db._read) if pool is not None]
+    for pool in pools:
         for holder in pool._holders:
             if holder._con is not None:
                 yield holder._con.get_server_pid()

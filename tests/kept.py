@@ -68,11 +68,9 @@ async def check_kept(kept: Kept, now: datetime) -> list[Violation]:
 
 def _all_invariants() -> Query:
     named = "SELECT '{}' AS invariant, v.subject, v.detail FROM ({}) v"
-    sources = [
-        " UNION ALL ".join(named.format(query.name, getattr(query, f"{kind}_source")) for query in INVARIANTS)
-        for kind in ("postgres", "sqlite")
-    ]
-    return Query("all", "Every invariant.", *sources)
+    postgres = " UNION ALL ".join(named.format(query.name, query.postgres_source) for query in INVARIANTS)
+    sqlite = " UNION ALL ".join(named.format(query.name, query.sqlite_source) for query in INVARIANTS)
+    return Query("all", "Every invariant.", postgres, sqlite)
 
 
 ALL = _all_invariants()

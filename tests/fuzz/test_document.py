@@ -11,9 +11,9 @@ import pytest
 
 from tests.fuzz.run import faults, target
 
-LEAST_REQUESTS = 1000
-EACH_KIND = ("POST /api/v1/jobs", "GET /api/v1/jobs", "POST /api/v1/jobs/claim", "PUT /api/v1/queues/{name}")
-"""A large body, a query, small bodies, a name in the path; tests/server/test_bad_input.py has every route."""
+LEAST_REQUESTS = 300
+EACH_KIND = ("GET /api/v1/attempts", "POST /api/v1/jobs/claim", "PUT /api/v1/queues/{name}")
+"""A query, a body, a name in the path; tests/server/test_bad_input.py has every route."""
 
 
 async def test_rel_s1_edges_of_each_kind_of_operation_hold(sqlite_url: str, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_rel_s1_every_edge_of_the_document_holds(sqlite_url: str, tmp_path
         answered = await server.answered()
 
     assert found.passed, found.said
-    assert answered.total() >= 10 * LEAST_REQUESTS
+    assert answered.total() >= 30 * LEAST_REQUESTS
     assert [] == [status for status in answered if status >= 500]
     assert [] == faults(server.process)
 

@@ -100,7 +100,7 @@ async def walking(database_url: str, folder: Path) -> AsyncIterator[dict[str, st
         yield {"WINDLASS_URL": await server.serving(), "WINDLASS_KEY": token}
 
 
-@pytest.mark.parametrize("curl", CURLS, ids=" ".join)
+@pytest.mark.parametrize("curl", [CURLS[0], *(pytest.param(curl, marks=pytest.mark.exhaustive) for curl in CURLS[1:])])
 async def test_the_walk_through_the_api_is_true(sqlite_url: str, tmp_path: Path, curl: list[str]) -> None:
     """Whoever types what the page says sees what the page shows."""
     page = list(blocks(PAGE.read_text()))

@@ -157,8 +157,11 @@ async def test_rel_a10_a15_a_process_that_dies_fails_its_attempt_only(how: str, 
 )
 async def test_an_isolated_body_is_stopped_and_the_rung_recorded(task: str, rung: str, why: str) -> None:
     """It is asked, then sent SIGTERM, then killed; the record says which it took, and the slot is free again."""
+    grace_s = 30.0 if rung == "flag" else 0.1
     graces = Worker(
-        cancel_grace_seconds=30.0 if rung == "flag" else 0.1, kill_seconds=30.0 if rung == "sigterm" else 0.1
+        cancel_grace_seconds=grace_s,
+        timeout_grace_seconds=grace_s,
+        kill_seconds=30.0 if rung == "sigterm" else 0.1,
     )
     async with cells(graces, threads=1, abandon_s=30.0) as rig:
         job = claimed(task, timeout_s=2 if why == "timeout" else None)

@@ -69,11 +69,20 @@ _NOT_ASKED = SimpleNamespace(name="not asked")
 
 
 class _Connection(asyncpg.Connection):
+    now: str | None = None
+    """What was set as the present instant; only tests set one."""
+
+    async def at(self, clock: Clock | None) -> None:
+        """Let it be as late as the clock says, from the next statement on."""
+        if clock is not None and (now := clock().isoformat()) != self.now:
+            await self.execute(f"SET windlass.now = '{now}'")
+            self.now = now
+
     async def _introspect_types(self, typeoids: Collection[int], timeout: float) -> tuple[list[Any], Any]:
         """The driver asks on each connection, for each statement with a new array, what that array is: 3 ms each."""
         if _ARRAYS.keys() >= set(typeoids):
             return list(_ARRAYS.values()), _NOT_ASKED
-        rows, statement = await super()._introspect_types(typeoids, timeout)
+        rows, statement = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]  # not published
         _ARRAYS.update({row["oid"]: row for row in rows if row["oid"] < _OWN_TYPES})
         return rows, statement
 
@@ -129,10 +138,11 @@ class PostgresDatabase:
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query; by itself where the connection keeps its settings, else inside a transaction of its own."""
         pool, settings = self._pool_for(query)
-        if self._pooled or self._clock:
+        if self._pooled:
             async with self._open(pool, settings, tracked=False) as statements:
                 return await statements.fetch(query, **parameters)
         async with _acquired(pool) as connection:
+            await translated(connection.at, self._clock)
             try:
                 return await _fetch(connection, query, parameters)
             except Unavailable as error:
@@ -217,7 +227,7 @@ class PostgresDatabase:
 
     def _begin(self, settings: dict[str, str]) -> str:
         local = dict(settings) if self._pooled else {}
-        if self._clock:
+        if self._pooled and self._clock:
             local["windlass.now"] = self._clock().isoformat()
         local.pop("default_transaction_read_only", None)
         return "; ".join(["BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in local.items())])
@@ -227,6 +237,8 @@ class PostgresDatabase:
         self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
     ) -> AsyncIterator[PostgresTransaction]:
         async with _acquired(pool) as connection:
+            if not self._pooled:
+                await translated(connection.at, self._clock)
             await translated(connection.execute, self._begin(settings))
             try:
                 track = await translated(connection.fetchrow, TRACK) if tracked else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +12,7 @@ from windlass import __version__
 from windlass.errors import WindlassError
 from windlass.queue.tenants import list_tenants
 from windlass.server import openapi, reference
-from windlass.server.call import Call, Reply
+from windlass.server.call import Call, Described, Reply
 from windlass.server.route import Route
 from windlass.wire.admin import Health, Version
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 LOOKED_S = 1.0
 """How long the database is believed to be as it was: callers of an open route must not be able to keep it busy."""
 ANSWER_S = 2.0
-
-
-class Described(NamedTuple):
-    """What this API is: for programs, and for people."""
-
-    json: bytes
-    html: bytes
 
 
 def describe(routes: Sequence[Route]) -> Described:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -60,11 +60,19 @@ class Reply(msgspec.Struct, frozen=True):
     media_type: bytes = b"application/json"
 
 
-class Lobby(Protocol):
-    """What is open to everybody: the description of this API, and whether the server is ready."""
+class Described(NamedTuple):
+    """What this API is: for programs, and for people."""
 
     json: bytes
     html: bytes
+
+
+class Lobby(Protocol):
+    """What is open to everybody: the description of this API, and whether the server is ready."""
+
+    async def described(self) -> Described:
+        """Return the document of this API, and its page."""
+        ...
 
     async def reasons(self) -> list[str]:
         """Return why this server cannot do its work; an empty list when it can."""

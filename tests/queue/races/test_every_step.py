@@ -44,6 +44,7 @@ async def done(stage: Stage, step: Step, scene: Scene) -> None:
     await stage.sound()
 
 
+@pytest.mark.exhaustive
 @ALL_STEPS
 async def test_rel_k19_step_through_a_pooler(
     postgres_stage: Stage, pooled: tuple[TransactionPooler, Pausing], step: Step

@@ -20,17 +20,6 @@ def double(x: int) -> int:
 """
 
 
-async def test_a_worker_without_a_server_imports_nothing(bare: Installation, unused_port: int, tmp_path: Path) -> None:
-    """It does not start, with an exit code that says so."""
-    module, imported = tmp_path / "shop.py", tmp_path / "imported"
-    module.write_text(f"open({str(imported)!r}, 'w')\nimport windlass\napp = windlass.App()\n")
-
-    fleet = await bare.launch_workers(app=str(module), url=f"http://127.0.0.1:{unused_port}")
-
-    assert 5 == await fleet.ended()
-    assert not imported.exists()
-
-
 async def test_a_worker_is_starting_while_its_modules_are_imported(installation: Installation, tmp_path: Path) -> None:
     """Also when that takes longer than a lease; it is idle when it claims."""
     module = tmp_path / "shop.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -103,13 +104,16 @@ async def test_a_spot_notice_gives_work_back_with_its_reason(installation: Insta
     assert "spot.saved jobs=1" in fleet.text
 
 
-async def test_a_worker_that_reaches_no_server_does_not_start(bare: Installation) -> None:
-    """W3: exit code 5, with the address."""
+async def test_a_worker_that_reaches_no_server_does_not_start(bare: Installation, tmp_path: Path) -> None:
+    """W3: exit code 5, with the address; nothing of the user's is imported."""
+    module, imported = tmp_path / "shop.py", tmp_path / "imported"
+    module.write_text(f"open({str(imported)!r}, 'w')\nimport windlass\napp = windlass.App()\n")
     bare.url = GONE
-    fleet = await bare.launch_workers()
+    fleet = await bare.launch_workers(app=str(module))
 
     assert 5 == await fleet.ended()
     assert GONE in fleet.text
+    assert not imported.exists()
 
 
 async def test_a_worker_finds_the_server_of_the_file(installation: Installation) -> None:
