@@ -206,4 +206,5 @@ async def nothing_goes_on() -> AsyncIterator[None]:
 def _watched() -> set[int]:
     """Return the numbers of what the loop watches, without those of connections, which it knows as such."""
     loop: Any = asyncio.get_running_loop()
-    return set(loop._selector.get_map()) - set(loop._transports)
+    live = {number for number, transport in loop._transports.items() if not transport.is_closing()}
+    return set(loop._selector.get_map()) - live

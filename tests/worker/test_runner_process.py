@@ -8,8 +8,8 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -268,11 +268,20 @@ async def test_a_runner_without_a_module_serves_the_work_kinds(tmp_path: Path) -
     assert {"add", "long", "die"} == set(ready.signatures)
 
 
-async def test_words_may_come_in_pieces() -> None:
-    """A word is heard when its line is whole; the first line is no word, and what came with it is not lost."""
+@contextmanager
+def keeping_by_pipe() -> Iterator[tuple[socket.socket, PipeKeeping]]:
+    """Give the keeper's end of a pipe, and the runner's way to use the other."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        keeping = PipeKeeping(theirs)
+        try:
+            yield ours, PipeKeeping(theirs)
+        finally:
+            asyncio.get_running_loop().remove_reader(theirs)
+
+
+async def test_words_may_come_in_pieces() -> None:
+    """A word is heard when its line is whole; the first line is no word, and what came with it is not lost."""
+    with keeping_by_pipe() as (ours, keeping):
         text = line(Renewed(1.0)) + line(Renewed(2.0))
         ours.sendall(b"{}\n" + text[:10])
 
@@ -283,9 +292,7 @@ async def test_words_may_come_in_pieces() -> None:
 
 async def test_words_that_come_with_the_session_are_heard() -> None:
     """They lie in the buffer when the session is read, and nothing else may come for long."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        keeping = PipeKeeping(theirs)
+    with keeping_by_pipe() as (ours, keeping):
         ours.sendall(b"{}\n" + line(OPENED) + line(Renewed(1.0)))
         keeping.read_line()
         keeping.read_opened()
@@ -297,9 +304,7 @@ async def test_words_that_come_with_the_session_are_heard() -> None:
 
 async def test_a_keeper_that_is_gone_is_noticed() -> None:
     """Reading says so; writing does not fail."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        keeping = PipeKeeping(theirs)
+    with keeping_by_pipe() as (ours, keeping):
         ours.close()
 
         keeping.start([(UUID(int=1), 1)])

@@ -70,13 +70,7 @@ _NOT_ASKED = SimpleNamespace(name="not asked")
 
 class _Connection(asyncpg.Connection):
     now: str | None = None
-    """What was set as the present instant; only tests set one."""
-
-    async def at(self, clock: Clock | None) -> None:
-        """Let it be as late as the clock says, from the next statement on."""
-        if clock is not None and (now := clock().isoformat()) != self.now:
-            await self.execute(f"SET windlass.now = '{now}'")
-            self.now = now
+    """What was set as the present instant; only tests have a clock of their own."""
 
     async def _introspect_types(self, typeoids: Collection[int], timeout: float) -> tuple[list[Any], Any]:
         """The driver asks on each connection, for each statement with a new array, what that array is: 3 ms each."""
@@ -142,7 +136,7 @@ class PostgresDatabase:
             async with self._open(pool, settings, tracked=False) as statements:
                 return await statements.fetch(query, **parameters)
         async with _acquired(pool) as connection:
-            await translated(connection.at, self._clock)
+            await self._set_clock(connection)
             try:
                 return await _fetch(connection, query, parameters)
             except Unavailable as error:
@@ -225,6 +219,15 @@ class PostgresDatabase:
         assert self._hot is not None and self._read is not None
         return (self._hot, HOT_SETTINGS) if query.hot else (self._read, READ_SETTINGS)
 
+    async def _set_clock(self, connection: Any) -> None:
+        """Let a connection be as late as the clock says, if it is not; behind a pooler each transaction says so."""
+        if self._clock is None or self._pooled:
+            return
+        now, taken = self._clock().isoformat(), connection._con
+        if taken is None or taken.now != now:
+            await translated(connection.execute, f"SET windlass.now = '{now}'")
+            taken.now = now
+
     def _begin(self, settings: dict[str, str]) -> str:
         local = dict(settings) if self._pooled else {}
         if self._pooled and self._clock:
@@ -237,8 +240,7 @@ class PostgresDatabase:
         self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
     ) -> AsyncIterator[PostgresTransaction]:
         async with _acquired(pool) as connection:
-            if not self._pooled:
-                await translated(connection.at, self._clock)
+            await self._set_clock(connection)
             await translated(connection.execute, self._begin(settings))
             try:
                 track = await translated(connection.fetchrow, TRACK) if tracked else None

@@ -29,11 +29,11 @@ from windlass.queue.submit import Submitted, submit, submit_requests
 
 @asynccontextmanager
 async def proxied(url: str, clock: TestClock | None) -> AsyncIterator[tuple[CuttingProxy, Database]]:
-    """Open the database at `url` behind a proxy that can cut it off at its COMMIT."""
+    """Open the database at `url` behind a proxy that can cut it off at a COMMIT, which by `pooler` each write has."""
     parts = urlsplit(url)
     async with CuttingProxy(parts.hostname or "", parts.port or 5432) as proxy:
         netloc = parts.netloc.replace(f":{parts.port}", f":{proxy.port}")
-        db = await open_database(parts._replace(netloc=netloc).geturl(), clock=clock)
+        db = await open_database(parts._replace(netloc=netloc, query="pooler=transaction").geturl(), clock=clock)
         try:
             yield proxy, db
         finally:
