@@ -57,7 +57,7 @@ hypothesis.settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS_PROFILE", "
 
 
 ON_BOTH = {
-    "server": {"test_matrix.py", "test_jobs.py", "test_work.py", "test_schedules.py"},
+    "server": {"test_matrix.py", "test_work.py"},
     "client": {"test_verbs.py"},
     "worker": {"test_links.py"},
     "cli": set[str](),
@@ -65,16 +65,22 @@ ON_BOTH = {
 }
 """Above the engine a database is only seen through it: there only these files run on both kinds in `make test`."""
 
+LONGEST = {"test_rel_k20_connection_killed_at_each_statement", "test_the_databases_do_what_the_model_does"}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the PostgreSQL half of what stands above the engine to `make test-all`, but for every route once."""
+    """Leave to `make test-all` what a database shows again that is not the one in question."""
     for item in items:
-        folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
-        drawn = getattr(item, "callspec", None)
-        on_postgres = drawn is not None and "postgres" in (drawn.params.get("database_url"), drawn.params.get("way"))
-        if on_postgres and name not in ON_BOTH.get(folder, {name}):
+        folder, *_, name = item.path.relative_to(Path(__file__).parent).parts
+        drawn = item.callspec.params if hasattr(item, "callspec") else {}
+        kinds = (drawn.get("database_url"), drawn.get("way"))
+        again = "postgres" in kinds and (name not in ON_BOTH.get(folder, {name}) or drawn.get("voice") == "sync")
+        # A file has one who writes at a time: races are between connections of PostgreSQL.
+        if again or ("sqlite" in kinds and "races" in item.path.parts):
             item.add_marker(pytest.mark.exhaustive)
+    # Whoever gets the longest ones last would be waited for.
+    items.sort(key=lambda item: item.name not in LONGEST)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ GENERIC, CUSTOM = "force_generic_plan", "force_custom_plan"
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.exhaustive)])
 def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
     """The URL of a filled database, whose planner knows its tables or does not."""
     name = f"{worker_database.name}_plans_{next(_numbers)}"

@@ -116,7 +116,10 @@ BY_LANE = {"claim": "queue_ready", "count_running": "queue_running"}
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=["never analysed", 0, 4, 40])
+SOME = [pytest.param(count, marks=pytest.mark.exhaustive) for count in (0, 4)]
+
+
+@pytest.fixture(scope="module", params=["never analysed", *SOME, 40])
 def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
     """The URL of a database with so few jobs, half of them leased, whose tables were then vacuumed and analysed."""
     name = f"{worker_database.name}_early_{next(_numbers)}"

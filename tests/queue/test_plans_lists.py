@@ -62,7 +62,7 @@ CASES: list[Case] = [
 ]
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.exhaustive)])
 def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
     """The URL of a filled database, whose planner knows its tables or does not."""
     name = f"{worker_database.name}_lists_{next(_numbers)}"

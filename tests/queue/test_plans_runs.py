@@ -39,7 +39,7 @@ SELECT job_id, 't', 'null', 0, 1, 1, 1, slot_at, slot_at, 9, 1, 1, 0, 0, 0, slot
 """
 
 
-@pytest.fixture(scope="module", params=["never analysed", "analysed"])
+@pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.exhaustive)])
 def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
     """The URL of a database with a month of slots."""
     name = f"{worker_database.name}_runs_{next(_numbers)}"

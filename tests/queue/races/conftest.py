@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import Emptied, KeptDatabases, connected
+from tests.databases import Emptied, KeptDatabases
 from tests.kept import Kept
 from tests.queue.races.stage import Stage
 from windlass.db import Database, open_database
@@ -20,7 +20,7 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     """Open a stage on the database at `url`, of as many servers, or of those that are `opened` already.
 
-    A SQLite file has one server. `kept` is a connection to the database on which invariants are looked at.
+    A SQLite file has one server. `kept` is a connection to the database on which invariants and waits are looked at.
     """
     # The clock of a SQLite file begins above the ceiling that its template has.
     clock.advance(2)
@@ -31,8 +31,10 @@ async def staged(
             database = await open_database(url, clock=clock)
             stack.push_async_callback(database.close)
             used.append(database)
-        watcher = await stack.enter_async_context(connected(url)) if several else None
-        yield Stage(clock, used, watcher=watcher, kept=kept)
+        if several and kept is None:
+            kept = Kept(url)
+            stack.callback(kept.close)
+        yield Stage(clock, used, kept=kept)
 
 
 @pytest.fixture

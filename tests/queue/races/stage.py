@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
 
-import asyncpg
-
 from tests.clock import TestClock
 from tests.kept import Kept, check_at_once, check_kept
 from tests.queue.races.pausing import Pausing
@@ -134,14 +132,12 @@ class Stage:
         clock: TestClock,
         servers: Sequence[Database],
         *,
-        watcher: asyncpg.Connection[Any] | None,
         kept: Kept | None,
     ) -> None:
         self.clock = clock
         self.servers = servers
         self.ids = Ids(clock)
         self.lanes = Lanes()
-        self._watcher = watcher
         self._kept = kept
         self._numbers = itertools.count(1)
 
@@ -153,7 +149,7 @@ class Stage:
     @property
     def many(self) -> bool:
         """Whether there are really several servers."""
-        return self._watcher is not None
+        return self._kept is not None
 
     async def scene(self, jobs: int = 1, **fields: Any) -> Scene:
         """Return a new queue with `jobs` ready jobs and a worker that holds nothing."""
@@ -250,8 +246,10 @@ class Stage:
 
     async def waiting(self) -> int:
         """Return how many connections wait for one that is held at a mark, on PostgreSQL."""
-        assert self._watcher is not None
-        return int(await self._watcher.fetchval(WAITING))
+        assert self._kept is not None
+        await asyncio.sleep(0)  # the others must get as far
+        [row] = self._kept.rows(WAITING)
+        return int(row["count"])
 
     async def until_waiting(self, count: int) -> None:
         """Return when so many connections wait for one that is held at a mark, on PostgreSQL."""

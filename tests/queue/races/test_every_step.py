@@ -107,10 +107,11 @@ Mark = tuple[str | None, str, bool]
 """A mark as it counts: of a commit what was written before it, its name, and whether a transaction was open."""
 
 
-async def marks_of(stage: Stage, step: Step) -> list[tuple[int, Mark]]:
+async def marks_of(stage: Stage, step: Step, *, kill: bool) -> list[tuple[int, Mark]]:
     """Run a step whole; return its marks with their numbers, without those that are like the one before them.
 
-    Of reads that follow one another outside of transactions only the first counts: nothing is changed or open.
+    Of reads that follow one another outside of transactions only the first counts: nothing is changed or open. Nor is
+    there a connection to be killed.
     """
     whole = Pausing(stage.servers[-1])
     await step.act(stage, whole, await step.prepare(stage))
@@ -120,14 +121,15 @@ async def marks_of(stage: Stage, step: Step) -> list[tuple[int, Mark]]:
     return [
         (at, (whole.trail[at - 1] if name == COMMIT else None, name, inside))
         for at, (name, inside) in enumerate(marks)
-        if not (at and reads[at - 1] and not inside)
+        if inside or not (kill or (at and reads[at - 1]))
     ]
 
 
 async def everywhere(stage: Stage, step: Step, *, kill: bool) -> None:
     """Interrupt a step at each of its marks."""
-    held = [await interrupted(stage, step, number=number, kill=kill) for number, _ in await marks_of(stage, step)]
-    assert any(held)
+    marks = await marks_of(stage, step, kill=kill)
+    held = [await interrupted(stage, step, number=number, kill=kill) for number, _ in marks]
+    assert any(held) or not marks  # a step that only reads has no transaction
     await stage.sound()
 
 
@@ -135,7 +137,7 @@ async def at_each_statement(stage: Stage, *, kill: bool) -> None:
     """Interrupt steps so that each statement, and the commit after each, is interrupted once in some step."""
     done_with: set[Mark] = set()
     for step in STEPS.values():
-        for number, mark in await marks_of(stage, step):
+        for number, mark in await marks_of(stage, step, kill=kill):
             # How often a step asks may depend on the scenes before it: then it has fewer marks this time.
             if mark not in done_with and await interrupted(stage, step, number=number, kill=kill):
                 done_with.add(mark)

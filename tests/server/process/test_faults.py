@@ -36,6 +36,7 @@ async def test_rel_a7_killed_holder(own_url: str) -> None:
     assert [] == against(lines)
 
 
+@pytest.mark.exhaustive
 async def test_rel_b3_stopped_holder(own_url: str) -> None:
     """The holder of a duty is stopped for longer than its lease: woken, it changes nothing."""
     lines = await stops.prove(own_url, faults=1, fast=True, kinds=QUICK)
@@ -43,6 +44,7 @@ async def test_rel_b3_stopped_holder(own_url: str) -> None:
     assert [] == against(lines)
 
 
+@pytest.mark.exhaustive
 async def test_rel_a8_all_servers_killed(own_url: str) -> None:
     """All servers are killed and started again: everything that was acknowledged is done, once."""
     async with fleets.running(own_url, settings=fleets.FAST) as fleet, connected(own_url) as connection:
@@ -94,6 +96,7 @@ async def submit(client: httpx2.AsyncClient, key: str, told: dict[str, str]) -> 
     return key in told
 
 
+@pytest.mark.exhaustive
 async def test_rel_c1_c2_database_restarted(own_cluster: Cluster) -> None:
     """The database is restarted, then crashes: 503 meanwhile, served again in two seconds, nothing told is lost."""
     lines = await restarts.prove(own_cluster, faults=2, kinds=QUICK, down_s=0.5, loaded_s=1.0)
