@@ -72,7 +72,7 @@ LONGEST = {"test_rel_k20_connection_killed_at_each_statement", "test_the_databas
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave to `make test-all` what a database shows again that is not the one in question."""
     for item in items:
-        folder, *_, name = item.path.relative_to(Path(__file__).parent).parts
+        folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
         drawn = item.callspec.params if hasattr(item, "callspec") else {}
         kinds = (drawn.get("database_url"), drawn.get("way"))
         again = "postgres" in kinds and (name not in ON_BOTH.get(folder, {name}) or drawn.get("voice") == "sync")
