@@ -198,7 +198,7 @@ RETURNING id
 -- postgres
 SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare, s.presence,
        CAST(extract(epoch FROM :now - s.heartbeat_at) AS double precision) AS silent_s,
-       CASE WHEN EXISTS (SELECT 1 FROM timer t WHERE t.session = s.id) THEN 1 ELSE 0 END AS kept
+       CASE WHEN EXISTS (SELECT 1 FROM timer t WHERE t.session = ANY(ARRAY[s.id])) THEN 1 ELSE 0 END AS kept
   FROM session s WHERE s.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
 SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare, s.presence, (:now - s.heartbeat_at) / 1000000.0 AS silent_s,
