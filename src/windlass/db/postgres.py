@@ -63,14 +63,14 @@ STATUS = (
 
 
 _ARRAYS: dict[int, Any] = {}
-"""What the driver was told of arrays of PostgreSQL's own types, whose numbers are the same everywhere."""
+"""Array types of PostgreSQL itself, by number, as the driver describes them. Every server gives them the same numbers."""
 _OWN_TYPES = 10_000
 _NOT_ASKED = SimpleNamespace(name="not asked")
 
 
 class _Connection(asyncpg.Connection):
     now: str | None = None
-    """What was set as the present instant; only tests have a clock of their own."""
+    """The time that a test has set on this connection."""
 
     async def _introspect_types(self, typeoids: Collection[int], timeout: float) -> tuple[list[Any], Any]:
         """The driver asks on each connection, for each statement with a new array, what that array is: 3 ms each."""

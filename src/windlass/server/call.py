@@ -61,14 +61,14 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Described(NamedTuple):
-    """What this API is: for programs, and for people."""
+    """The OpenAPI document, and the reference page made from it."""
 
     json: bytes
     html: bytes
 
 
 class Lobby(Protocol):
-    """What is open to everybody: the description of this API, and whether the server is ready."""
+    """The routes that need no key: the description of this API, and whether the server is ready."""
 
     async def described(self) -> Described:
         """Return the document of this API, and its page."""
