@@ -63,7 +63,7 @@ STATUS = (
 
 
 _ARRAYS: dict[int, Any] = {}
-"""Array types of PostgreSQL itself, by number, as the driver describes them. Every server gives them the same numbers."""
+"""Array types of PostgreSQL itself, by number, as the driver describes them. They are the same on every server."""
 _OWN_TYPES = 10_000
 _NOT_ASKED = SimpleNamespace(name="not asked")
 
