@@ -18,7 +18,6 @@ import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tests.cluster import MEMORY, memory_is_free
 from tests.databases import (
     Emptied,
     KeptDatabases,
+    KeptFile,
     Server,
     create,
     create_emptied,
@@ -38,7 +38,7 @@ from tests.databases import (
     make_sqlite_template,
     make_template,
 )
-from windlass.db import Database, open_database
+from windlass.db import Database
 
 pytest_plugins = ["tests.postgres_run"]
 
@@ -159,31 +159,26 @@ def kept_for_url(database_url: str, request: pytest.FixtureRequest) -> KeptDatab
     return kept
 
 
-@asynccontextmanager
-async def _sqlite_opened(url: str, clock: TestClock) -> AsyncIterator[Database]:
-    database = await open_database(url, clock=clock)
-    try:
-        yield database
-    finally:
-        await database.close()
+@pytest.fixture(scope="session")
+async def kept_file(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KeptFile]:
+    """A SQLite file of this test worker that stays open from test to test."""
+    kept = KeptFile(sqlite_template, tmp_path_factory.mktemp("kept"))
+    yield kept
+    await kept.close()
 
 
 @pytest.fixture
-async def db(database_url: str, kept_for_url: KeptDatabases | None, clock: TestClock) -> AsyncIterator[Database]:
+def db(database_url: str, request: pytest.FixtureRequest) -> Database:
     """An open, migrated, empty database on the tests' clock; the test runs once on each kind."""
-    if kept_for_url is not None:
-        [kept] = await kept_for_url.opened(1, clock)
-        yield kept
-        return
-    async with _sqlite_opened(database_url, clock) as database:
-        yield database
+    kind = "sqlite" if database_url.startswith("sqlite") else "postgres"
+    database: Database = request.getfixturevalue(f"{kind}_db")
+    return database
 
 
 @pytest.fixture
-async def sqlite_db(sqlite_url: str, clock: TestClock) -> AsyncIterator[Database]:
+async def sqlite_db(kept_file: KeptFile, clock: TestClock) -> Database:
     """The same as `db`, on SQLite only."""
-    async with _sqlite_opened(sqlite_url, clock) as database:
-        yield database
+    return await kept_file.opened(clock)
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import shutil
+import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from tests.kept import Kept
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
 from windlass.db.postgres import PostgresDatabase
+from windlass.db.sqlite import SqliteDatabase
 
 # All relations of the schema, and those of them that are emptied: partitions are, through their parents.
 RELATIONS = """
@@ -218,6 +222,65 @@ def _backends(db: Database) -> Iterator[int]:
         for holder in pool._holders:
             if holder._con is not None:
                 yield holder._con.get_server_pid()
+
+
+class KeptFile:
+    """A SQLite database as a server opens it, kept open from test to test and brought back to how it was when new.
+
+    A file opened anew has its schema read and each of its statements prepared anew, in every test.
+    """
+
+    def __init__(self, template: Path, folder: Path) -> None:
+        self._template = template
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self._clock = TestClock()
+        self._database: SqliteDatabase | None = None
+        self._beside: sqlite3.Connection
+        self._new: tuple[int, int]  # the version of its schema and the ceiling of its clock
+
+    async def opened(self, clock: TestClock) -> Database:
+        """Return it, empty, on this clock; another file where a test has closed this one or changed its schema."""
+        self._clock = clock
+        if self._database is None or not self._emptied(self._database):
+            await self.close()
+            self._database = await self._open()
+        self._database._now_us = self._database._ceiling_us = self._new[1]
+        return self._database
+
+    async def close(self) -> None:
+        """Close it."""
+        if self._database is not None:
+            self._beside.close()
+            await self._database.close()
+            self._database = None
+
+    async def _open(self) -> SqliteDatabase:
+        path = self._folder / f"{next(self._numbers)}.db"
+        shutil.copyfile(self._template, path)
+        database = await open_database(f"sqlite:///{path}?synchronous=off", clock=lambda: self._clock())
+        assert isinstance(database, SqliteDatabase)
+        self._beside = sqlite3.connect(path, isolation_level=None, timeout=0)
+        self._beside.execute("ATTACH ? AS template", [str(self._template)])
+        self._new = (self._schema(), database._ceiling_us)
+        return database
+
+    def _emptied(self, database: SqliteDatabase) -> bool:
+        if database._writer_thread._shutdown or self._schema() != self._new[0]:
+            return False
+        try:
+            self._beside.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:  # a test has left a transaction open
+            return False
+        for (table,) in self._beside.execute("SELECT name FROM template.sqlite_master WHERE type = 'table'").fetchall():
+            self._beside.execute(f"DELETE FROM main.{table}")
+            self._beside.execute(f"INSERT INTO main.{table} SELECT * FROM template.{table}")
+        self._beside.execute("COMMIT")
+        return True
+
+    def _schema(self) -> int:
+        version: int = self._beside.execute("PRAGMA main.schema_version").fetchone()[0]
+        return version
 
 
 def make_sqlite_template(path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.clock import START, TestClock
+from tests.databases import opened
 from tests.db.queries import SQL, key, names, now, put
 from windlass.db import Database, Statements, open_database
 from windlass.errors import AlreadyExists, InvalidInput
@@ -180,15 +181,16 @@ async def test_parameters_must_be_those_of_the_query(db: Database, parameters: d
     assert [] == await names(db)
 
 
-async def test_a_query_by_itself_is_committed(database_url: str, db: Database) -> None:
+async def test_a_query_by_itself_is_committed(database_url: str) -> None:
     """Outside a transaction each query is one by itself, and there for another program when it returns."""
-    await put(db, "x")
+    async with opened(database_url) as db:
+        await put(db, "x")
 
-    other = await open_database(database_url, role="client")
-    try:
-        assert ["x"] == await names(other)
-    finally:
-        await other.close()
+        other = await open_database(database_url, role="client")
+        try:
+            assert ["x"] == await names(other)
+        finally:
+            await other.close()
 
 
 async def test_a_failed_query_leaves_the_database_usable(db: Database) -> None:

@@ -275,9 +275,10 @@ async def test_a_server_is_forgotten_a_day_after_it_was_heard(db: Database, cloc
     )
 
 
-async def test_nothing_is_worn_in_an_empty_database(db: Database) -> None:
+async def test_nothing_is_worn_in_a_new_database(sqlite_db: Database, fresh_postgres_url: str) -> None:
     """P4: tables with few dead rows are left alone, and SQLite has none."""
-    assert [] == await vacuum(db)
+    async with opened(fresh_postgres_url) as db:
+        assert ([], []) == (await vacuum(db), await vacuum(sqlite_db))
 
 
 async def test_a_worn_table_is_vacuumed(fresh_postgres_url: str) -> None:

@@ -160,8 +160,8 @@ async def test_a_definition_without_a_word_on_it_leaves_a_pause(client: httpx2.A
 async def test_rel_t4_pausing_by_a_definition_needs_the_scope_for_it(calls: Calls) -> None:
     """N2: 403 where `enabled` would pause or resume, and nothing is changed; what a dry run shows is for readers."""
     owner, client = calls("admin.a"), calls("submitter.a")
-    await make(owner, payload={"pin": "4711"})
-    body = {**NIGHTLY, "payload": {"pin": "4711"}}
+    await make(owner, payload={"pin": "swordfish"})
+    body = {**NIGHTLY, "payload": {"pin": "swordfish"}}
     asked = {**body, "replace_existing": True}
 
     refused = []
@@ -182,7 +182,7 @@ async def test_rel_t4_pausing_by_a_definition_needs_the_scope_for_it(calls: Call
     allowed = await client.patch("/schedules/nightly", json={"priority": 3, "enabled": False})
 
     assert [403] * 11 == [answer.status_code for answer in (*refused, *looks)]
-    assert not any("4711" in answer.text for answer in (*refused, *looks))
+    assert not any("swordfish" in answer.text for answer in (*refused, *looks))
     assert 200 == allowed.status_code
 
 
@@ -322,8 +322,8 @@ async def test_rel_t5_acts_on_schedules_are_audited(client: httpx2.AsyncClient) 
 
 async def test_rel_t5_the_audit_says_what_a_replacement_changed(client: httpx2.AsyncClient) -> None:
     """X10: by PUT and by name what differs, arguments only by name; a schedule that was made as a job is there too."""
-    await make(client, payload={"pin": "4711"}, priority=1)
-    asked = {**NIGHTLY, "payload": {"pin": "4712"}}
+    await make(client, payload={"pin": "swordfish"}, priority=1)
+    asked = {**NIGHTLY, "payload": {"pin": "swordfishes"}}
 
     await client.put("/schedules/nightly", json={**asked, "priority": 2})
     await client.post("/schedules", json={**asked, "priority": 3, "replace_existing": True})
@@ -341,7 +341,7 @@ async def test_rel_t5_the_audit_says_what_a_replacement_changed(client: httpx2.A
         by_job["subject"],
         by_job["became"]["task"],
     )
-    assert "471" not in answer.text
+    assert "swordfish" not in answer.text
 
 
 def changes(entry: Json) -> Json:
@@ -419,7 +419,7 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
 async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(calls: Calls) -> None:
     """N2: 403 by replace_existing and skip_existing, in a list, a declaration and a dry run; nothing of it is told."""
     client, owner = calls("admin.a@own"), calls("admin.a")
-    made = await make(owner, queue="theirs", payload={"pin": "4711"})
+    made = await make(owner, queue="theirs", payload={"pin": "swordfish"})
     asked = {**NIGHTLY, "queue": "own", "replace_existing": True}
     plain = {**NIGHTLY, "queue": "own"}
 
@@ -438,7 +438,7 @@ async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(c
         refused.append(await client.post("/schedules/declared", json=body))
 
     assert [403] * 7 == [answer.status_code for answer in refused], [answer.text for answer in refused]
-    assert not any("4711" in answer.text or "theirs" in answer.text for answer in refused)
+    assert not any("swordfish" in answer.text or "theirs" in answer.text for answer in refused)
     assert made["id"] != declared["id"]
     assert declared == (await owner.get("/schedules/nightly")).json()
 

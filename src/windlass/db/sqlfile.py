@@ -1,4 +1,4 @@
-"""Named queries: each `.sql` file of `queue/`, read once, both dialects checked against each other.
+"""Named queries: each `.sql` file of `queue/`, both dialects checked against each other when a query is first used.
 
     -- name: promote
     -- One sentence: what it does.  Further lines: locks, index, returns.
@@ -55,7 +55,7 @@ _HOT = "hot: "
 
 
 class SqlFileError(Exception):
-    """A `.sql` file breaks the rules; raised at import, so that it cannot ship."""
+    """A `.sql` file breaks the rules."""
 
 
 @dataclass(frozen=True)
@@ -120,41 +120,44 @@ class Query:
 
 
 class Queries:
-    """The queries of one file, as attributes."""
+    """The queries of one file, as attributes; a server that starts does not wait for those it may never run."""
 
-    def __init__(self, path: Path, queries: dict[str, Query]) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._queries = queries
+        self._bodies = split(path.read_text(encoding="utf-8"), origin=path.name)
 
     def __getattr__(self, name: str) -> Query:
-        try:
-            return self._queries[name]
-        except KeyError:
-            raise AttributeError(f"{self.path.name} has no query named {name}") from None
+        body = self._bodies.get(name)
+        if body is None:
+            raise AttributeError(f"{self.path.name} has no query named {name}")
+        query = _query(name, body, self.path.name)
+        setattr(self, name, query)
+        return query
 
     def __iter__(self) -> Iterator[Query]:
-        return iter(self._queries.values())
+        return (getattr(self, name) for name in self._bodies)
 
 
 def load(step: str) -> Queries:
     """Return the queries beside the module `step` (its `__file__`): `claim.py` has `claim.sql`."""
-    path = Path(step).with_suffix(".sql")
-    return Queries(path, parse(path.read_text(encoding="utf-8"), origin=path.name))
+    return Queries(Path(step).with_suffix(".sql"))
 
 
 def parse(text: str, *, origin: str) -> dict[str, Query]:
     """Return the queries of one file by name; SqlFileError where one breaks the rules."""
-    heads = list(_NAME.finditer(text))
-    if not heads:
+    return {name: _query(name, body, origin) for name, body in split(text, origin=origin).items()}
+
+
+def split(text: str, *, origin: str) -> dict[str, str]:
+    """Return what stands under each name."""
+    _, *parts = _NAME.split(text)
+    bodies = dict(zip(parts[::2], parts[1::2], strict=True))
+    if not bodies:
         raise SqlFileError(f"{origin}: no `-- name:` in it")
-    queries: dict[str, Query] = {}
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
-        body = text[head.end() : following.start() if following else None]
-        query = _query(head[1], body, origin)
-        if query.name in queries:
-            raise SqlFileError(f"{origin}: {query.name} stands twice")
-        queries[query.name] = query
-    return queries
+    if len(bodies) != len(parts) / 2:
+        twice = next(name for name in bodies if parts[::2].count(name) > 1)
+        raise SqlFileError(f"{origin}: {twice} stands twice")
+    return bodies
 
 
 def _query(name: str, body: str, origin: str) -> Query:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -78,11 +78,14 @@ def check_media(headers: Mapping[str, str]) -> None:
 
 
 class BodyDecoder:
-    """Decodes bodies of one type."""
+    """Decodes bodies of one type; made ready by the first of them, as all together would take a server's start long."""
 
     def __init__(self, struct: type[msgspec.Struct]) -> None:
         self._struct = struct
-        self._decoder = msgspec.json.Decoder(struct)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self._struct)
 
     def decode(self, body: bytes, others: Mapping[str, Any] | None = None) -> Any:
         """Return the struct; `others` are fields that stood elsewhere. InvalidInput names the field that is wrong."""

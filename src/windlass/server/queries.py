@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -46,14 +46,24 @@ def names_once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 class QueryDecoder:
-    """Turns the names and values of a query into a struct."""
+    """Turns the names and values of a query into a struct; made ready by the first query."""
 
     def __init__(self, query: type[msgspec.Struct] | None, body: type[msgspec.Struct] | None) -> None:
         self._query = query
-        self._fields = _kinds(query)
-        self._body_fields = _kinds(body)
+        self._body = body
         self._aliases: Mapping[str, str] = getattr(body, "aliases", {})
-        self._default = query() if query is not None and not _required(query) else None
+
+    @cached_property
+    def _default(self) -> msgspec.Struct | None:
+        return self._query() if self._query is not None and not _required(self._query) else None
+
+    @cached_property
+    def _fields(self) -> Mapping[str, str]:
+        return _kinds(self._query)
+
+    @cached_property
+    def _body_fields(self) -> Mapping[str, str]:
+        return _kinds(self._body)
 
     def decode(self, values: Mapping[str, str]) -> tuple[Any, dict[str, Any]]:
         """Return the struct of the query, and the fields of the body that stand in the query."""
