@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import Future
-from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from windlass.certificates import believed
 from windlass.client.answers import Answer
 from windlass.client.requests import Request
 from windlass.client.tries import NotHeard, ServerDown
@@ -20,8 +20,6 @@ from windlass.config.redact import url as without_password
 from windlass.errors import Unavailable
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx2
 
     from windlass.embedded import Embedded
@@ -148,7 +146,7 @@ class HttpDoor:
             "limits": httpx2.Limits(max_connections=most, max_keepalive_connections=kept),
             # What was found on this machine is not behind a proxy.
             "trust_env": not self.is_found,
-            "verify": _trusted(),
+            "verify": believed(self.where),
         }
 
     def _silent(self, error: httpx2.HTTPError, request: Request) -> Unavailable:
@@ -235,11 +233,3 @@ def _said(request: Request) -> dict[str, Any]:
 
 def _answer(response: httpx2.Response) -> Answer:
     return Answer(response.status_code, response.content, {k.lower(): v for k, v in response.headers.items()})
-
-
-@cache
-def _trusted() -> ssl.SSLContext:
-    """Return what says whose certificates are believed; to read them takes longer than many a call."""
-    import httpx2
-
-    return httpx2.create_ssl_context()

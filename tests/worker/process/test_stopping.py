@@ -140,7 +140,7 @@ async def test_the_probe_of_a_worker_answers_while_it_is_well(installation: Inst
     """A runner that stands still makes it fail, also while its heartbeats go on."""
     address = f"127.0.0.1:{unused_port}"
     await installation.start_workers(worker_health_address=address, worker_health_seconds="2")
-    async with httpx2.AsyncClient(base_url=f"http://{address}") as client:
+    async with httpx2.AsyncClient(verify=False, base_url=f"http://{address}") as client:
         assert 200 == (await client.get("/healthz")).status_code
         await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
         await installation.begun()
