@@ -63,9 +63,12 @@ ON_BOTH = {
     "cli": set[str](),
     "bench": set[str](),
 }
-"""Above the engine a database is only seen through it: there only these files run on both kinds in `make test`."""
+"""Above the engine a database is only seen through it: there only these files run on both kinds in `make test`.
 
-LONGEST = {"test_rel_k20_connection_killed_at_each_statement", "test_the_databases_do_what_the_model_does"}
+The engine itself runs there on PostgreSQL, and on SQLite under the tests of the server.
+"""
+
+LONGEST = {"test_rel_k20_connection_killed_at_each_commit", "test_the_databases_do_what_the_model_does"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -75,9 +78,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
         drawn = item.callspec.params if hasattr(item, "callspec") else {}
         kinds = (drawn.get("database_url"), drawn.get("way"))
-        again = "postgres" in kinds and (name not in ON_BOTH.get(folder, {name}) or drawn.get("voice") == "sync")
+        again = "postgres" in kinds and name not in ON_BOTH.get(folder, {name})
         # A file has one who writes at a time: races are between connections of PostgreSQL.
-        if again or ("sqlite" in kinds and "races" in item.path.parts):
+        again |= "sqlite" in kinds and ("races" in item.path.parts or folder == "engine")
+        again |= (drawn.get("way"), drawn.get("voice")) in (("postgres", "sync"), ("sqlite", "async"), ("http", "sync"))
+        if again:
             item.add_marker(pytest.mark.exhaustive)
     # Whoever gets the longest ones last would be waited for.
     items.sort(key=lambda item: item.name not in LONGEST)

@@ -56,6 +56,7 @@ def test_what_is_loaded_may_be_stored(kind: Kind) -> None:
     check_schedule(made(batch, 17, Ids()))
 
 
+@pytest.mark.exhaustive
 def test_the_background_has_as_many_expressions_as_it_says() -> None:
     """Schedules that share a few expressions would be loaded and kept by what was computed for the first of them."""
     batch = Batch(kind="background", count=1)

@@ -82,6 +82,7 @@ def test_growth_is_measured_beside_other_rows(database_url: str, tmp_path: Path)
     assert parts == [figure["part"] for figure in figures]
 
 
+@pytest.mark.exhaustive
 async def test_nothing_is_left_on_the_server(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scratch databases are dropped. They have names of this test: others make and drop theirs at the same time."""
     names = [secrets.token_hex(6) for _ in range(3)]

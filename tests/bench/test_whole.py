@@ -79,6 +79,7 @@ def one_peer(monkeypatch: pytest.MonkeyPatch, script: Path, *, store: str = "sql
     monkeypatch.setattr(whole, "installed", own_python)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_postgres")
 def test_without_postgres_sqlite_alone_is_measured(tmp_path: Path) -> None:
     """Jobs drain and are picked up in-process on SQLite; what is left out is said."""
@@ -168,6 +169,7 @@ def test_a_peer_that_fails_is_not_available_and_the_rest_goes_on(
     assert 2 == len(readings)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_postgres")
 def test_a_peer_that_needs_postgres_is_not_available_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -45,8 +45,9 @@ QUICK = {"WINDLASS_WORKER_HEARTBEAT_SECONDS": "0.5"}
 
 @contextmanager
 def up(folder: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[tuple[Running, Hands]]:
-    """Run `windlass up` until its workers are ready; yield it, and hands at its server."""
-    with running(folder, "up", "--port", "0", *arguments, settings=settings) as process:
+    """Run `windlass up` with one worker until that is ready; yield it, and hands at its server."""
+    few = ("--workers", "1", "--max-workers", "1")
+    with running(folder, "up", "--port", "0", *few, *arguments, settings=settings) as process:
         found = process.said(UP)
         process.said(READY)
         hands = Hands(found[1])
@@ -77,10 +78,14 @@ def begun(hands: Hands, job_id: str, process: Running) -> Any:
 
 
 def test_what_it_says_to_try_works(tmp_path: Path) -> None:
-    """Pasted into another terminal in the same folder, each of the four commands does what it shows."""
+    """Pasted into another terminal in the same folder, each of the four commands does what it shows.
+
+    Where there is no terminal, what is said is without escape codes.
+    """
     with running(tmp_path, "up", "--port", "0") as process:
         process.said(READY)
-        lines = process.text.split("Try in another terminal, in this folder:\n")[1].splitlines()[:4]
+        text = process.text
+        lines = text.split("Try in another terminal, in this folder:\n")[1].splitlines()[:4]
         results = [
             subprocess.run(
                 shlex.split(line), cwd=tmp_path, env=environment({}), capture_output=True, text=True, timeout=PATIENCE_S
@@ -96,16 +101,9 @@ def test_what_it_says_to_try_works(tmp_path: Path) -> None:
         assert "up-" in results[3].stdout
         assert 0 == process.ended()
         assert '"event": "attempt.ended"' in process.text
-
-
-def test_what_it_says_is_plain_where_there_is_no_terminal(tmp_path: Path) -> None:
-    """Address, database, application and workers are told, without escape codes."""
-    with up(tmp_path) as (process, _):
-        text = process.text
-
     for part in ("http://127.0.0.1:", "sqlite:///windlass-sample.db", "windlass.sample:app", "2 to 8 processes"):
         assert part in text
-    assert "\x1b" not in text
+    assert "\x1b" not in process.text
 
 
 def test_the_sample_has_a_database_of_its_own(tmp_path: Path) -> None:

@@ -57,9 +57,11 @@ async def all_taken(db: Database) -> AsyncIterator[None]:
         yield
 
 
-async def test_rel_x26_pool_exhausted(postgres_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rel_x26_pool_exhausted(
+    fresh_postgres_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Callers that get no connection are told so; reads go on; nothing is stored, leaked or lost by it."""
-    async with few(postgres_url, clock) as steps:
+    async with few(fresh_postgres_url, clock) as steps:
         ann = await steps.worker()
         lease = await steps.lease(ann)
         monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 0.1)
@@ -75,7 +77,7 @@ async def test_rel_x26_pool_exhausted(postgres_url: str, clock: TestClock, monke
         ids = await asyncio.gather(*(steps.submit_one() for _ in range(CALLERS)))
         assert CALLERS == len(set(ids))
         assert Status.APPLIED is (await steps.complete(lease)).status
-        async with connected(postgres_url) as connection:
+        async with connected(fresh_postgres_url) as connection:
             assert CONNECTIONS + READERS >= await connection.fetchval(BACKENDS)
 
 

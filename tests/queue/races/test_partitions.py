@@ -41,7 +41,7 @@ async def test_rel_x23_report_at_midnight(stage: Stage) -> None:
     await stage.sound()
 
 
-@pytest.mark.parametrize("said", ["complete", "fail"])
+@pytest.mark.parametrize("said", ["complete", pytest.param("fail", marks=pytest.mark.exhaustive)])
 async def test_rel_x23_partitions_made_beside_reports(postgres_stage: Stage, said: str) -> None:
     """Making partitions and reporting into history do not disturb each other, in any order."""
     stage = postgres_stage
@@ -162,6 +162,7 @@ async def test_rel_x23_partitions_dropped_beside_reports(postgres_stage: Stage) 
     await stage.sound()
 
 
+@pytest.mark.exhaustive
 async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
     """Two servers that drop the same partitions at once both end well, and each is dropped."""
     stage = postgres_stage
