@@ -44,13 +44,13 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -n 0 --noconftest tests/rules
+	$(BIN)/pytest -q -n 0 --noconftest tests/rules tests/typing
 
 test: check ## check, then the tests on SQLite and PostgreSQL
-	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules -m 'not exhaustive' $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing -m 'not exhaustive' $(ARGS)
 
 test-all: check ## the same with the long forms of tests, in an order drawn anew each time
-	WINDLASS_HYPOTHESIS_PROFILE=all $(BIN)/pytest -p randomly -n $(JOBS) --dist worksteal --ignore=tests/rules $(ARGS)
+	WINDLASS_HYPOTHESIS_PROFILE=all $(BIN)/pytest -p randomly -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing $(ARGS)
 
 bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http|whole|schedules: more of it
 	$(BIN)/python -m tests.bench $(ARGS)

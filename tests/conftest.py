@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder, name = item.path.relative_to(Path(__file__).parent).parts[0], item.path.name
         drawn = item.callspec.params if hasattr(item, "callspec") else {}
         kinds = (drawn.get("database_url"), drawn.get("way"))
-        again = "postgres" in kinds and name not in ON_BOTH.get(folder, {name})
+        again = "postgres" in kinds and (name not in ON_BOTH.get(folder, {name}) or "one_kind" in item.keywords)
         # A file has one who writes at a time: races are between connections of PostgreSQL.
         again |= "sqlite" in kinds and ("races" in item.path.parts or folder == "engine")
         again |= (drawn.get("way"), drawn.get("voice")) in (("postgres", "sync"), ("sqlite", "async"), ("http", "sync"))

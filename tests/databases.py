@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -45,6 +47,8 @@ BUSY = """
 SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
 """
+
+DAY = re.compile(r"[a-z_]+_[0-9]{8}")
 
 OPEN = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
@@ -160,7 +164,7 @@ async def create_emptied(server: Server, name: str) -> Emptied:
 
 
 async def empty(database: Emptied) -> None:
-    """Bring a database back to how it was when new; made anew if tables or partitions came or went."""
+    """Bring a database back to how it was when new; made anew if tables came or went, other than days of history."""
     if not _emptied(database):
         database.kept.close()
         await drop(database.server, database.name)
@@ -170,8 +174,10 @@ async def empty(database: Emptied) -> None:
 def _emptied(database: Emptied) -> bool:
     kept = database.kept
     kept.rows(BUSY)
-    if [row["name"] for row in kept.rows(RELATIONS)] != database.relations:
-        return False
+    if _differences(database):
+        _repair_days(database)
+        if _differences(database):
+            return False
     if database.tables:
         # One statement, so that foreign keys are looked at when all rows are gone. TRUNCATE would be far slower.
         deletes = ", ".join(f'd{n} AS (DELETE FROM windlass."{table}")' for n, table in enumerate(database.tables))
@@ -185,6 +191,25 @@ def _emptied(database: Emptied) -> bool:
     for sequence in database.sequences:
         kept.rows("SELECT setval($1::text::regclass, $2::bigint, $3::bool)", sequence)
     return True
+
+
+def _differences(database: Emptied) -> set[str]:
+    return {row["name"] for row in database.kept.rows(RELATIONS)}.symmetric_difference(database.relations)
+
+
+def _repair_days(database: Emptied) -> None:
+    """Drop the days of history that a test made, and make those that it dropped: far faster than a new database."""
+    new = {name for name in database.relations if DAY.fullmatch(name)}
+    for name in sorted(found for found in _differences(database) if DAY.fullmatch(found)):
+        table, day = name.rsplit("_", 1)
+        if name not in new:
+            database.kept.rows(f"DROP TABLE windlass.{name}")
+            continue
+        database.kept.rows(f"CREATE TABLE windlass.{name} (LIKE windlass.{table})")
+        database.kept.rows(
+            f"ALTER TABLE windlass.{table} ATTACH PARTITION windlass.{name}"
+            f" FOR VALUES FROM ('{day} 00:00+00') TO ('{date.fromisoformat(day) + timedelta(days=1)} 00:00+00')"
+        )
 
 
 class KeptDatabases:

@@ -345,6 +345,7 @@ async def test_a_range_that_is_none_is_refused(steps: Steps, asked: dict[str, An
     assert [] == await backfills.under_way(steps.db)
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize(
     ("trigger", "days", "problem"),
     [
@@ -363,6 +364,7 @@ async def test_too_many_slots_are_refused(steps: Steps, trigger: Any, days: int,
         await begun(steps, schedule, since=NOON - days * DAY)
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize(("trigger", "days"), [(Every(2), 2), (Cron("0 0 1 * *"), 3000), (Cron("* * * * *"), 69)])
 async def test_a_long_range_of_few_slots_is_taken(steps: Steps, trigger: Any, days: int) -> None:
     """T13: what counts is how many slots there are."""

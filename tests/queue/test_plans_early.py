@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -146,6 +146,13 @@ async def analysed_with(url: str, jobs: int) -> None:
         await connection.execute("VACUUM ANALYZE")
 
 
+@pytest.fixture(scope="module")
+async def connection(url: str) -> AsyncIterator[Connection]:
+    """A connection as those that write have."""
+    async with hot(url) as opened:
+        yield opened
+
+
 def queries() -> list[Query]:
     """Return every query that runs where jobs are written."""
     return [query for module in MODULES for query in module.SQL]
@@ -169,10 +176,9 @@ async def generic_plan(connection: Connection, query: Query) -> Plan:
 
 
 @pytest.mark.parametrize("query", queries(), ids=lambda query: query.name)
-async def test_a_plan_made_early_searches_by_key(url: str, query: Query) -> None:
+async def test_a_plan_made_early_searches_by_key(connection: Connection, query: Query) -> None:
     """Every scan of a table that grows has a condition on its index, and on a lane only where lanes are asked for."""
-    async with hot(url) as connection:
-        plan = await generic_plan(connection, query)
+    plan = await generic_plan(connection, query)
 
     for scan in scans(plan):
         index, condition = scan.get("Index Name"), scan.get("Index Cond")

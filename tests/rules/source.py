@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,6 +20,7 @@ def files(root: Path, *patterns: str) -> list[Path]:
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))

@@ -35,6 +35,7 @@ def test_the_open_routes_are_an_exact_list() -> None:
     assert OPEN_PATHS == {route.path for route in ROUTES if not route.scopes}
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("key", ["", "nonsense", "reader", "revoked.a", "reader.", ".a"])
 async def test_rel_t4_without_a_good_key_every_route_is_401(calls: Calls, key: str) -> None:
     """None, malformed, unknown: the same body for all of them, whatever is asked for."""
@@ -47,6 +48,7 @@ async def test_rel_t4_without_a_good_key_every_route_is_401(calls: Calls, key: s
     assert 1 == len({answer.content for answer in [*answers, *strange]})
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("role", sorted(SCOPES))
 async def test_rel_t4_a_route_answers_only_its_scopes(calls: Calls, role: str) -> None:
     """403 for who lacks the scope, before anything of the object is told; never for who has it."""
@@ -66,6 +68,7 @@ async def test_a_worker_may_ask_how_many_there_should_be(calls: Calls) -> None:
     assert 200 == answer.status_code, answer.text
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("role", sorted(SCOPES))
 async def test_rel_t6_a_tenant_in_the_query_is_refused(calls: Calls, role: str) -> None:
     """The tenant comes from the key alone."""
@@ -89,6 +92,7 @@ async def test_nothing_answers_with_a_fault(calls: Calls) -> None:
                 assert "application/problem+json" == answer.headers["content-type"]
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "HEAD", "BREW"])
 async def test_a_method_that_is_not_there_is_405(calls: Calls, method: str) -> None:
     """With those that are, in Allow."""
@@ -104,6 +108,7 @@ async def test_a_method_that_is_not_there_is_405(calls: Calls, method: str) -> N
             assert methods <= set(answer.headers["allow"].split(", "))
 
 
+@pytest.mark.one_kind
 async def test_load_balancers_may_probe_by_head(calls: Calls) -> None:
     """The open routes answer HEAD as they answer GET; no other does."""
     client = calls("")
@@ -113,6 +118,7 @@ async def test_load_balancers_may_probe_by_head(calls: Calls) -> None:
     assert {200} == {answer.status_code for answer in answers}
 
 
+@pytest.mark.one_kind
 async def test_the_document_and_the_router_name_the_same_routes(door: Door, calls: Calls) -> None:
     """Every route is documented with its statuses, and nothing else is."""
     document = (await calls("").get(f"{ROOT}/openapi.json")).json()
@@ -124,6 +130,7 @@ async def test_the_document_and_the_router_name_the_same_routes(door: Door, call
     assert "3.1.0" == document["openapi"]
 
 
+@pytest.mark.one_kind
 async def test_rel_t12_the_reference_page_needs_nothing_else(calls: Calls) -> None:
     """One page without script or foreign address, with a strict policy, naming every operation."""
     page = await calls("").get(f"{ROOT}/docs")

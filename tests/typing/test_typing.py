@@ -74,7 +74,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
     folder = tmp_path_factory.mktemp("typing")
     wrong = folder / "wrong.py"
     wrong.write_text(WRONG)
-    options = ["--config-file", str(REPOSITORY / "pyproject.toml"), "--cache-dir", str(folder / "cache")]
+    options = ["--config-file", str(REPOSITORY / "pyproject.toml")]
 
     out, problems, _ = api.run([*options, "--no-error-summary", str(RIGHT), str(wrong)])
 
