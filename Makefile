@@ -3,8 +3,9 @@
 #   make install PYTHON=python3.13 another interpreter
 
 PYTHON ?= python3
-# A quarter of the time a test waits for other processes: one more than there are cores keeps the cores busy.
-JOBS ?= $(shell $(PYTHON) -c 'import os; print(min(os.cpu_count() or 1, 4) + 1)')
+# Half of its time a test waits for other processes: twice as many as there are cores keep the cores busy.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * min(os.cpu_count() or 1, 4))')
+SUITE = -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 STAMP := .venv/.installed
@@ -46,11 +47,13 @@ check: $(STAMP) ## lint, formatting, types, and the rules of layers and style
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n 0 --noconftest tests/rules tests/typing
 
-test: check ## check, then the tests on SQLite and PostgreSQL
-	$(BIN)/pytest -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing -m 'not exhaustive' $(ARGS)
+test: $(STAMP) ## check, and beside it the tests on SQLite and PostgreSQL
+	@$(MAKE) --no-print-directory check >.venv/check.log 2>&1 & \
+	$(BIN)/pytest $(SUITE) -m 'not exhaustive' $(ARGS); tests=$$?; \
+	wait $$!; checks=$$?; tail -n $$((checks ? 1000 : 1)) .venv/check.log; exit $$((tests + checks))
 
 test-all: check ## the same with the long forms of tests, in an order drawn anew each time
-	WINDLASS_HYPOTHESIS_PROFILE=all $(BIN)/pytest -p randomly -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing $(ARGS)
+	WINDLASS_HYPOTHESIS_PROFILE=all $(BIN)/pytest -p randomly $(SUITE) $(ARGS)
 
 bench: $(STAMP) ## measure the store beside the raw drivers; ARGS=http|whole|schedules: more of it
 	$(BIN)/python -m tests.bench $(ARGS)

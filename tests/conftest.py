@@ -14,6 +14,7 @@ How the server of the run comes about is in `postgres_run.py`, what becomes of i
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import shutil
@@ -86,6 +87,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
     # Whoever gets the longest ones last would be waited for.
     items.sort(key=lambda item: item.name not in LONGEST)
+
+
+def pytest_collection() -> None:
+    """Let the collector of garbage rest while thousands of tests are collected."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let it pass over them from now on."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import itertools
 import re
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -29,9 +29,9 @@ from windlass.db.sqlite import SqliteDatabase
 
 # All relations of the schema, and those of them that are emptied: partitions are, through their parents.
 RELATIONS = """
-SELECT c.relname AS name,
+SELECT c.relname AS name, c.relispartition AND NOT coalesce(i.inhdetachpending, false) AS attached,
        c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'migration' AS emptied
-  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
  WHERE n.nspname = 'windlass' AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'i', 'I')
  ORDER BY c.relname
 """
@@ -71,7 +71,7 @@ class Emptied:
 
     server: Server
     name: str
-    relations: list[str]
+    relations: set[tuple[str, bool]]  # names, and whether it is attached to another
     tables: list[str]
     seeds: dict[str, str]  # the rows that migrating leaves in a table, as JSON
     sequences: list[tuple[str, int, bool]]
@@ -159,8 +159,7 @@ async def create_emptied(server: Server, name: str) -> Emptied:
             if rows is not None:
                 seeds[table] = rows
         sequences = [tuple(row) for row in await connection.fetch(SEQUENCES)]
-    names = [row["name"] for row in relations]
-    return Emptied(server, name, names, tables, seeds, sequences, Kept(server.url_of(name)))
+    return Emptied(server, name, {_seen(row) for row in relations}, tables, seeds, sequences, Kept(server.url_of(name)))
 
 
 async def empty(database: Emptied) -> None:
@@ -193,17 +192,21 @@ def _emptied(database: Emptied) -> bool:
     return True
 
 
+def _seen(row: Mapping[str, Any]) -> tuple[str, bool]:
+    return row["name"], row["attached"]
+
+
 def _differences(database: Emptied) -> set[str]:
-    return {row["name"] for row in database.kept.rows(RELATIONS)}.symmetric_difference(database.relations)
+    found = {_seen(row) for row in database.kept.rows(RELATIONS)}
+    return {name for name, _ in found.symmetric_difference(database.relations)}
 
 
 def _repair_days(database: Emptied) -> None:
     """Drop the days of history that a test made, and make those that it dropped: far faster than a new database."""
-    new = {name for name in database.relations if DAY.fullmatch(name)}
     for name in sorted(found for found in _differences(database) if DAY.fullmatch(found)):
         table, day = name.rsplit("_", 1)
-        if name not in new:
-            database.kept.rows(f"DROP TABLE windlass.{name}")
+        database.kept.rows(f"DROP TABLE IF EXISTS windlass.{name}")
+        if (name, True) not in database.relations:
             continue
         database.kept.rows(f"CREATE TABLE windlass.{name} (LIKE windlass.{table})")
         database.kept.rows(
