@@ -49,15 +49,16 @@ def test_a_job_that_nobody_serves_says_so(windlass: Windlass, hands: Hands, queu
 
 @pytest.mark.usefixtures("brisk")
 def test_waiting_says_why_nothing_happens(windlass: Windlass, queue: str) -> None:
-    """`submit --wait` and `jobs wait` tell it on stderr, once, and with the time-out."""
+    """`submit --wait` and `jobs wait` tell it on stderr with the time-out, and at most once before."""
     submitted = windlass("submit", "add", "--queue", queue, "--wait", "--timeout", "0.3s")
     [job_id] = windlass("jobs", "list", "--queue", queue, "-o", "ids").stdout.split()
     waited = windlass("jobs", "wait", job_id, "--timeout", "0.3s")
 
     for result in (submitted, waited):
         assert (5, "") == (result.exit_code, result.stdout)
-        said, problem = result.stderr.splitlines()
-        assert f"Job {job_id} is queued. No live worker serves queue {queue}. Start one that does." == said
+        *said, problem = result.stderr.splitlines()
+        # On a busy machine the time-out may come before the first look.
+        assert said in ([], [f"Job {job_id} is queued. No live worker serves queue {queue}. Start one that does."])
         assert "has not ended in time: it is queued. No live worker" in problem
 
 

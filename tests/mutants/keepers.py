@@ -12,31 +12,50 @@ SPOT = "tests/worker/test_spot.py::test_"
 MUTANTS = (
     Mutant(
         "lost-by-another-fence",
-        (Edit("worker/held.py", " and self._leases[job_id].fence == fences[job_id]", ""),),
+        (
+            Edit(
+                "worker/held.py",
+                "[(job.job_id, job.fence) for job in named if job.job_id in lost]",
+                "[job for job in self._leases if job[0] in lost]",
+            ),
+        ),
         (f"{KEEPER}a_job_claimed_anew_is_not_lost_by_an_answer_about_its_last_lease",),
         "L14: an answer about a lease that is over takes no other away",
     ),
     Mutant(
         "lost-is-named-again",
-        (Edit("worker/keeper.py", "self.held.drop_lost(answer.lost, renewal.request.held or ())", "answer.lost"),),
+        (
+            Edit(
+                "worker/keeper.py",
+                "self.held.drop_lost(answer.lost, named)",
+                "[(job.job_id, job.fence) for job in named if job.job_id in answer.lost]",
+            ),
+        ),
         (f"{KEEPER}cancels_and_lost_leases_are_passed_on",),
         "L14: what is lost is no longer held",
     ),
     Mutant(
         "dead-session-goes-on",
-        (Edit("worker/session.py", "            except (NotFound, Conflict):\n                self.id = None\n", ""),),
+        (
+            Edit(
+                "worker/session.py",
+                "self._link.heartbeat(request)\n"
+                "            except (NotFound, Conflict):\n                self.id = None\n                return None\n",
+                "self._link.heartbeat(request)\n",
+            ),
+        ),
         (f"{KEEPER}after_the_end_of_its_session_a_runner_gets_another[error0]",),
         "W3: a session that has ended is followed by another",
     ),
     Mutant(
         "death-without-last-words",
-        (Edit("worker/keeper.py", "self._beat() if self.held.begun_count else None", "None"),),
+        (Edit("worker/keeper.py", "lost=not self._gives_back, last_beat=self._beat()", "lost=not self._gives_back"),),
         (f"{KEEPER}what_a_dead_runner_had_begun_is_told_before_its_session_ends",),
         "B7: a job that kills its process at once counts as lost",
     ),
     Mutant(
         "death-is-a-departure",
-        (Edit("worker/keeper.py", "close(lost=True,", "close(lost=False,"),),
+        (Edit("worker/keeper.py", "close(lost=not self._gives_back,", "close(lost=False,"),),
         (f"{KEEPER}the_session_of_a_dead_runner_is_lost_at_once",),
         "A8: what a dead process had begun is lost, and told at once",
     ),
@@ -84,7 +103,13 @@ MUTANTS = (
     ),
     Mutant(
         "scaled-while-stopping",
-        (Edit("worker/fleet.py", "        if self._is_stopping:\n            return\n        while", "        while"),),
+        (
+            Edit(
+                "worker/fleet.py",
+                "        if self._is_stopping:\n            return\n        # Those",
+                "        # Those",
+            ),
+        ),
         (f"{FLEET}a_stopping_fleet_is_not_scaled",),
         "W10: a fleet that stops starts nobody",
     ),

@@ -204,12 +204,6 @@ MUTANTS = (
         "rule 23: the grace of a cancel stands",
     ),
     Mutant(
-        "start-locks-in-another-order",
-        (sql("workers", "start", "ORDER BY i.id FOR UPDATE", "ORDER BY i.id DESC FOR UPDATE", "postgres"),),
-        races("deadlocks::rel_x22_locks_are_taken_by_ascending_id[start]"),
-        "rule 6: one lock order",
-    ),
-    Mutant(
         "loss-not-counted",
         (
             Edit(

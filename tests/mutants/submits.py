@@ -20,7 +20,7 @@ TASKS = "tests/engine/test_defaults.py::test_"
 MUTANTS = (
     Mutant(
         "key-compares-what-was-left-open",
-        (Edit("queue/newjob.py", '"defaults", *open_fields(self.defaults))', '"defaults")'),),
+        (Edit("queue/newjob.py", '"defaults", *open_ones):', '"defaults"):'),),
         (f"{DEFAULTS}a_repeated_request_is_the_same_though_the_task_has_changed[sqlite]",),
         "rule 15: a repeated request is the same, whatever its task gives by now",
     ),

@@ -14,30 +14,42 @@ MUTANTS = (
         (
             Edit(
                 "worker/runner.py",
-                '        for job_id in holdings.lapse():\n            self._pools.stop(job_id, "lost")\n',
-                "        holdings.lapse()\n",
+                '        for lease in stopping:\n            self._pools.stop(lease, "lost")\n',
+                "",
             ),
         ),
-        (f"{LEASE}rel_b1_a_lease_not_renewed_stops_its_bodies[sqlite]",),
-        "B1, L14: a body stops when its lease is gone",
+        (f"{LEASE}rel_b1_a_lease_not_renewed_stops_exclusive_bodies[sqlite-task]",),
+        "B1, L14: an exclusive body stops when its lease is gone",
     ),
     Mutant(
-        "worker-reports-without-a-lease",
-        (Edit("worker/reports.py", "while self._holdings.era == era", "while True"),),
-        (f"{LEASE}rel_b1_a_report_is_dropped_when_its_lease_is_gone[sqlite]",),
-        "B1: nothing is reported for a lease that is gone",
-    ),
-    Mutant(
-        "worker-keeps-reports-of-a-lapsed-lease",
+        "worker-stops-what-is-not-exclusive",
         (
             Edit(
                 "worker/runner.py",
-                "        self._reports.forget()\n        self._claims.recall()\n        return now",
-                "        self._claims.recall()\n        return now",
+                "holdings.lapse(self._pools.exclusive_leases())",
+                "holdings.lapse(holdings.unfinished)",
             ),
         ),
-        (f"{LEASE}rel_b1_a_report_is_dropped_when_its_lease_is_gone[sqlite]",),
-        "B1: what waited to be told is forgotten too",
+        (f"{LEASE}rel_b1_a_lease_not_renewed_lets_bodies_go_on[sqlite]",),
+        "L14: what runs goes on when servers are away",
+    ),
+    Mutant(
+        "worker-begins-in-doubt",
+        (Edit("worker/runner.py", "may_begin=lambda: self._holdings.trusted", "may_begin=lambda: True"),),
+        (f"{LEASE}rel_d2_what_was_claimed_ahead_is_not_begun_in_doubt[sqlite]",),
+        "L14, D2: what was claimed ahead is not begun while the lease is in doubt",
+    ),
+    Mutant(
+        "worker-forgets-reports-of-a-lapsed-lease",
+        (
+            Edit(
+                "worker/runner.py",
+                "        self._claims.recall()\n        return now + SECOND_S",
+                "        self._reports.forget()\n        self._claims.recall()\n        return now + SECOND_S",
+            ),
+        ),
+        (f"{LEASE}rel_b1_an_end_that_is_known_is_told_though_the_lease_lapsed[sqlite]",),
+        "B1, Z3: reports are repeated until they are answered",
     ),
     Mutant(
         "worker-runs-a-job-beside-its-earlier-body",
@@ -53,7 +65,11 @@ MUTANTS = (
     ),
     Mutant(
         "worker-loses-the-report-of-a-dead-loop",
-        (Edit("worker/reports.py", "self._wrapper.put_back(parts)", "pass"),),
+        (
+            Edit(
+                "worker/reports.py", "self._wrapper.put_back([stamped(part, opened.session) for part in parts])", "pass"
+            ),
+        ),
         ("tests/worker/test_runner.py::test_rel_k18_a_report_survives_the_death_of_its_loop[sqlite]",),
         "K18: what a loop was telling is told by the next",
     ),
