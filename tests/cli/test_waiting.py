@@ -15,7 +15,8 @@ from tests.cli.running import Hands, running
 from windlass.cli import waiting
 from windlass.cli.jobids import JOB_ID
 
-SERVED = "served"
+SERVED = "a-queue"
+"""By its name the first, of which `top` and `status` tell though other tests leave jobs waiting too."""
 
 
 @pytest.fixture(autouse=True)
@@ -34,14 +35,14 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_that_nobody_serves_says_so(windlass: Windlass, hands: Hands, queue: str) -> None:
     """`jobs show`, `jobs list`, `top` and `status`: the task, and what to do."""
     job_id = hands.submit("typo", queue=SERVED)
-    why = "No live worker of queue served has the task typo."
+    why = f"No live worker of queue {SERVED} has the task typo."
 
     shown, listed = windlass("jobs", "show", job_id), windlass("jobs", "list", "--task", "typo")
 
     assert why in shown.stdout
     assert why in listed.stdout
-    assert f"typo in served waits: {why}" in windlass("top").stdout
-    assert f"typo in served waits: {why}" in windlass("status").stdout
+    assert f"typo in {SERVED} waits: {why}" in windlass("top").stdout
+    assert f"typo in {SERVED} waits: {why}" in windlass("status").stdout
     assert (
         "no_worker_for_task" == json.loads(windlass("jobs", "show", job_id, "-o", "json").stdout)["waiting"][0]["code"]
     )

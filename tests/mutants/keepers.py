@@ -40,7 +40,8 @@ MUTANTS = (
             Edit(
                 "worker/session.py",
                 "self._link.heartbeat(request)\n"
-                "            except (NotFound, Conflict):\n                self.id = None\n                return None\n",
+                "            except (NotFound, Conflict):\n"
+                "                self.id = None\n                return None\n",
                 "self._link.heartbeat(request)\n",
             ),
         ),

@@ -23,6 +23,17 @@ SLOW_MS = 300_000
 """How long a caller is alive that beats once a minute."""
 
 
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller asks for when it claims: names in one text, separated by commas."""
+
+    queues: str | None = None
+    tasks: str | None = None
+    labels: str | None = None
+
+
+NOTHING_SAID = Runs()
+
+
 class Presence(msgspec.Struct, frozen=True):
     """The presence of a worker: its start, and how long after a call it is alive."""
 
@@ -40,8 +51,12 @@ async def register(db: Statements, session: NewSession, *, lease_asked: bool) ->
     await db.fetch(SQL.register, presence=kind, **msgspec.structs.asdict(session))
 
 
-async def appear(db: Statements, caller: BareSession) -> Presence:
-    """Return the presence of a caller, made if it has none; it lasts `lease_ms` at least, unless it asked otherwise."""
+async def appear(db: Statements, caller: BareSession, runs: Runs = NOTHING_SAID) -> Presence:
+    """Return the presence of a caller, made if it has none; it lasts `lease_ms` at least, unless it asked otherwise.
+
+    What it `runs` is noted where it has not said so.
+    """
     check_bare(caller)
-    [row] = await db.fetch(SQL.appear, slow_ms=SLOW_MS, **msgspec.structs.asdict(caller))
+    said = msgspec.structs.asdict(caller) | msgspec.structs.asdict(runs)
+    [row] = await db.fetch(SQL.appear, slow_ms=SLOW_MS, **said)
     return Presence(row["id"], row["lease_ms"], row["presence"] == ASKED, bool(row["draining"]))
