@@ -96,6 +96,11 @@ def test_a_name_may_have_dots(folder: Path) -> None:
         ("bad_app", ONE + "two = windlass.App()\n", r"several Apps in bad_app: app, two\. Name one, as in bad_app:app"),
         ("bad_app", "import no_such_library\n", r"line 1 \(import no_such_library\): ModuleNotFoundError: No module"),
         ("bad_app", "def f():\n    return 1 / 0\nf()\n", r"bad_app.py, line 2 \(return 1 / 0\): ZeroDivisionError"),
+        (
+            "bad_app",
+            "import windlass\nwindlass.cron('0 25 * * *')\n",
+            r"bad_app.py, line 2 \(windlass.cron.* has hour 25",
+        ),
         ("bad_app.py", "1 / 0\n", r"bad_app.py, line 1 \(1 / 0\): ZeroDivisionError"),
         ("bad_app", "x = = 1\n", r"bad_app.py, line 1: SyntaxError"),
         ("bad_app", "raise SystemExit(3)\n", r"line 1 \(raise SystemExit\(3\)\): SystemExit: 3"),

@@ -111,7 +111,7 @@ def _failed(name: str, error: BaseException) -> SetupError:
     if isinstance(error, SyntaxError):
         return SetupError(f"Importing {name} failed in {error.filename}, line {error.lineno}: {told}. Mend it.")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.line]
-    ours = str(Path(__file__).parent)
+    ours = str(Path(__file__).parents[1])
     last = next((frame for frame in reversed(frames) if not frame.filename.startswith(ours)), None)
     where = "" if last is None else f" in {last.filename}, line {last.lineno} ({last.line})"
     return SetupError(f"Importing {name} failed{where}: {told}. Mend it, and start again.")
