@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
-from tests.server.api import WORKER, Json, submit_and_claim
+from tests.server.api import WORKER, Json, claim, submit, submit_and_claim
 from windlass.server import logs
 from windlass.server.app import Door
 from windlass.server.call import Message
@@ -169,3 +169,28 @@ async def test_a_stream_ends_with_its_job(client: httpx2.AsyncClient) -> None:
     answer = await asyncio.wait_for(reading, 30)
 
     assert answer.content.endswith(b"event: end\ndata: {}\n\n")
+
+
+@pytest.mark.parametrize("words", ["logs", "notes"])
+async def test_the_first_words_of_an_attempt_tell_its_start(client: httpx2.AsyncClient, words: str) -> None:
+    """A job that has told its progress is running; from when it began, once, and only under its lease."""
+    session = str(uuid4())
+    await client.post("/workers/register", json={"worker_id": WORKER, "session": session})
+    await submit(client)
+    [job] = await claim(client, session=session)
+    lease = {"job_id": job["id"], "fence": job["fence"]}
+    said = {"logs": chunk(job, "hello"), "notes": {**lease, "progress": 40}}[words]
+    before = (await client.get(f"/jobs/{job['id']}")).json()
+
+    for worker, fence in (("another", job["fence"]), (WORKER, job["fence"] + 1)):
+        wrong = {**said, "fence": fence, "started": 0.0}
+        await client.post("/jobs/report", json={"worker_id": worker, "session": session, words: [wrong]})
+    denied = (await client.get(f"/jobs/{job['id']}")).json()
+    for started in (0.0, 0.0):
+        await client.post(
+            "/jobs/report", json={"worker_id": WORKER, "session": session, words: [{**said, "started": started}]}
+        )
+    after = (await client.get(f"/jobs/{job['id']}")).json()
+
+    assert ("assigned", "assigned", "running") == (before["state"], denied["state"], after["state"])
+    assert after["started_at"] is not None

@@ -37,7 +37,7 @@ async def test_lines_come_with_the_report(db: Database) -> None:
 
 
 async def test_a_running_body_is_heard(db: Database) -> None:
-    """Lines and progress of a body that goes on are told every second, not only at its end."""
+    """Lines and progress of a body that goes on are told every second, not only at its end; its start with them."""
     gate = Gate()
 
     def talks(payload: Any, context: Context) -> str:
@@ -54,6 +54,7 @@ async def test_a_running_body_is_heard(db: Database) -> None:
             return "half way" in await lines(work, job) and job in kept and kept[job].progress == "0.5"
 
         await until(is_heard)
+        assert State.RUNNING is await work.state(job)
         assert not gate.opened.is_set()
 
 

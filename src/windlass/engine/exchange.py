@@ -7,6 +7,7 @@ are turned in translate.py; what is done is done by the engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,7 @@ from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
 from windlass.queue.workers import Beat, BeatAnswer, find_lease, find_sessions
 from windlass.wire import work as wire
+from windlass.wire.trail import LogChunk, Note
 
 
 async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) -> wire.Registered:
@@ -170,6 +172,17 @@ async def told(engine: Engine, handout: Handout) -> wire.Claim:
     return wire.Claim(jobs=jobs, cancel=handout.cancel)
 
 
+async def _begin(engine: Engine, asked: wire.ReportRequest, *, tenant: str) -> None:
+    """Note as begun whose first words these are; who has lost the lease is told so by the words or the reports."""
+    said: list[Note | LogChunk] = [*asked.notes, *asked.logs]
+    begun = [held_of(word.job_id, word.fence, word.started) for word in said if word.started is not False]
+    if begun and asked.session is not None:
+        with suppress(WindlassError):
+            await engine.heartbeat(
+                Beat(session=asked.session, held=begun, tenant=tenant, whole=False), worker=asked.worker_id
+            )
+
+
 async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str) -> wire.Answers:
     """Keep what attempts tell, record how they ended, and hand out what is there at once if more is wanted.
 
@@ -178,6 +191,7 @@ async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Re
     """
     ask = next_ask(asked, tenant=tenant)
     named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
+    await _begin(engine, asked, tenant=tenant)
     refused = await words.keep(engine, named, tenant=tenant, logs=asked.logs, notes=asked.notes, must=not asked.reports)
     answers = await engine.report(reports) if reports else []
     told_of = [answer_of(item.job_id, answer) for item, answer in zip(reports, answers, strict=True)]

@@ -29,7 +29,7 @@ from windlass.queue.report import Report
 from windlass.queue.workers import MAX_INT, Beat, Held, NewSession
 from windlass.wire import trail
 from windlass.wire import work as wire
-from windlass.wire.base import Span
+from windlass.wire.base import Span, Started
 from windlass.wire.trail import LogChunk
 
 ANSWER_BYTES = 8 << 20
@@ -95,7 +95,7 @@ def beat_of(asked: wire.BeatRequest, session: UUID, *, tenant: str) -> Beat:
     )
 
 
-def held_of(job_id: UUID, fence: int, started: wire.Started) -> Held:
+def held_of(job_id: UUID, fence: int, started: Started) -> Held:
     """Return a lease that a heartbeat names, with how long ago its body began."""
     return Held(job_id, fence, started is not False, 0 if isinstance(started, bool) else round(started * 1000))
 

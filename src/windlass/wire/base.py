@@ -67,6 +67,12 @@ def snake_case(name: str) -> str:
     return _HUMP.sub(r"_\1", name).lower() if not name.islower() else name
 
 
+Duration = Annotated[float, Meta(ge=0, le=1_000_000_000)]
+"""Seconds."""
+Started = bool | Duration
+"""Whether the body has begun: true, just now; a number, so many seconds before this was sent."""
+
+
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a request."""
 

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.wire.base import AnyJson, Body, Count, Fence, Instant, Query
+from windlass.wire.base import AnyJson, Body, Count, Fence, Instant, Query, Started
 
 MAX_LINE = 16_384
 MAX_LINES = 1000
@@ -40,6 +40,8 @@ class LogChunk(Body, frozen=True, kw_only=True):
     lines: Annotated[tuple[LogLine, ...], Meta(max_length=MAX_LINES)]
     dropped: Count = 0
     """Lines left out after these, because there were too many."""
+    started: Started = False
+    """Said with the first words of an attempt: it is running from then on, where no heartbeat has told so."""
 
 
 class Note(Body, frozen=True, kw_only=True):
@@ -49,6 +51,8 @@ class Note(Body, frozen=True, kw_only=True):
     fence: Fence
     progress: Raw | UnsetType = UNSET
     checkpoint: Raw | UnsetType = UNSET
+    started: Started = False
+    """As with the first lines of an attempt."""
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
-from windlass.wire.base import MAX_WAIT_S, Body, Count, Fence, Instant, Name, Reason, Span, Text
+from windlass.wire.base import MAX_WAIT_S, Body, Count, Duration, Fence, Instant, Name, Reason, Span, Started, Text
 from windlass.wire.tasks import MOST_PUBLISHED, Signature
 from windlass.wire.trail import LogChunk, Note, Refused
 
@@ -34,10 +34,6 @@ Metrics = Annotated[
 ]
 
 
-Duration = Annotated[float, Meta(ge=0, le=1_000_000_000)]
-"""Seconds."""
-Started = bool | Duration
-"""Whether the body has begun: true, just now; a number, so many seconds before this was sent."""
 FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED", "TIMED_OUT", "CANCELLED", "CANCELED"]
 """How an attempt ended without success, in each spelling that is taken."""
 

@@ -92,7 +92,7 @@ class Attempt:
 
     def begin(self, now: float) -> float | None:
         """Note that the body begins; return when to look whether its time is over."""
-        self.began_at = now
+        self.began_at = self.trail.began_at = now
         # The time of a body with a process of its own runs from when that process is up.
         self.due_at = None if self.kind == "process" else self._over_at(now)
         return self.look_at(now)
@@ -107,7 +107,7 @@ class Attempt:
 
     def restart(self) -> None:
         """Note that the body begins only now: its process had to be started first."""
-        self.began_at = self._clock()
+        self.began_at = self.trail.began_at = self._clock()
         self.due_at = self._over_at(self.began_at)
 
     def shut(self, now: float, *, zombie: bool = False) -> bool:

@@ -268,8 +268,9 @@ class Pools:
         """Return logs and notes since the last time; those of attempts that were taken as ended are among them."""
         chunks: list[LogChunk] = []
         notes: list[Note] = []
+        now = self._clock()
         for _ in range(len(self._fresh)):
-            written, note = self._fresh.popleft().take()
+            written, note = self._fresh.popleft().take(now)
             chunks += written
             if note is not None:
                 notes.append(note)

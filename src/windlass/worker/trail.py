@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from windlass.clock import Clock, system_clock
 from windlass.config.redact import Redactor
+from windlass.wire.base import Started
 from windlass.wire.trail import MAX_LINE, MAX_LINES, LogChunk, LogLine, Note, Stream
 
 # Controls but the tab, what parts lines or turns their direction, and half surrogates.
@@ -60,6 +61,7 @@ class Trail:
         "_note",
         "_partial",
         "_rules",
+        "began_at",
         "checkpoint",
         "fence",
         "job_id",
@@ -83,6 +85,8 @@ class Trail:
         self._note: dict[str, Raw] | None = None
         self._dirty = False
         self._closed = False
+        self.began_at: float | None = None
+        """Until its start was told with words of it."""
 
     def write(self, stream: Stream, text: str) -> None:
         """Keep what was printed, line by line; the last without its end waits for it."""
@@ -171,10 +175,13 @@ class Trail:
             self._partial = None
             self._closed = True
 
-    def take(self) -> tuple[list[LogChunk], Note | None]:
-        """Return what came since the last time."""
+    def take(self, now: float | None = None) -> tuple[list[LogChunk], Note | None]:
+        """Return what came since the last time; its first words, unless they are its last, say when it began."""
+        started: Started = False
         with self._lock:
             self._dirty = False
+            if now is not None and self.began_at is not None and not self._closed:
+                started, self.began_at = max(0.0, now - self.began_at), None
             lines, self._lines = self._lines, []
             dropped_count, self._dropped_count = self._dropped_count, 0
             noted, self._note = self._note, None
@@ -190,8 +197,9 @@ class Trail:
                 seq=first + number,
                 lines=part,
                 dropped=dropped_count if number == len(parts) - 1 else 0,
+                started=started if number == 0 else False,
             )
             for number, part in enumerate(parts)
         ]
-        note = None if noted is None else Note(job_id=self.job_id, fence=self.fence, **noted)
+        note = None if noted is None else Note(job_id=self.job_id, fence=self.fence, started=started, **noted)
         return chunks, note
