@@ -145,7 +145,8 @@ class Hands:
         return self._client.get("/workers").raise_for_status().json()["workers"]
 
     def claim(self, task: str, *, queue: str) -> Any:
-        """Wait for a job of the task and claim it."""
+        """Say what these hands do, wait for a job of the task and claim it."""
+        self._post("/workers/register", {"worker_id": "hands", "queues": [queue], "tasks": [task]})
         asked = {"worker_id": "hands", "tasks": [task], "queues": [queue], "count": 1, "wait": 20}
         [job] = self._post("/jobs/claim", asked)["jobs"]
         return job

@@ -275,38 +275,3 @@ async def test_the_session_of_a_registration_may_be_used_from_then_on(
     assert [job["id"]] == beat["released"]
     assert (4, "idle") == (held["total_threads"], held["status"])
     assert "idle" == (await shown(client))["status"]
-
-
-async def test_who_claims_without_registering_serves_what_it_asks_for(
-    client: httpx2.AsyncClient, engine: Engine
-) -> None:
-    """It is not taken for a worker that runs everything; one that only beats is no worker for any job."""
-    waiting = await submit(client, queue="mail", task="send")
-    elsewhere = await submit(client, queue="other", task="send")
-
-    await post(client, engine, "/workers/heartbeat", worker_id="beats")
-    before = await codes(client, waiting, elsewhere)
-    await post(client, engine, "/jobs/claim", worker_id="claims", queues=["mail"], tasks=["else"])
-    of_queue = await codes(client, waiting, elsewhere)
-    await post(client, engine, "/jobs/claim", worker_id="other", queues=["mail", "bulk"], labels=["gpu"], count=1)
-    claimed = await codes(client, await submit(client, queue="mail", task="send"), elsewhere)
-
-    assert ["no_worker", "no_worker"] == before
-    assert ["no_worker_for_task", "no_worker_for_queue"] == of_queue
-    assert ["turn", "no_worker_for_queue"] == claimed
-
-
-async def test_what_was_said_at_registration_stands(client: httpx2.AsyncClient, engine: Engine) -> None:
-    """A worker that named its queues serves these, whichever of them it asks for first."""
-    await post(client, engine, "/workers/register", worker_id=WORKER, queues=["mail", "bulk"], tasks=["send"])
-    await post(client, engine, "/jobs/claim", worker_id=WORKER, queues=["mail"])
-
-    worker = await shown(client)
-
-    assert (["bulk", "mail"], ["send"]) == (sorted(worker["queues"]), worker["tasks"])
-
-
-async def codes(client: httpx2.AsyncClient, *ids: str) -> list[str]:
-    """Return why each of these jobs waits."""
-    jobs = [(await client.get(f"/jobs/{job_id}")).json() for job_id in ids]
-    return [job["waiting"][0]["code"] for job in jobs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 
@@ -40,11 +41,17 @@ async def test_a_job_says_why_it_waits(client: httpx2.AsyncClient) -> None:
 
 
 async def test_a_worker_that_does_not_say_what_it_serves_may_serve_all(client: httpx2.AsyncClient) -> None:
-    """A caller that only claims is not known to lack a task, so none is said to be missing."""
+    """A caller that only claims is not known to lack a task; what it may do is told apart from what a worker can."""
     await claim(client, tasks=["other"])
     job_id = await submit(client)
+    waiting = (await client.get(f"/jobs/{job_id}")).json()["waiting"]
+    await client.post("/workers/register", json={"worker_id": "ann", "session": str(uuid4()), "tasks": ["t"]})
+    [can] = (await client.get(f"/jobs/{job_id}")).json()["waiting"]
 
-    assert ["turn"] == await codes(client, job_id)
+    assert [("turn", "It waits for its turn: 1 worker may run it, but does not say so; 0 of 1 threads are busy.")] == [
+        (reason["code"], reason["detail"]) for reason in waiting
+    ]
+    assert "It waits for its turn: 1 worker can run it; 0 of 1 threads are busy." == can["detail"]
 
 
 async def test_lists_do_not_look_for_reasons(client: httpx2.AsyncClient) -> None:

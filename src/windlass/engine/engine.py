@@ -240,7 +240,7 @@ class Engine:
                 return Handout(jobs)
         else:
             asked_ms = ask.lease_ms if ask.lease_asked else 0
-            caller = await self.seen(ask.tenant, ask.worker, Told(lease_ms=asked_ms, ask=ask))
+            caller = await self.seen(ask.tenant, ask.worker, Told(lease_ms=asked_ms))
             if caller.draining:
                 return Handout([])
             if caller.lease_asked and not ask.lease_asked:

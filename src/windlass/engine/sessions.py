@@ -20,7 +20,6 @@ import msgspec
 
 from windlass.db import Database
 from windlass.engine.batch import Batcher
-from windlass.engine.line import Ask
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
 from windlass.errors import Conflict, NotFound, WindlassError
@@ -53,8 +52,6 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     skew_ms: int | None = None
     completed: int | None = None
     failed: int | None = None
-    ask: Ask | None = None
-    """The claim that the call is."""
 
 
 CALLED = Told()
@@ -158,7 +155,7 @@ class Sessions:
 
     async def seen(self, tenant: str, worker: str, told: Told = CALLED) -> Present:
         """Take a call of a bare caller as its sign of life; return its presence, as it was known before the call."""
-        known = self._present.get((tenant, worker)) or await self._appear((tenant, worker), told)
+        known = self._present.get((tenant, worker)) or await self._appear((tenant, worker), told.lease_ms)
         self._touch((tenant, worker), known, told)
         return known
 
@@ -252,7 +249,7 @@ class Sessions:
             # It had lapsed, or its worker has registered anew: this call is the sign of life of the next one.
             del self._present[name]
             with suppress(WindlassError):
-                await self._appear(name, told)
+                await self._appear(name, told.lease_ms)
 
     async def _ask(self, name: Name, beat: Beat, counts: _Counts | None) -> BeatAnswer | None:
         """Store a beat with the counts of its worker; None if it could not be. Counts that were not stored are kept."""
@@ -266,11 +263,11 @@ class Sessions:
             since.failed += counts.failed
         return answer
 
-    async def _appear(self, name: Name, told: Told) -> Present:
+    async def _appear(self, name: Name, lease_ms: int) -> Present:
         _make_room(self._present)
         tenant, worker = name
-        caller = BareSession(self._ids.new(), worker, tenant, max(told.lease_ms, self._lease_ms))
-        found = await presence.appear(self._db, caller, presence.NOTHING_SAID if told.ask is None else _runs(told.ask))
+        caller = BareSession(self._ids.new(), worker, tenant, max(lease_ms, self._lease_ms))
+        found = await presence.appear(self._db, caller)
         known = self._present[name] = Present(found.id, found.lease_ms, found.lease_asked, found.draining)
         return known
 
@@ -278,11 +275,6 @@ class Sessions:
         task = asyncio.create_task(work, name="sign of life")
         self._beating.add(task)
         task.add_done_callback(self._beating.discard)
-
-
-def _runs(ask: Ask) -> presence.Runs:
-    tasks = None if ask.tasks is None else ",".join(sorted(ask.tasks))
-    return presence.Runs(queues=",".join(ask.queues), tasks=tasks, labels=",".join(sorted(ask.labels)) or None)
 
 
 def _is_foreign(session: Session, tenant: str, worker: str) -> bool:

@@ -130,10 +130,13 @@ def _serving(kinds: Sequence[Kind], *, queue: str, task: str, labels: str) -> li
 
 
 def _turn(able: Sequence[Kind]) -> Reason:
-    busy, threads = sum(kind.busy for kind in able), sum(kind.threads for kind in able)
-    count = sum(kind.workers for kind in able)
+    tell = [kind for kind in able if kind.queues is not None or kind.tasks is not None]
+    busy, threads = sum(kind.busy for kind in tell or able), sum(kind.threads for kind in tell or able)
+    count = sum(kind.workers for kind in tell or able)
     workers = f"{count} worker{'' if count == 1 else 's'}"
-    return Reason(WaitCode.TURN, f"It waits for its turn: {workers} can run it, {busy} of {threads} threads are busy.")
+    # A caller that has never registered may ask for other queues only.
+    can = "can run it" if tell else f"may run it, but {'does' if count == 1 else 'do'} not say so"
+    return Reason(WaitCode.TURN, f"It waits for its turn: {workers} {can}; {busy} of {threads} threads are busy.")
 
 
 def _paused(row: Row, job: Job) -> Reason:

@@ -14,12 +14,10 @@ SELECT count(*) AS live, :now AS now_at FROM server WHERE expires_at > :now
 
 -- name: capabilities
 -- What the live workers of a tenant can run, each kind of worker once; up to :most kinds. Who drains claims no more.
--- Of a caller that keeps no session and has never claimed nobody knows what it runs.
 -- index: session_live.
 -- both
 SELECT queues, tasks, labels, CAST(count(*) AS bigint) AS workers, CAST(sum(capacity) AS bigint) AS threads, CAST(sum(busy) AS bigint) AS busy
   FROM session WHERE state = 0 AND bare = 0 AND draining = 0 AND tenant = :tenant AND expires_at > :now
-   AND (presence = 0 OR queues IS NOT NULL)
  GROUP BY queues, tasks, labels ORDER BY queues, tasks, labels LIMIT :most
 
 -- name: ready_lanes

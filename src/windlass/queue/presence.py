@@ -23,17 +23,6 @@ SLOW_MS = 300_000
 """How long a caller is alive that beats once a minute."""
 
 
-class Runs(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks for when it claims: names in one text, separated by commas."""
-
-    queues: str | None = None
-    tasks: str | None = None
-    labels: str | None = None
-
-
-NOTHING_SAID = Runs()
-
-
 class Presence(msgspec.Struct, frozen=True):
     """The presence of a worker: its start, and how long after a call it is alive."""
 
@@ -51,12 +40,8 @@ async def register(db: Statements, session: NewSession, *, lease_asked: bool) ->
     await db.fetch(SQL.register, presence=kind, **msgspec.structs.asdict(session))
 
 
-async def appear(db: Statements, caller: BareSession, runs: Runs = NOTHING_SAID) -> Presence:
-    """Return the presence of a caller, made if it has none; it lasts `lease_ms` at least, unless it asked otherwise.
-
-    What it `runs` is noted where it has not said so.
-    """
+async def appear(db: Statements, caller: BareSession) -> Presence:
+    """Return the presence of a caller, made if it has none; it lasts `lease_ms` at least, unless it asked otherwise."""
     check_bare(caller)
-    said = msgspec.structs.asdict(caller) | msgspec.structs.asdict(runs)
-    [row] = await db.fetch(SQL.appear, slow_ms=SLOW_MS, **said)
+    [row] = await db.fetch(SQL.appear, slow_ms=SLOW_MS, **msgspec.structs.asdict(caller))
     return Presence(row["id"], row["lease_ms"], row["presence"] == ASKED, bool(row["draining"]))

@@ -24,7 +24,6 @@ ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET id =
 -- name: appear
 -- Make the presence of a caller that keeps no session, or renew it. A new one says what the worker's last row said, in the same start.
 -- Who comes back within :slow_ms of a presence that has lapsed calls less often than was thought: the new one lasts as long.
--- What it runs is what it said when it registered; of one that said nothing, what its claim asks for (:queues, else null).
 -- index: session_presence, session_worker.
 -- hot: workers wait for it.
 -- postgres
@@ -32,9 +31,7 @@ INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heart
                      presence, host, pid, version, build, region, labels, tasks, queues)
 SELECT CAST(:id AS uuid), CAST(:worker AS text), CAST(:tenant AS text), 0, n.lease_ms, :now + n.lease_ms * interval '1 millisecond', :now,
        coalesce(n.started_at, :now), coalesce(n.capacity, 1), 0, 0, 0, CASE WHEN n.presence = 2 THEN 2 ELSE 1 END,
-       n.host, n.pid, n.version, n.build, n.region, CASE WHEN n.queues IS NULL AND n.labels IS NULL THEN CAST(:labels AS text) ELSE n.labels END,
-       CASE WHEN n.queues IS NULL AND n.tasks IS NULL THEN CAST(:tasks AS text) ELSE n.tasks END,
-       coalesce(n.queues, CAST(:queues AS text))
+       n.host, n.pid, n.version, n.build, n.region, n.labels, n.tasks, n.queues
   FROM (SELECT w.*, CASE WHEN w.presence = 2 THEN w.asked_ms
                          WHEN w.presence = 1 AND w.heartbeat_at > :now - CAST(:slow_ms AS int) * interval '1 millisecond'
                          THEN greatest(w.asked_ms, CAST(:lease_ms AS int), CAST(:slow_ms AS int))
@@ -44,8 +41,6 @@ SELECT CAST(:id AS uuid), CAST(:worker AS text), CAST(:tenant AS text), 0, n.lea
                  FROM session WHERE bare = 0 AND state <> 2 AND tenant = :tenant AND worker = :worker
                 ORDER BY started_at DESC, heartbeat_at DESC LIMIT 1) AS w ON true) AS n
 ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET heartbeat_at = :now,
-   labels = CASE WHEN s.queues IS NULL AND s.labels IS NULL THEN excluded.labels ELSE s.labels END,
-   tasks = CASE WHEN s.queues IS NULL AND s.tasks IS NULL THEN excluded.tasks ELSE s.tasks END, queues = coalesce(s.queues, excluded.queues),
    lease_ms = CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, CAST(:lease_ms AS int)) ELSE s.lease_ms END,
    expires_at = :now + CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, CAST(:lease_ms AS int)) ELSE s.lease_ms END * interval '1 millisecond'
 RETURNING id, lease_ms, presence, draining
@@ -54,9 +49,7 @@ INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heart
                      presence, host, pid, version, build, region, labels, tasks, queues)
 SELECT :id, :worker, :tenant, 0, n.lease_ms, :now + n.lease_ms * 1000, :now,
        coalesce(n.started_at, :now), coalesce(n.capacity, 1), 0, 0, 0, CASE WHEN n.presence = 2 THEN 2 ELSE 1 END,
-       n.host, n.pid, n.version, n.build, n.region, CASE WHEN n.queues IS NULL AND n.labels IS NULL THEN CAST(:labels AS text) ELSE n.labels END,
-       CASE WHEN n.queues IS NULL AND n.tasks IS NULL THEN CAST(:tasks AS text) ELSE n.tasks END,
-       coalesce(n.queues, CAST(:queues AS text))
+       n.host, n.pid, n.version, n.build, n.region, n.labels, n.tasks, n.queues
   FROM (SELECT w.*, CASE WHEN w.presence = 2 THEN w.asked_ms
                          WHEN w.presence = 1 AND w.heartbeat_at > :now - :slow_ms * 1000
                          THEN max(w.asked_ms, :lease_ms, :slow_ms)
@@ -67,8 +60,6 @@ SELECT :id, :worker, :tenant, 0, n.lease_ms, :now + n.lease_ms * 1000, :now,
                 ORDER BY started_at DESC, heartbeat_at DESC LIMIT 1) AS w ON true) AS n
  WHERE true
 ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET heartbeat_at = :now,
-   labels = CASE WHEN s.queues IS NULL AND s.labels IS NULL THEN excluded.labels ELSE s.labels END,
-   tasks = CASE WHEN s.queues IS NULL AND s.tasks IS NULL THEN excluded.tasks ELSE s.tasks END, queues = coalesce(s.queues, excluded.queues),
    lease_ms = CASE WHEN s.presence = 1 THEN max(s.lease_ms, :lease_ms) ELSE s.lease_ms END,
    expires_at = :now + CASE WHEN s.presence = 1 THEN max(s.lease_ms, :lease_ms) ELSE s.lease_ms END * 1000
 RETURNING id, lease_ms, presence, draining

@@ -32,7 +32,9 @@ async def test_the_pool_grows_with_the_work_and_shrinks_by_draining(bare: Instal
     await living(bare, 1)
     for job_id in ids:
         assert ("succeeded", 1) == ((job := await bare.ended(job_id))["status"], job["attempt"])
-        assert ["succeeded"] == [attempt["outcome"] for attempt in await bare.attempts(job_id)]
+        # A job handed out to a worker that is just told to leave goes back, and no attempt is used.
+        *given_back, end = [attempt["outcome"] for attempt in await bare.attempts(job_id)]
+        assert (True, "succeeded") == ({"released"}.issuperset(given_back), end)
     pool.send(signal.SIGTERM)
     assert 0 == await pool.ended()
 
