@@ -154,8 +154,9 @@ async def test_rel_x7_three_servers_two_slots(postgres_stage: Stage) -> None:
             except Contention:  # its lock time-out passed before the other rival was seen waiting
                 continue
 
-    claims = [asyncio.create_task(claim(db)) for db in (first, *stage.servers[1:])]
+    claims = [asyncio.create_task(claim(first))]
     await point.reached.wait()
+    claims += [asyncio.create_task(claim(db)) for db in stage.servers[1:]]
     await stage.until_waiting(2)
     point.release()
 
