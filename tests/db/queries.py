@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from tests.sqltext import parse
 from windlass.db import Statements
-from windlass.db.sqlfile import parse
 
 SQL = parse(
     """

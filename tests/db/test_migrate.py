@@ -15,9 +15,9 @@ import pytest
 from tests.databases import Server, connected
 from tests.db.setup_process import stop_between_files
 from tests.queue.races.pausing import Pausing
+from tests.sqltext import parse
 from windlass.db import Database, open_database
 from windlass.db.migrate import Migration, check_schema, ensure_schema, known_migrations, migrate, read_migration
-from windlass.db.sqlfile import parse
 from windlass.errors import SchemaMismatch
 
 TABLES = parse(

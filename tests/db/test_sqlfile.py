@@ -13,7 +13,8 @@ import pytest
 
 import windlass
 from tests.databases import connected
-from windlass.db.sqlfile import JOB_COLUMNS, TABLES, Query, SqlFileError, load, parse, qualify
+from tests.sqltext import parse
+from windlass.db.sqlfile import JOB_COLUMNS, TABLES, Query, SqlFileError, load, qualify
 from windlass.queue import history, recurring
 
 ROOT = Path(windlass.__file__).parent

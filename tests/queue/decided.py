@@ -6,8 +6,8 @@ from datetime import datetime
 from uuid import UUID
 
 from tests.queue.steps import Steps
+from tests.sqltext import parse
 from windlass.db.partitions import make_days
-from windlass.db.sqlfile import parse
 from windlass.queue.claim import Claimed
 from windlass.queue.schedule import Decision
 from windlass.queue.schedules import Schedule

@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from tests.sqltext import parse
 from windlass.config import Settings
 from windlass.db import Database, Statements
-from windlass.db.sqlfile import parse
 from windlass.engine.duty import Ran
 from windlass.engine.looks import Looks
 from windlass.engine.relay import Relay

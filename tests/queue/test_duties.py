@@ -11,8 +11,8 @@ import pytest
 
 from tests.clock import TestClock
 from tests.databases import connected, opened
+from tests.sqltext import parse
 from windlass.db import Database
-from windlass.db.sqlfile import parse
 from windlass.errors import NotFound
 from windlass.queue.duties import (
     Duty,

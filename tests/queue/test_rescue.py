@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tests.queue.steps import ANN, Steps
-from windlass.db.sqlfile import parse
+from tests.sqltext import parse
 from windlass.ids import Ids
 from windlass.job import Outcome, State
 from windlass.queue.claim import Group, Want, claim

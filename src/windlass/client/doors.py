@@ -11,7 +11,7 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windlass.certificates import believed
+from windlass.certificates import trusted_for
 from windlass.client.answers import Answer
 from windlass.client.requests import Request
 from windlass.client.tries import NotHeard, ServerDown
@@ -146,7 +146,7 @@ class HttpDoor:
             "limits": httpx2.Limits(max_connections=most, max_keepalive_connections=kept),
             # What was found on this machine is not behind a proxy.
             "trust_env": not self.is_found,
-            "verify": believed(self.where),
+            "verify": trusted_for(self.where),
         }
 
     def _silent(self, error: httpx2.HTTPError, request: Request) -> Unavailable:

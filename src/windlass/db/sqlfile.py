@@ -122,9 +122,9 @@ class Query:
 class Queries:
     """The queries of one file, as attributes; a server that starts does not wait for those it may never run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self._bodies = split(path.read_text(encoding="utf-8"), origin=path.name)
+        self._bodies = _bodies(text, path.name)
 
     def __getattr__(self, name: str) -> Query:
         body = self._bodies.get(name)
@@ -140,16 +140,11 @@ class Queries:
 
 def load(step: str) -> Queries:
     """Return the queries beside the module `step` (its `__file__`): `claim.py` has `claim.sql`."""
-    return Queries(Path(step).with_suffix(".sql"))
+    path = Path(step).with_suffix(".sql")
+    return Queries(path, path.read_text(encoding="utf-8"))
 
 
-def parse(text: str, *, origin: str) -> dict[str, Query]:
-    """Return the queries of one file by name; SqlFileError where one breaks the rules."""
-    return {name: _query(name, body, origin) for name, body in split(text, origin=origin).items()}
-
-
-def split(text: str, *, origin: str) -> dict[str, str]:
-    """Return what stands under each name."""
+def _bodies(text: str, origin: str) -> dict[str, str]:
     _, *parts = _NAME.split(text)
     bodies = dict(zip(parts[::2], parts[1::2], strict=True))
     if not bodies:

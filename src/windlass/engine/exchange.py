@@ -173,7 +173,7 @@ async def told(engine: Engine, handout: Handout) -> wire.Claim:
 
 
 async def _begin(engine: Engine, asked: wire.ReportRequest, *, tenant: str) -> None:
-    """Note as begun whose first words these are; who has lost the lease is told so by the words or the reports."""
+    """Mark the attempts as begun that say so with their first lines or notes. A lost lease is told by what follows."""
     said: list[Note | LogChunk] = [*asked.notes, *asked.logs]
     begun = [held_of(word.job_id, word.fence, word.started) for word in said if word.started is not False]
     if begun and asked.session is not None:

@@ -78,7 +78,7 @@ def check_media(headers: Mapping[str, str]) -> None:
 
 
 class BodyDecoder:
-    """Decodes bodies of one type; made ready by the first of them, as all together would take a server's start long."""
+    """Decodes bodies of one type. The decoder is made for the first body: making all of them slows a server's start."""
 
     def __init__(self, struct: type[msgspec.Struct]) -> None:
         self._struct = struct

@@ -46,7 +46,7 @@ def names_once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 class QueryDecoder:
-    """Turns the names and values of a query into a struct; made ready by the first query."""
+    """Turns the names and values of a query into a struct. The kinds of its fields are read for the first query."""
 
     def __init__(self, query: type[msgspec.Struct] | None, body: type[msgspec.Struct] | None) -> None:
         self._query = query

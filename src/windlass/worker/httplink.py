@@ -15,7 +15,7 @@ from uuid import UUID
 import httpx2
 import msgspec
 
-from windlass.certificates import believed
+from windlass.certificates import trusted_for
 from windlass.config import Settings
 from windlass.errors import InvalidInput, Unavailable, WindlassError
 from windlass.wire import work as wire
@@ -40,7 +40,7 @@ class HttpLink:
             headers=None if key is None else {"authorization": f"Bearer {key}"},
             # A fleet shares it, and each of its workers has requests that wait.
             limits=httpx2.Limits(max_connections=None),
-            verify=believed(settings.server.url),
+            verify=trusted_for(settings.server.url),
         )
         self._claim_s = settings.worker.claim_timeout_seconds
         self._beat_s = settings.worker.heartbeat_timeout_seconds

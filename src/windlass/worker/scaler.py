@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from windlass import log
-from windlass.certificates import believed
+from windlass.certificates import trusted_for
 from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.wire.people import Scale
@@ -33,7 +33,7 @@ async def follow(fleet: Scaled, settings: Settings, outside: Outside) -> None:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     was_answered = True
     url = settings.server.url
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=believed(url)) as client:
+    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=trusted_for(url)) as client:
         while True:
             await outside.pause(settings.workers.scale_interval_ms / 1000)
             try:

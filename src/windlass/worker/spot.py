@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import httpx2
 import msgspec
 
-from windlass.certificates import believed
+from windlass.certificates import trusted_for
 from windlass.clock import Clock, system_clock
 from windlass.config import Settings
 from windlass.engine.outside import Outside
@@ -143,8 +143,9 @@ async def wait_for_notice(settings: Settings, outside: Outside, clock: Clock = s
         return None
     base = settings.worker.spot_url or ADDRESS
     # A proxy has other machines' metadata.
-    how: dict[str, Any] = {"timeout": TIMEOUT_S, "trust_env": False, "verify": believed(base)}
-    async with httpx2.AsyncClient(base_url=base, **how) as client:
+    async with httpx2.AsyncClient(
+        base_url=base, timeout=TIMEOUT_S, trust_env=False, verify=trusted_for(base)
+    ) as client:
         cloud = await find_cloud(client, clouds) if wanted == "auto" else clouds[wanted]
         if cloud is None:
             return None

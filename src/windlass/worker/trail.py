@@ -86,7 +86,7 @@ class Trail:
         self._dirty = False
         self._closed = False
         self.began_at: float | None = None
-        """Until its start was told with words of it."""
+        """When its body began; None once its first lines or notes have said so."""
 
     def write(self, stream: Stream, text: str) -> None:
         """Keep what was printed, line by line; the last without its end waits for it."""
@@ -180,7 +180,8 @@ class Trail:
         started: Started = False
         with self._lock:
             self._dirty = False
-            if now is not None and self.began_at is not None and not self._closed:
+            is_said = bool(self._lines or self._dropped_count or self._note)
+            if now is not None and self.began_at is not None and is_said and not self._closed:
                 started, self.began_at = max(0.0, now - self.began_at), None
             lines, self._lines = self._lines, []
             dropped_count, self._dropped_count = self._dropped_count, 0

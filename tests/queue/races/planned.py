@@ -7,8 +7,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from tests.queue.races.stage import Stage
+from tests.sqltext import parse
 from windlass.db import Database, Row
-from windlass.db.sqlfile import parse
 from windlass.queue import backfills, schedules, watches
 from windlass.queue.backfills import Advanced, Backfill
 from windlass.queue.control import Actor

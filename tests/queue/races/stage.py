@@ -17,8 +17,8 @@ from uuid import UUID, uuid4
 from tests.clock import TestClock
 from tests.kept import Kept, check_at_once, check_kept
 from tests.queue.races.pausing import Pausing
+from tests.sqltext import parse
 from windlass.db import Database, Row, Statements
-from windlass.db.sqlfile import parse
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import claim as claims

@@ -22,7 +22,7 @@ from tests.queue.races.conftest import staged
 from tests.queue.races.scheduled import fire, jobs, scheduled
 from tests.queue.races.stage import LEASE_MS, PATIENCE_S, Stage, no_jitter
 from tests.queue.races.test_reports import say_it
-from windlass.db.sqlfile import parse
+from tests.sqltext import parse
 from windlass.job import State
 from windlass.queue import rescue, schedules, timers, workers
 from windlass.queue.check import check

@@ -13,7 +13,7 @@ import pytest
 
 from tests.queue.races.stage import NO_SILENCE, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import ids_of, say_it
-from windlass.db.sqlfile import parse
+from tests.sqltext import parse
 from windlass.job import Outcome, State
 from windlass.queue import claim as claims
 from windlass.queue import control, deadletters, deadlines, lanes, limits, moves, rescue, timers, workers

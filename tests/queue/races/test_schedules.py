@@ -11,8 +11,8 @@ import msgspec
 
 from tests.queue.races.orders import Race
 from tests.queue.races.stage import Stage
+from tests.sqltext import parse
 from windlass.db import Database
-from windlass.db.sqlfile import parse
 from windlass.errors import Conflict, NameTaken, NotFound, WindlassError
 from windlass.queue import backfills, declared, firing, scheduledits, schedules, tenants
 from windlass.queue.backfills import Backfill
