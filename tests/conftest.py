@@ -6,6 +6,7 @@
     postgres_db          the same, on PostgreSQL only
     database_url         the URL of such a database, for a test that opens it itself, perhaps more than once
     sqlite_url, postgres_url
+    timely_postgres_url  the same for a test on the database's own clock
     fresh_postgres_url   a PostgreSQL database of the test's own, dropped afterwards
 
 How the server of the run comes about is in `postgres_run.py`, what becomes of its databases in `databases.py`.
@@ -18,12 +19,12 @@ import gc
 import itertools
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
+import uvloop
 
 from tests.clock import TestClock
 from tests.cluster import MEMORY, memory_is_free
@@ -58,7 +59,7 @@ hypothesis.settings.load_profile(os.environ.get("WINDLASS_HYPOTHESIS_PROFILE", "
 
 
 ON_BOTH = {
-    "server": {"test_matrix.py", "test_work.py"},
+    "server": {"test_matrix.py"},
     "client": {"test_verbs.py"},
     "worker": {"test_links.py"},
     "cli": set[str](),
@@ -87,6 +88,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.exhaustive)
     # Whoever gets the longest ones last would be waited for.
     items.sort(key=lambda item: item.name not in LONGEST)
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests on the loop of servers and workers."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection() -> None:
@@ -120,6 +126,23 @@ def postgres_url(worker_database: Emptied) -> str:
     """The URL of a migrated, empty PostgreSQL database."""
     asyncio.run(empty(worker_database))
     return worker_database.url
+
+
+@pytest.fixture(scope="session")
+def timely_database(postgres_server: Server) -> Iterator[Emptied]:
+    """The same for tests on the database's own clock: in the other each of them would make forty days of history."""
+    asyncio.run(make_template(postgres_server))
+    name = os.environ.get("PYTEST_XDIST_WORKER", "main") + "_timely"
+    made = asyncio.run(create_emptied(postgres_server, name, with_today=True))
+    yield made
+    made.kept.close()
+
+
+@pytest.fixture
+def timely_postgres_url(timely_database: Emptied) -> str:
+    """The URL of a migrated, empty PostgreSQL database, for servers on its own clock."""
+    asyncio.run(empty(timely_database))
+    return timely_database.url
 
 
 @pytest.fixture
@@ -167,6 +190,14 @@ async def kept_databases(worker_database: Emptied) -> AsyncIterator[KeptDatabase
     await kept.close()
 
 
+@pytest.fixture(scope="session")
+async def kept_timely(timely_database: Emptied) -> AsyncIterator[KeptDatabases]:
+    """The same, on the database's own clock."""
+    kept = KeptDatabases(timely_database, on_test_clock=False)
+    yield kept
+    await kept.close()
+
+
 @pytest.fixture
 def kept_for_url(database_url: str, request: pytest.FixtureRequest) -> KeptDatabases | None:
     """The same; None where the test runs on SQLite, whose file is new for each test."""
@@ -208,21 +239,9 @@ async def postgres_db(postgres_url: str, kept_databases: KeptDatabases, clock: T
 @pytest.fixture(autouse=True)
 async def nothing_goes_on() -> AsyncIterator[None]:
     """End what a test left running on the loop, which all tests of a process share."""
-    tasks, watched = asyncio.all_tasks(), _watched()
+    before = asyncio.all_tasks()
     yield
-    left = asyncio.all_tasks() - tasks - {asyncio.current_task()}
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-    # A socket closed while the loop watches it leaves its number there, and the next one of that number is never heard.
-    loop = asyncio.get_running_loop()
-    for number in _watched() - watched:
-        loop.remove_reader(number)
-        loop.remove_writer(number)
-
-
-def _watched() -> set[int]:
-    """Return the numbers of what the loop watches, without those of connections, which it knows as such."""
-    loop: Any = asyncio.get_running_loop()
-    live = {number for number, transport in loop._transports.items() if not transport.is_closing()}
-    return set(loop._selector.get_map()) - live

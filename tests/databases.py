@@ -24,6 +24,7 @@ from tests.clock import START, TestClock
 from tests.kept import Kept
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
+from windlass.db.partitions import drop_partitions
 from windlass.db.postgres import PostgresDatabase
 from windlass.db.sqlite import SqliteDatabase
 
@@ -147,9 +148,12 @@ async def drop_all(server: Server) -> None:
             await connection.execute(f'DROP DATABASE "{row["datname"]}" WITH (FORCE)')
 
 
-async def create_emptied(server: Server, name: str) -> Emptied:
-    """Make the database `name` and remember how it looks."""
+async def create_emptied(server: Server, name: str, *, with_today: bool = False) -> Emptied:
+    """Make the database `name` and remember how it looks; with the days of history that a server keeps today."""
     await create(server, name)
+    if with_today:
+        async with opened(server.url_of(name)) as db:
+            await drop_partitions(db, days=30)
     async with connected(server.url_of(name)) as connection:
         relations = await connection.fetch(RELATIONS)
         tables = [row["name"] for row in relations if row["emptied"]]
@@ -221,19 +225,20 @@ class KeptDatabases:
     Opening one takes far longer than most tests take: two connections, and every statement planned anew.
     """
 
-    def __init__(self, database: Emptied) -> None:
+    def __init__(self, database: Emptied, *, on_test_clock: bool = True) -> None:
         self._database = database
         self._opened: list[Database] = []
         self._clock = TestClock()
+        self._read_clock = (lambda: self._clock()) if on_test_clock else None
 
-    async def opened(self, count: int, clock: TestClock) -> Sequence[Database]:
+    async def opened(self, count: int, clock: TestClock | None = None) -> Sequence[Database]:
         """Return `count` open databases on this clock; all are opened anew if a test has ended a connection of them."""
-        self._clock = clock
+        self._clock = clock or self._clock
         still = {row["pid"] for row in self._database.kept.rows(OPEN)}
         if not all(still.issuperset(_backends(db)) for db in self._opened):
             await self.close()
         while len(self._opened) < count:
-            self._opened.append(await open_database(self._database.url, clock=lambda: self._clock()))
+            self._opened.append(await open_database(self._database.url, clock=self._read_clock))
         return self._opened[:count]
 
     async def close(self) -> None:

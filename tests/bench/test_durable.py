@@ -8,6 +8,7 @@ from tests import cluster
 from windlass.bench.scratch import undurable
 
 
+@pytest.mark.exhaustive
 async def test_the_cluster_of_a_benchmark_is_durable() -> None:
     """What is committed is on disk, unlike in the cluster of a test run."""
     binaries = cluster.find()

@@ -38,6 +38,7 @@ def measured(tmp_path: Path, *arguments: str) -> list[dict[str, Any]]:
     return figures
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("one_round")
 def test_each_step_is_measured_at_each_batch(database_url: str, tmp_path: Path) -> None:
     """Submit, claim, complete and the whole cycle stand in the file, each with its floor and ratio."""

@@ -151,6 +151,7 @@ def test_a_peer_is_measured_by_the_same_steps(tmp_path: Path, monkeypatch: pytes
     assert all(reading["value"] > 0 for reading in readings)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("no_postgres")
 def test_a_peer_that_fails_is_not_available_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,7 +29,7 @@ def way(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def served(request: pytest.FixtureRequest, way: str) -> Iterator[Served]:
     """A server of an empty database."""
-    server = Served(request.getfixturevalue("postgres_url" if way == "postgres" else "sqlite_url"))
+    server = Served(request.getfixturevalue("timely_postgres_url" if way == "postgres" else "sqlite_url"))
     yield server
     server.close()
 

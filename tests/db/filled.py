@@ -1,4 +1,4 @@
-"""A PostgreSQL database with a hundred thousand rows in every place a job can lie in, for tests of plans.
+"""A PostgreSQL database with forty thousand rows in every place a job can lie in, for tests of plans.
 
 Twenty lanes of queue `full` hold the backlog; every lane has its share of ready, blocked and leased rows.
 Tables are filled at one stroke and autovacuum is off, so nobody has analysed them unless a test does.
@@ -13,7 +13,7 @@ from uuid import UUID
 from tests.clock import START
 from tests.databases import Server, connected, create
 
-COUNT = 100_000
+COUNT = 40_000
 LANES = 20
 SESSIONS = 1000
 DEAD_SESSIONS = 3

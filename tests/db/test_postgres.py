@@ -50,17 +50,17 @@ async def until(url: str, query: str, wanted: int) -> None:
 
 
 @pytest.fixture
-async def proxy(postgres_url: str) -> AsyncIterator[CuttingProxy]:
+async def proxy(timely_postgres_url: str) -> AsyncIterator[CuttingProxy]:
     """A proxy before the database, that cuts connections at COMMIT."""
-    target = urlsplit(postgres_url)
+    target = urlsplit(timely_postgres_url)
     async with CuttingProxy(target.hostname or "", target.port or 5432) as proxy:
         yield proxy
 
 
 @pytest.fixture
-async def cut_db(proxy: CuttingProxy, postgres_url: str) -> AsyncIterator[Database]:
+async def cut_db(proxy: CuttingProxy, timely_postgres_url: str) -> AsyncIterator[Database]:
     """The database behind the proxy."""
-    async with opened(at_port(postgres_url, proxy.port)) as db:
+    async with opened(at_port(timely_postgres_url, proxy.port)) as db:
         yield db
 
 
@@ -100,9 +100,9 @@ async def test_a_bad_url_is_invalid_input(url: str) -> None:
     assert "secret" not in str(error.value)
 
 
-async def test_a_database_that_is_not_there_is_a_setup_error(postgres_url: str) -> None:
+async def test_a_database_that_is_not_there_is_a_setup_error(timely_postgres_url: str) -> None:
     """Waiting does not help a wrong name or option: it is SetupError, with what to check."""
-    for wrong in (f"{postgres_url}_absent", f"{postgres_url}?sslmode=bogus"):
+    for wrong in (f"{timely_postgres_url}_absent", f"{timely_postgres_url}?sslmode=bogus"):
         with pytest.raises(SetupError, match=r"Cannot open the database: .*(does not exist|sslmode).*Check its URL"):
             await open_database(wrong)
 
@@ -129,9 +129,9 @@ async def test_a_failed_open_leaves_no_connection(fresh_postgres_url: str, monke
     await until(fresh_postgres_url, BACKENDS, 0)
 
 
-async def test_writes_run_with_the_hot_settings(postgres_url: str) -> None:
+async def test_writes_run_with_the_hot_settings(timely_postgres_url: str) -> None:
     """Writing connections plan without sequential and bitmap scans and give up on locks; reading ones cannot write."""
-    async with opened(postgres_url) as db, db.transaction() as transaction:
+    async with opened(timely_postgres_url) as db, db.transaction() as transaction:
         settings = await transaction._connection.fetch("SELECT name, setting FROM pg_settings")  # type: ignore[attr-defined]
 
     found = {row["name"]: row["setting"] for row in settings}
@@ -139,11 +139,11 @@ async def test_writes_run_with_the_hot_settings(postgres_url: str) -> None:
     assert HOT_SETTINGS.keys() <= found.keys()
 
 
-async def test_a_hint_reaches_every_listener(postgres_url: str) -> None:
+async def test_a_hint_reaches_every_listener(timely_postgres_url: str) -> None:
     """What is sent on a channel arrives, in order, at each who listens on it, and on no other channel."""
     async with (
-        opened(postgres_url) as db,
-        opened(postgres_url) as other,
+        opened(timely_postgres_url) as db,
+        opened(timely_postgres_url) as other,
         db.listen("windlass_wake") as first,
         other.listen("windlass_wake") as second,
         other.listen("windlass_other") as apart,
@@ -157,19 +157,19 @@ async def test_a_hint_reaches_every_listener(postgres_url: str) -> None:
         assert "9" == await anext(apart)
 
 
-async def test_a_lost_listener_is_told(postgres_url: str) -> None:
+async def test_a_lost_listener_is_told(timely_postgres_url: str) -> None:
     """When the connection of a listener breaks, its hints end, so that it can begin anew."""
-    async with opened(postgres_url) as db, db.listen("windlass_wake") as hints:
-        async with connected(postgres_url) as connection:
+    async with opened(timely_postgres_url) as db, db.listen("windlass_wake") as hints:
+        async with connected(timely_postgres_url) as connection:
             await connection.fetchval(END_OTHERS)
 
         assert [] == [hint async for hint in hints]
 
 
-async def test_listening_to_a_server_that_is_gone(postgres_url: str) -> None:
+async def test_listening_to_a_server_that_is_gone(timely_postgres_url: str) -> None:
     """Listening needs a connection of its own; none to be had is Unavailable."""
-    async with opened(postgres_url) as db:
-        db._dsn = at_port(postgres_url, 1)  # type: ignore[attr-defined]
+    async with opened(timely_postgres_url) as db:
+        db._dsn = at_port(timely_postgres_url, 1)  # type: ignore[attr-defined]
 
         with pytest.raises(Unavailable, match="does not answer"):
             await db.listen("x").__aenter__()
@@ -208,14 +208,14 @@ async def test_an_untracked_commit_is_unknown(
     assert "y" in await names(cut_db)
 
 
-async def test_a_connection_lost_in_the_midst_is_unavailable(postgres_url: str) -> None:
+async def test_a_connection_lost_in_the_midst_is_unavailable(timely_postgres_url: str) -> None:
     """A server that ends our connections is Unavailable, nothing is written, and the next call connects again."""
-    async with opened(postgres_url) as db:
+    async with opened(timely_postgres_url) as db:
 
         async def lose() -> None:
             async with db.transaction(tracked=True) as transaction:
                 await put(transaction, "x")
-                async with connected(postgres_url) as connection:
+                async with connected(timely_postgres_url) as connection:
                     await connection.fetchval(END_OTHERS)
                 await put(transaction, "y")
 
@@ -292,11 +292,11 @@ async def test_a_deadlock_is_contention(postgres_db: Database) -> None:
     assert any(isinstance(result, Contention) for result in results)
 
 
-async def test_behind_a_transaction_pooler(postgres_url: str, clock: TestClock) -> None:
+async def test_behind_a_transaction_pooler(timely_postgres_url: str, clock: TestClock) -> None:
     """With ?pooler=transaction every verb works though each transaction may get another connection."""
-    target = urlsplit(postgres_url)
+    target = urlsplit(timely_postgres_url)
     async with TransactionPooler(target.hostname or "", target.port or 5432, 2) as pooler:
-        db = await open_database(f"{at_port(postgres_url, pooler.port)}?pooler=transaction", clock=clock)
+        db = await open_database(f"{at_port(timely_postgres_url, pooler.port)}?pooler=transaction", clock=clock)
         try:
             for n in range(5):
                 await put(db, f"{n}")

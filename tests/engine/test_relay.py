@@ -31,9 +31,9 @@ async def test_a_waiting_worker_gets_what_an_application_commits(timely: Engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
 
 
-async def test_nobody_is_notified_by_an_application(postgres_url: str) -> None:
+async def test_nobody_is_notified_by_an_application(timely_postgres_url: str) -> None:
     """A NOTIFY would let the commits of the whole cluster wait for each other: the functions send none."""
-    async with database(postgres_url) as db, db.listen(CHANNEL) as heard:
+    async with database(timely_postgres_url) as db, db.listen(CHANNEL) as heard:
         async with db.transaction() as transaction:
             await said.enqueue(transaction, "task")
         await db.notify(CHANNEL, "the next word")
@@ -55,12 +55,12 @@ async def test_who_waits_for_a_job_hears_of_its_finish(timely: Engine) -> None:
     assert 1.0 == timely.meters.registry.get_sample_value("windlass_jobs_submitted_total", {"queue": "default"})
 
 
-async def test_two_servers_relay_each_row_once(postgres_url: str) -> None:
+async def test_two_servers_relay_each_row_once(timely_postgres_url: str) -> None:
     """The duty is one server's at a time; its rows are claimed through either."""
     async with AsyncExitStack() as stack:
         engines = []
         for number in range(2):
-            db = await stack.enter_async_context(database(postgres_url))
+            db = await stack.enter_async_context(database(timely_postgres_url))
             made = Engine(db, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())
             engines.append(await stack.enter_async_context(made.running()))
         written = {await said.enqueue(engines[0].db, "task") for _ in range(20)}
@@ -74,9 +74,9 @@ async def test_two_servers_relay_each_row_once(postgres_url: str) -> None:
     assert sorted(written) == sorted(got)
 
 
-async def test_nothing_is_known_of_a_job_before_the_commit(postgres_url: str) -> None:
+async def test_nothing_is_known_of_a_job_before_the_commit(timely_postgres_url: str) -> None:
     """The id is given out at once; the job is there when the transaction has committed."""
-    async with database(postgres_url) as db, database(postgres_url) as application:
+    async with database(timely_postgres_url) as db, database(timely_postgres_url) as application:
         engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
         async with engine.running():
             async with application.transaction() as transaction:

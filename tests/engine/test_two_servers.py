@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import UUID
 
 import msgspec
 import pytest
 
-from tests.databases import connected
+from tests.databases import KeptDatabases, connected
 from tests.engine.test_dispatch import PATIENCE_S, POLL_S, asking, ids_of, opened, submit, until, waiting
 from windlass.config import Settings
-from windlass.db import Database, open_database
+from windlass.db import Database
 from windlass.engine import dispatch, exchange, wake
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
@@ -42,27 +42,27 @@ class Silent:
 
 
 @pytest.fixture(params=[True, False], ids=["notify", "silent"])
-async def pair(request: pytest.FixtureRequest, postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+async def pair(
+    request: pytest.FixtureRequest, timely_postgres_url: str, kept_timely: KeptDatabases
+) -> AsyncIterator[tuple[Engine, Engine]]:
     """Two engines that know of each other, with NOTIFY or without it."""
-    async with two_engines(postgres_url, notify=request.param) as engines:
+    async with two_engines(await kept_timely.opened(2), notify=request.param) as engines:
         yield engines
 
 
 @pytest.fixture
-async def hinting(postgres_url: str) -> AsyncIterator[tuple[Engine, Engine]]:
+async def hinting(timely_postgres_url: str, kept_timely: KeptDatabases) -> AsyncIterator[tuple[Engine, Engine]]:
     """Two engines that can send each other hints."""
-    async with two_engines(postgres_url, notify=True) as engines:
+    async with two_engines(await kept_timely.opened(2), notify=True) as engines:
         yield engines
 
 
 @asynccontextmanager
-async def two_engines(url: str, *, notify: bool) -> AsyncIterator[tuple[Engine, Engine]]:
-    """Run two engines on one database."""
+async def two_engines(databases: Sequence[Database], *, notify: bool) -> AsyncIterator[tuple[Engine, Engine]]:
+    """Run two engines on one database, opened twice."""
     async with AsyncExitStack() as stack:
         engines = []
-        for number in range(2):
-            db = await open_database(url)
-            stack.push_async_callback(db.close)
+        for number, db in enumerate(databases):
             seen = db if notify else Silent(db)
             engine = Engine(seen, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())  # type: ignore[arg-type]
             engines.append(await stack.enter_async_context(engine.running()))
@@ -236,9 +236,10 @@ async def test_too_many_hints_become_one(hinting: tuple[Engine, Engine]) -> None
     await until(lambda: bool(looked))
 
 
-async def test_a_locked_queue_keeps_no_other_waiting(postgres_url: str) -> None:
+async def test_a_locked_queue_keeps_no_other_waiting(hinting: tuple[Engine, Engine], timely_postgres_url: str) -> None:
     """A limited queue whose row somebody holds hands out nothing; free and other limited queues go on."""
-    async with two_engines(postgres_url, notify=True) as (engine, _), connected(postgres_url) as rival:
+    engine, _ = hinting
+    async with connected(timely_postgres_url) as rival:
         for queue in ("locked", "open"):
             await engine.acts.configure_queue(LaneName("default", queue), max_running=5)
             await submit(engine, 3, queue=queue)
@@ -256,9 +257,10 @@ async def test_a_locked_queue_keeps_no_other_waiting(postgres_url: str) -> None:
         assert free in got
 
 
-async def test_three_slow_lists_stop_nobody(postgres_url: str) -> None:
+async def test_three_slow_lists_stop_nobody(hinting: tuple[Engine, Engine]) -> None:
     """With every reading connection taken, claims are answered and duties are held: they have their own."""
-    async with two_engines(postgres_url, notify=True) as (engine, _), AsyncExitStack() as stack:
+    engine, _ = hinting
+    async with AsyncExitStack() as stack:
         pool = engine.db._read  # type: ignore[attr-defined]
         for _ in range(pool.get_max_size()):
             await stack.enter_async_context(pool.acquire())

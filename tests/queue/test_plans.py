@@ -120,7 +120,7 @@ async def test_a_hint_saves_the_entries_below(url: str) -> None:
 
 @pytest.mark.parametrize("limit", [1, 500, 2000])
 async def test_promotion_reads_what_is_due(url: str, limit: int) -> None:
-    """Promoting n timers reads n of them by `timer_due`, among a hundred thousand."""
+    """Promoting n timers reads n of them by `timer_due`, among forty thousand."""
     assert limit < DUE
     async with hot(url) as connection:
         plan = await explained(connection, timers.SQL.promote, limit=limit)
@@ -255,7 +255,7 @@ async def test_completing_locks_by_ascending_id_in_small_tables(
 
 
 async def test_completing_frees_keys_by_key(url: str) -> None:
-    """The unique keys of a thousand jobs that end are found by job and removed by key, beside a hundred thousand."""
+    """The unique keys of a thousand jobs that end are found by job and removed by key, beside forty thousand."""
     items = completions(1000)
     async with hot(url) as connection:
         transaction = connection.transaction()

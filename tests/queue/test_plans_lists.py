@@ -1,6 +1,6 @@
 """Plans of what people ask: counts, lists and statistics read a bounded number of rows, however much lies beside.
 
-On PostgreSQL among a hundred thousand rows in every place; until these are analysed a lane may be read whole, for the
+On PostgreSQL among forty thousand rows in every place; until these are analysed a lane may be read whole, for the
 planner believes it short, but never a table for each lane. On SQLite twenty times as many rows cost no more.
 """
 
@@ -113,7 +113,7 @@ async def test_a_list_of_workers_reads_sessions_by_name(url: str) -> None:
 
 @pytest.mark.parametrize("name", ["forget_stats", "forget_audit"])
 async def test_a_sweep_begins_with_the_oldest(fresh_postgres_url: str, name: str) -> None:
-    """M27: of a hundred thousand rows a chunk is read, by index."""
+    """M27: of forty thousand rows a chunk is read, by index."""
     async with hot(fresh_postgres_url) as connection:
         await connection.execute(
             "INSERT INTO windlass.stat SELECT windlass.clock() - n * interval '1 minute', 'default', 'q',"

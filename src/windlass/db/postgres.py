@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
@@ -92,6 +93,8 @@ class PostgresDatabase:
 
     def __init__(self, dsn: str, clock: Clock | None, pooled: bool) -> None:
         self._dsn = dsn
+        parts = urlsplit(dsn)
+        self._where = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
         self._clock = clock
         self._pooled = pooled
         # A pooler would give LISTEN to whichever connection is free: behind one, servers poll.
@@ -118,6 +121,7 @@ class PostgresDatabase:
     async def _pool(self, size: int, settings: dict[str, str], *, command_s: float) -> asyncpg.Pool[Any]:
         pool: asyncpg.Pool[Any] = await asyncpg.create_pool(
             self._dsn,
+            connect=self._connect_to,
             min_size=1,
             max_size=size,
             connection_class=_Connection,
@@ -210,9 +214,14 @@ class PostgresDatabase:
                     pool.terminate()
 
     async def _connect(self) -> asyncpg.Connection[Any]:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(
-            self._dsn, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0
-        )
+        return await self._connect_to(self._dsn, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
+
+    async def _connect_to(self, *arguments: Any, **options: Any) -> asyncpg.Connection[Any]:
+        """Connect; an error says where nobody answers, which event loops leave out."""
+        try:
+            connection: asyncpg.Connection[Any] = await asyncpg.connect(*arguments, **options)
+        except OSError as error:
+            raise ConnectionError(f"{str(error) or type(error).__name__} ({self._where})") from error
         return connection
 
     def _pool_for(self, query: Query) -> tuple[asyncpg.Pool[Any], dict[str, str]]:

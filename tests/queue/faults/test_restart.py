@@ -167,7 +167,7 @@ CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 async def test_rel_x25_connection_lost_when_taken(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Database], Awaitable[object]]
+    timely_postgres_url: str, monkeypatch: pytest.MonkeyPatch, call: Callable[[Database], Awaitable[object]]
 ) -> None:
     """A connection that breaks between being taken from the pool and its first use is Unavailable, once."""
     taken = Pool.acquire
@@ -177,7 +177,7 @@ async def test_rel_x25_connection_lost_when_taken(
         connection.terminate()
         return connection
 
-    async with opened(postgres_url) as db:
+    async with opened(timely_postgres_url) as db:
         with monkeypatch.context() as patched:
             patched.setattr(Pool, "acquire", broken)
             with pytest.raises(Unavailable):
