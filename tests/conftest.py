@@ -38,7 +38,7 @@ from tests.databases import (
     drop,
     empty,
     make_sqlite_template,
-    make_template,
+    make_templates,
 )
 from windlass.db import Database
 
@@ -115,7 +115,7 @@ def clock() -> TestClock:
 @pytest.fixture(scope="session")
 def worker_database(postgres_server: Server) -> Iterator[Emptied]:
     """The PostgreSQL database of this test worker; its tests use it one after the other."""
-    asyncio.run(make_template(postgres_server))
+    asyncio.run(make_templates(postgres_server))
     made = asyncio.run(create_emptied(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main")))
     yield made
     made.kept.close()
@@ -131,9 +131,9 @@ def postgres_url(worker_database: Emptied) -> str:
 @pytest.fixture(scope="session")
 def timely_database(postgres_server: Server) -> Iterator[Emptied]:
     """The same for tests on the database's own clock: in the other each of them would make forty days of history."""
-    asyncio.run(make_template(postgres_server))
+    asyncio.run(make_templates(postgres_server))
     name = os.environ.get("PYTEST_XDIST_WORKER", "main") + "_timely"
-    made = asyncio.run(create_emptied(postgres_server, name, with_today=True))
+    made = asyncio.run(create_emptied(postgres_server, name, "today"))
     yield made
     made.kept.close()
 

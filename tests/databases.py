@@ -22,9 +22,9 @@ import asyncpg
 
 from tests.clock import START, TestClock
 from tests.kept import Kept
+from windlass.clock import Clock
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
-from windlass.db.partitions import drop_partitions
 from windlass.db.postgres import PostgresDatabase
 from windlass.db.sqlite import SqliteDatabase
 
@@ -72,6 +72,7 @@ class Emptied:
 
     server: Server
     name: str
+    template: str
     relations: set[tuple[str, bool]]  # names, and whether it is attached to another
     tables: list[str]
     seeds: dict[str, str]  # the rows that migrating leaves in a table, as JSON
@@ -104,32 +105,37 @@ async def opened(url: str) -> AsyncIterator[Database]:
         await db.close()
 
 
-async def migrated(url: str) -> None:
-    """Migrate the database at `url`; day partitions lie around the start of the tests' clock."""
-    db = await open_database(url, clock=lambda: START)
+async def migrated(url: str, clock: Clock | None) -> None:
+    """Migrate the database at `url`; its days of history lie around this time, or around today."""
+    db = await open_database(url, clock=clock)
     try:
         await migrate(db)
     finally:
         await db.close()
 
 
-async def make_template(server: Server) -> None:
-    """Make and migrate the template, unless another test worker has."""
+TEMPLATES: Mapping[str, Clock | None] = {"template": lambda: START, "today": None}
+"""What databases are copied from: one with days of history around the start of the tests' clock, one around today."""
+
+
+async def make_templates(server: Server) -> None:
+    """Make and migrate the templates, unless another test worker has."""
     async with connected(server.url) as connection:
         await connection.execute("SELECT pg_advisory_lock(hashtext($1))", server.prefix)
-        made = await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", f"{server.prefix}_template")
-        if made:
-            return
-        await connection.execute(f'CREATE DATABASE "{server.prefix}_raw" TEMPLATE template0')
-        await migrated(server.url_of("raw"))
-        # It gets its name when it is whole, so a worker never copies half a template.
-        await connection.execute(f'ALTER DATABASE "{server.prefix}_raw" RENAME TO "{server.prefix}_template"')
+        for template, clock in TEMPLATES.items():
+            name = f"{server.prefix}_{template}"
+            if await connection.fetchval("SELECT 1 FROM pg_database WHERE datname = $1", name):
+                continue
+            await connection.execute(f'CREATE DATABASE "{server.prefix}_raw" TEMPLATE template0')
+            await migrated(server.url_of("raw"), clock)
+            # It gets its name when it is whole, so a worker never copies half a template.
+            await connection.execute(f'ALTER DATABASE "{server.prefix}_raw" RENAME TO "{name}"')
 
 
-async def create(server: Server, name: str) -> None:
-    """Make the database `name` from the template."""
+async def create(server: Server, name: str, template: str = "template") -> None:
+    """Make the database `name` from a template."""
     async with connected(server.url) as connection:
-        await connection.execute(f'CREATE DATABASE "{server.prefix}_{name}" TEMPLATE "{server.prefix}_template"')
+        await connection.execute(f'CREATE DATABASE "{server.prefix}_{name}" TEMPLATE "{server.prefix}_{template}"')
 
 
 async def drop(server: Server, name: str) -> None:
@@ -148,12 +154,9 @@ async def drop_all(server: Server) -> None:
             await connection.execute(f'DROP DATABASE "{row["datname"]}" WITH (FORCE)')
 
 
-async def create_emptied(server: Server, name: str, *, with_today: bool = False) -> Emptied:
-    """Make the database `name` and remember how it looks; with the days of history that a server keeps today."""
-    await create(server, name)
-    if with_today:
-        async with opened(server.url_of(name)) as db:
-            await drop_partitions(db, days=30)
+async def create_emptied(server: Server, name: str, template: str = "template") -> Emptied:
+    """Make the database `name` from a template and remember how it looks."""
+    await create(server, name, template)
     async with connected(server.url_of(name)) as connection:
         relations = await connection.fetch(RELATIONS)
         tables = [row["name"] for row in relations if row["emptied"]]
@@ -163,7 +166,8 @@ async def create_emptied(server: Server, name: str, *, with_today: bool = False)
             if rows is not None:
                 seeds[table] = rows
         sequences = [tuple(row) for row in await connection.fetch(SEQUENCES)]
-    return Emptied(server, name, {_seen(row) for row in relations}, tables, seeds, sequences, Kept(server.url_of(name)))
+    seen = {_seen(row) for row in relations}
+    return Emptied(server, name, template, seen, tables, seeds, sequences, Kept(server.url_of(name)))
 
 
 async def empty(database: Emptied) -> None:
@@ -171,7 +175,7 @@ async def empty(database: Emptied) -> None:
     if not _emptied(database):
         database.kept.close()
         await drop(database.server, database.name)
-        await create(database.server, database.name)
+        await create(database.server, database.name, database.template)
 
 
 def _emptied(database: Emptied) -> bool:
@@ -318,4 +322,4 @@ class KeptFile:
 
 def make_sqlite_template(path: Path) -> None:
     """Make a migrated SQLite file; a test copies it."""
-    asyncio.run(migrated(f"sqlite:///{path}?synchronous=off"))
+    asyncio.run(migrated(f"sqlite:///{path}?synchronous=off", lambda: START))

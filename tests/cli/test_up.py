@@ -265,7 +265,11 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("target", "text"),
-    [("absent:app", "absent"), ("tasks:nothing", "nothing"), ("broken:app", "SyntaxError")],
+    [
+        pytest.param("absent:app", "absent", marks=pytest.mark.exhaustive),
+        pytest.param("tasks:nothing", "nothing", marks=pytest.mark.exhaustive),
+        ("broken:app", "SyntaxError"),
+    ],
 )
 def test_an_application_that_cannot_be_imported_is_told(tmp_path: Path, target: str, text: str) -> None:
     """All stops with exit code 1 and the reason; there is no loop of attempts."""

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import msgspec
 import uvicorn
+import uvloop
 
 from windlass import App
 from windlass.client.context import AboutJob, Behind, Context
@@ -45,7 +46,7 @@ class Served:
 
     def __init__(self, database_url: str) -> None:
         self.settings = Settings(database=Database(url=database_url), server=Server(port=0))
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._stack = AsyncExitStack()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

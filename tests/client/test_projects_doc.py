@@ -184,6 +184,7 @@ def test_a_decorator_of_ones_own_keeps_the_arguments(project: Path, capsys: pyte
         count.s()
 
 
+@pytest.mark.exhaustive
 def test_the_tests_of_the_document_pass(project: Path) -> None:
     """They are run as a user runs them, by pytest in the project, with real workers."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "tests"]

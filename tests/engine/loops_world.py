@@ -75,11 +75,12 @@ class Wake:
 class Line:
     """A server's way to the database: it can be slow, cut, or frozen with its server."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, answered: asyncio.Event | None = None) -> None:
         self._db = db
         self.dialect = db.dialect
         self.capabilities = db.capabilities
         self.under_way = 0
+        self._answered = answered or asyncio.Event()
         self.asked: list[str] = []
         self.fails: Exception | None = None
         self.fails_after: dict[str, Exception] = {}
@@ -99,6 +100,7 @@ class Line:
             yield
         finally:
             self.under_way -= 1
+            self._answered.set()
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query."""
@@ -169,7 +171,7 @@ class Server:
     """One server: its loops, its way to the database, and who sleeps in it until when."""
 
     def __init__(self, world: World, duties: Sequence[Duty], pace: Pace, name: str) -> None:
-        self.line = Line(world.db)
+        self.line = Line(world.db, world.answered)
         self.wake = Wake(tell=lambda: world.tell_others(self))
         self.id = uuid4()
         self.sleepers: list[tuple[float, asyncio.Future[None]]] = []
@@ -222,6 +224,8 @@ class World:
         self.clock = clock
         self.now_s = 1000.0
         self.servers: list[Server] = []
+        self.answered = asyncio.Event()
+        """Set whenever a server has an answer of the database."""
         self._numbers = itertools.count(1)
 
     def server(self, *duties: Duty, name: str | None = None, start: bool = True, **pace: Any) -> Server:
@@ -256,7 +260,11 @@ class World:
         async with asyncio.timeout(20):
             while quiet < QUIET_TURNS:
                 await asyncio.sleep(0)
-                quiet = 0 if any(server.line.under_way for server in self.servers if not server.frozen) else quiet + 1
+                quiet += 1
+                while any(server.line.under_way for server in self._awake()):
+                    self.answered.clear()
+                    await self.answered.wait()
+                    quiet = 0
 
     async def end(self) -> None:
         """Stop every server."""

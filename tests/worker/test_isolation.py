@@ -127,9 +127,9 @@ async def test_an_isolated_body_ends_as_others_do() -> None:
     [
         ("exit", "exit code 3"),
         ("segfault", "signal 11 (SIGSEGV)"),
-        ("null", "signal 11 (SIGSEGV)"),
+        pytest.param("null", "signal 11 (SIGSEGV)", marks=pytest.mark.exhaustive),
         ("group", "signal 9 (SIGKILL)"),
-        ("closes", "exit code 1"),
+        pytest.param("closes", "exit code 1", marks=pytest.mark.exhaustive),
     ],
 )
 async def test_rel_a10_a15_a_process_that_dies_fails_its_attempt_only(how: str, words: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests import cluster
 from tests.clock import TestClock
-from tests.databases import Server, connected, create, make_template
+from tests.databases import Server, connected, create, make_templates
 from tests.queue.races.conftest import staged
 from tests.queue.races.scheduled import fire, jobs, scheduled
 from tests.queue.races.stage import LEASE_MS, PATIENCE_S, Stage, no_jitter
@@ -51,7 +51,7 @@ def own_server(postgres_server: Server) -> Iterator[Server]:
         pytest.skip("a cluster of its own needs PostgreSQL's programs, not only a URL")
     with cluster.running(binaries) as running:
         server = Server(running.url, postgres_server.prefix)
-        asyncio.run(make_template(server))
+        asyncio.run(make_templates(server))
         yield server
 
 

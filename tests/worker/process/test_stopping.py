@@ -48,7 +48,7 @@ async def test_what_does_not_end_in_time_is_given_back_without_an_attempt(instal
     assert "succeeded" == (await installation.ended(first.job_id))["status"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)])
 async def test_a_second_signal_gives_everything_back_now(installation: Installation, number: signal.Signals) -> None:
     """Though the drain time is five minutes; exit code 130."""
     fleet = await installation.start_workers()
