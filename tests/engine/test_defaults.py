@@ -84,6 +84,22 @@ async def test_a_row_of_the_outbox_gets_the_options_of_its_task(timely: Engine) 
     )
 
 
+@pytest.mark.parametrize(("named", "within_s"), [({"start_within": 60}, 60), ({}, 3600)])
+async def test_a_row_of_the_outbox_has_one_start_deadline(
+    timely: Engine, named: dict[str, object], within_s: int
+) -> None:
+    """Its own, else the task's; both count from when it was said, not from when it was relayed."""
+    await publish(timely, start_within=3600)
+
+    job_id = await said.enqueue(timely.db, "mail", **named)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while (job := await found(timely.db, job_id)) is None:
+            pass
+    assert job.start_by is not None
+    assert within_s - 55 < (job.start_by - job.created_at).total_seconds() <= within_s
+
+
 async def test_a_row_that_is_no_json_keeps_no_other_waiting(timely: Engine) -> None:
     """Also where its task is unique by its arguments, so that they must be read before it is looked at."""
     await publish(timely, unique=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import httpx2
@@ -86,6 +87,18 @@ async def test_what_a_job_names_itself_counts_first(client: httpx2.AsyncClient) 
 
     assert ["other", 0, None, 2, 4, [], [], {"trace": "2"}] == [job[name] for name in SHOWN]
     assert {} == job["defaults"]
+
+
+async def test_a_start_deadline_of_the_job_counts_before_that_of_its_task(client: httpx2.AsyncClient) -> None:
+    """As a span or as an instant: neither contradicts what the task gives."""
+    await publish(client, start_within=3600)
+
+    by_task, span = await submit(client), await submit(client, start_within=60)
+
+    deadlines = [datetime.fromisoformat(job["start_deadline"]) for job in (by_task, span)]
+    created = [datetime.fromisoformat(job["created_at"]) for job in (by_task, span)]
+    assert [3600, 60] == [round((at - since).total_seconds()) for at, since in zip(deadlines, created, strict=True)]
+    assert ["task", None] == [job["defaults"].get("start_deadline") for job in (by_task, span)]
 
 
 async def test_a_policy_of_the_task_does_not_change_attempts_that_the_job_names(client: httpx2.AsyncClient) -> None:

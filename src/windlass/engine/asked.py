@@ -90,7 +90,7 @@ def _of_one_job(asked: JobRequest) -> int:
         "delay": asked.delay is not None or asked.run_at is not None,
         "unique_key": asked.unique_key is not None,
         "unique_for": asked.unique_for is not None,
-        "start_deadline": asked.start_deadline is not None,
+        "start_deadline": asked.start_deadline is not None or asked.start_within is not None,
     }
     return opened(*(option for option, is_named in named.items() if not is_named))
 

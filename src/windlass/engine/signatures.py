@@ -30,7 +30,6 @@ from windlass.errors import InvalidInput, WindlassError
 from windlass.queue import tasks
 from windlass.queue.defaults import Defaults, Named, filled
 from windlass.queue.newjob import NewJob
-from windlass.queue.recurring import read_clock
 from windlass.wire.tasks import Parameter, Signature
 
 LOOK_S = 5.0
@@ -124,10 +123,8 @@ class Signatures:
         given = await self.given({(job.tenant, job.task) for job in jobs})
         if not given:
             return list(jobs)
-        dated = any(defaults.start_within_s is not None for defaults in given.values())
-        now = await read_clock(self._db) if dated else None
         return [
-            filled(job, given[job.tenant, job.task], now=now) if (job.tenant, job.task) in given else job
+            filled(job, given[job.tenant, job.task], is_submitted=True) if (job.tenant, job.task) in given else job
             for job in jobs
         ]
 

@@ -8,9 +8,9 @@ left open may come out otherwise when it is repeated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -36,7 +36,7 @@ FIELDS: Mapping[str, str] = {
     "delay": "delay_ms",
     "unique_key": "unique_key",
     "unique_for": "unique_ms",
-    "start_deadline": "start_by",
+    "start_deadline": "start_within_ms",
 }
 """Options, and the fields of a job that have their values. The nth is bit n of what is stored: add to the end only."""
 OPEN: Mapping[str, int] = {option: 1 << number for number, option in enumerate(FIELDS)}
@@ -90,8 +90,11 @@ def without(named: Mapping[str, object]) -> int:
     return (1 << 2 * BY_TASK - 1) - 1 & ~(bits | bits << BY_TASK)
 
 
-def filled(job: NewJob, given: Defaults, *, now: datetime | None = None) -> NewJob:
-    """Return the job with what its task gives for the options that it left open; `now` is for a start deadline."""
+def filled(job: NewJob, given: Defaults, *, is_submitted: bool = False) -> NewJob:
+    """Return the job with what its task gives for the options that it left open.
+
+    A job of a schedule is not submitted: its start deadline counts from its slot.
+    """
     taken = job.defaults & given.options
     if not taken:
         return job
@@ -99,8 +102,8 @@ def filled(job: NewJob, given: Defaults, *, now: datetime | None = None) -> NewJ
     if taken & OPEN["unique_key"] and given.unique:
         with suppress(msgspec.DecodeError, RecursionError, ValueError):  # no JSON: refused in the words of newjob.py
             fields["unique_key"] = unique_key_of(job.task, job.payload)
-    if taken & OPEN["start_deadline"] and given.start_within_s is not None and now is not None:
-        fields["start_by"] = now + timedelta(seconds=given.start_within_s)
+    if taken & OPEN["start_deadline"] and given.start_within_s is not None and is_submitted:
+        fields["start_within_ms"] = math.ceil(given.start_within_s * 1000)
     if fields.get("retry") is not None and not job.defaults & OPEN["max_attempts"]:
         # The job has said itself how often, and not how.
         fields["retry"] = msgspec.structs.replace(fields["retry"], max_attempts=None)
