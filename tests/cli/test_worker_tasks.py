@@ -35,6 +35,17 @@ def test_the_kinds_of_the_users_file_are_served_beside_the_tasks(tmp_path: Path)
     assert "Tasks served: answer, email (work kind), hold, post." in process.text.splitlines()
 
 
+def test_kinds_alone_are_served_on_the_users_database(tmp_path: Path) -> None:
+    """`up` in a folder whose windlass.toml has kinds and no application does not bring the sample into it."""
+    (tmp_path / "windlass.toml").write_text(KIND)
+    with up(tmp_path) as (process, hands):
+        job = ended(hands, hands.submit("email"), process)
+
+    assert "succeeded" == job["state"]
+    assert "Tasks served: email (work kind)." in process.text.splitlines()
+    assert ["windlass.db"] == sorted(path.name for path in tmp_path.glob("*.db"))
+
+
 @pytest.mark.parametrize("arguments", [["worker"], ["--mode=worker"], []])
 def test_a_worker_with_nothing_to_run_refuses_to_start(windlass: Windlass, arguments: list[str]) -> None:
     """No module and no kinds: wrong usage, with what to write, however the mode was said."""
@@ -53,7 +64,7 @@ def test_a_name_that_is_a_task_and_a_kind_is_an_error(tmp_path: Path) -> None:
 
     assert 1 == code
     assert "'answer' is a task of the application and a work kind of the configuration" in process.text
-    assert "take [work_kinds.answer] out of windlass.toml" in process.text
+    assert "take [work_kinds.answer] out of the configuration" in process.text
 
 
 def test_an_image_names_its_application_in_the_settings(tmp_path: Path, url: str) -> None:

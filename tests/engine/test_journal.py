@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from typing import Any
+from uuid import uuid4
 
+import msgspec
 import pytest
 
 from tests.clock import TestClock
@@ -20,10 +22,12 @@ from windlass.db import Database
 from windlass.db.partitions import PARTITIONED
 from windlass.engine import journal
 from windlass.engine.duty import queue_duties
+from windlass.engine.engine import Engine
 from windlass.engine.looks import Looks
 from windlass.engine.whole import whole_duties
 from windlass.queue import rescue
 from windlass.queue.schedule import Policy
+from windlass.queue.workers import NewSession
 
 
 @pytest.fixture
@@ -36,6 +40,17 @@ def told(caplog: pytest.LogCaptureFixture, name: str) -> list[dict[str, Any]]:
     """Return the fields of all lines of an event, as a program reads them."""
     lines = [record.msg for record in caplog.records if isinstance(record.msg, log.Line)]
     return [json.loads(json.dumps(line.shown(Redactor()))) for line in lines if line.name == name]
+
+
+async def test_a_worker_that_registers_again_is_told_once(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """While its modules are imported a worker registers every few seconds, and once more with its tasks (W3)."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    session = NewSession(id=uuid4(), worker="ann")
+
+    for tasks in (None, None, "mail"):
+        await engine.register(msgspec.structs.replace(session, tasks=tasks))
+
+    assert ["ann"] == [line["worker"] for line in told(caplog, "worker.registered")]
 
 
 async def test_a_lost_lease_names_worker_tenant_and_last_heartbeat(

@@ -13,6 +13,7 @@ import pytest
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json
 from windlass.queue import defaults
+from windlass.wire.tasks import MOST_TASKS
 
 Calls = Callable[[str], httpx2.AsyncClient]
 MAIL: Json = {
@@ -75,6 +76,18 @@ async def test_a_job_by_name_gets_the_options_of_its_task(client: httpx2.AsyncCl
             option for option, source in job["defaults"].items() if source == "task"
         }
         assert "settings" == job["defaults"]["delivery"]
+
+
+async def test_every_task_of_a_worker_is_known_with_its_options(client: httpx2.AsyncClient) -> None:
+    """As many as a worker may serve, the last as the first."""
+    names = [f"task-{number}" for number in range(MOST_TASKS)]
+    signature = {"extra": True, "defaults": {"queue": "many"}}
+    body = {"worker_id": WORKER, "tasks": names, "signatures": dict.fromkeys(names, signature)}
+    (await client.post("/workers/register", json=body)).raise_for_status()
+
+    jobs = [await submit(client, task=name) for name in (names[0], names[-1])]
+
+    assert ["many", "many"] == [job["queue"] for job in jobs]
 
 
 async def test_what_a_job_names_itself_counts_first(client: httpx2.AsyncClient) -> None:

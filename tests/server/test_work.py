@@ -83,6 +83,7 @@ async def test_a_claim_that_cannot_be_is_refused(client: httpx2.AsyncClient, fie
         (["gpu", "cores=8"], {"tasks": ["t"], "labels": {"gpu": True, "cores": 8}}),
         (["zone=a"], {"zone": ["a", "b"], "disk": {"size": 3}}),
         (["disk"], {"disk": {"size": 3}}),
+        (["mem=1.5"], {"mem": [1.5, {"of": 2}, None], "x": [[1]]}),
     ],
 )
 async def test_capabilities_are_a_free_object(

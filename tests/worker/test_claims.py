@@ -255,6 +255,28 @@ async def test_an_idle_worker_polls_an_empty_queue_a_few_times_in_two_minutes() 
     assert [0, 5, 10, 15, 23, 39, 69, 99] == [round(at - 100) for at in polls_at if at < 220]
 
 
+@pytest.mark.parametrize(
+    ("wait_s", "after_s"), [(0.001, [1, 2, 4]), (0.4, [1, 2, 4]), (0.9, [1, 2, 4]), (1.5, []), (20.0, [])]
+)
+async def test_a_short_wait_for_work_is_followed_by_a_pause(wait_s: float, after_s: list[float]) -> None:
+    """A claim that waits for less than the poll interval would else ask an empty queue all the time (W4)."""
+    time = Passing()
+
+    class Waits(Answers):
+        async def claim(self, request: wire.ClaimRequest) -> wire.Claim:
+            time.now += request.wait or 0
+            return await super().claim(request)
+
+    link = Waits(NOTHING, NOTHING, NOTHING)
+    settings = quick(backoff_min_seconds=1.0, backoff_max_seconds=30.0, wait_seconds=wait_s, poll_interval_seconds=1.0)
+    loop = asyncio.create_task(claims_of(link, time.outside(), settings=settings, resting=lambda: False).run())
+    await until(lambda: len(link.asked) > 3)
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+
+    assert after_s == time.pauses
+
+
 async def test_an_empty_answer_that_came_early_is_no_reason_to_hurry() -> None:
     """A server that answers a long poll with nothing at once, because it stops, is not asked without pause."""
     pauses = await pauses_after(NOTHING, NOTHING, wait_seconds=20.0, poll_interval_seconds=1.0)

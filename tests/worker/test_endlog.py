@@ -43,7 +43,7 @@ def written(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def ended(entry: wire.Entry | None, number: int = 1) -> Ended:
     """Return an attempt that is over."""
-    return Ended(JOB, number, entry, 1.25, False, "mail", 2)
+    return Ended(JOB, number, entry, 1.25, False, "mail", 2, "default")
 
 
 async def test_each_end_is_a_line(db: Database) -> None:
@@ -69,6 +69,9 @@ async def test_each_end_is_a_line(db: Database) -> None:
         first["outcome"],
     )
     assert 0.0 <= first["run_s"] < 60.0
+    assert ["default"] * 2 == [line["tenant"] for line in (first, second)]
+    assert first["worker"] == second["worker"]
+    assert first["worker"].startswith("worker-")
     assert ("warn", "fails", str(failed), "failed", "ValueError: no such customer") == (
         second["level"],
         second["task"],
@@ -124,7 +127,7 @@ def test_a_task_cannot_forge_a_line() -> None:
     stream = io.StringIO()
     log.configure("text", "info", stream=stream)
     ends = EndLog("all")
-    odd = Ended(JOB, 1, wire.CompleteEntry(job_id=JOB), 0.0, False, "a\nb\x1b[31m", 1)
+    odd = Ended(JOB, 1, wire.CompleteEntry(job_id=JOB), 0.0, False, "a\nb\x1b[31m", 1, "default")
 
     ends.add([odd, odd])
     ends.close()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from tests.worker.kept import READY, Kept, quick, settle
 from windlass.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from windlass.wire import work as wire
+from windlass.wire.tasks import MOST_TASKS
 from windlass.worker import frames
-from windlass.worker.frames import Cancel, Drain, Drop, Hold, Leaving, Lost, Opened, Renewed, Start, Tick
+from windlass.worker.frames import Cancel, Drain, Drop, Hold, Leaving, Lost, Opened, Ready, Renewed, Start, Tick
 
 JOB, OTHER = uuid4(), uuid4()
 
@@ -360,6 +362,18 @@ async def test_a_key_that_is_not_good_is_refused_at_once() -> None:
     ending = await kept.ended()
 
     assert isinstance(ending.error, Forbidden)
+
+
+async def test_all_tasks_of_a_runner_are_told_with_their_signatures(kept: Kept) -> None:
+    """As many as a worker may serve: what is not told has neither its arguments checked nor its options."""
+    names = [f"task-{number}" for number in range(MOST_TASKS)]
+    await kept.time.pass_by(1.0)
+    kept.runner.say(Ready(tasks=names, signatures=dict.fromkeys(names, msgspec.Raw(b"{}"))))
+    await settle()
+
+    told = kept.server.registered[-1]
+
+    assert (names, set(names)) == (list(told.tasks), set(told.signatures))
 
 
 async def test_an_outage_is_waited_for_by_a_replacement() -> None:

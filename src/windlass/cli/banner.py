@@ -23,7 +23,7 @@ SAMPLE_DATABASE = "sqlite:///windlass-sample.db"
 SAMPLE_JOB = 'submit add \'{"x": 1, "y": 2}\' --wait'
 
 
-def banner(loaded: Loaded, url: str, *, app: str) -> None:
+def banner(loaded: Loaded, url: str, *, app: str | None) -> None:
     """Print it."""
     out = console()
     workers = loaded.settings.workers
@@ -34,7 +34,7 @@ def banner(loaded: Loaded, url: str, *, app: str) -> None:
     database = loaded.settings.database.url
     fields = {
         "  database": without_password(database) + (" (the sample's own)" if database == SAMPLE_DATABASE else ""),
-        "  application": app,
+        "  application": app or "none; the work kinds of the settings are served",
         "  workers": f"{workers.default_count} to {workers.max_count} processes, {threads} each",
     }
     out.print(fields_of(fields))
@@ -43,11 +43,11 @@ def banner(loaded: Loaded, url: str, *, app: str) -> None:
     _to_try(out, loaded, url, app=app)
 
 
-def _to_try(out: Console, loaded: Loaded, url: str, *, app: str) -> None:
+def _to_try(out: Console, loaded: Loaded, url: str, *, app: str | None) -> None:
     program = shlex.join(program_words(sys.argv[0], Path.cwd()))
     # Elsewhere the commands find the server by the settings of this folder.
     where = f" --url {url}" if needs_url(loaded, url) else ""
-    is_sample = app.startswith("windlass.sample")
+    is_sample = app is not None and app.startswith("windlass.sample")
     tries = (*([SAMPLE_JOB] if is_sample else []), "jobs list", "schedules list", "top")
     out.print()
     out.print("Try in another terminal, in this folder:")

@@ -41,7 +41,8 @@ class Upping(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be brought up."""
 
     loaded: Loaded
-    app: str
+    app: str | None
+    """None: the work kinds of the configuration alone."""
     is_reloading: bool
     config_path: str | None
 
@@ -100,8 +101,8 @@ def up(
 ) -> None:
     """Run everything on this machine: a server, its workers, one SQLite file. Ctrl-C stops all; nothing is lost.
 
-    Without MODULE:APP, and without worker.app in the settings, the workers run the sample application, on a database
-    of its own: windlass-sample.db.
+    Without MODULE:APP, and without worker.app and work kinds in the settings, the workers run the sample application,
+    on a database of its own: windlass-sample.db.
 
     Example: windlass up shop.tasks:app --port 8080
     """
@@ -117,8 +118,8 @@ def up(
     flags = _wide_enough(flags)
     loaded = load_settings(flags)
     check_workers_key(loaded.settings)
-    app = app or loaded.settings.worker.app or SAMPLE
-    named = SAMPLE_DATABASE if app == SAMPLE else _database_of(app, is_reloading=is_reloading)
+    app = app or loaded.settings.worker.app or (None if loaded.settings.work_kinds else SAMPLE)
+    named = SAMPLE_DATABASE if app == SAMPLE else app and _database_of(app, is_reloading=is_reloading)
     if named is not None and loaded.sources["database.url"] == "default":
         loaded = load_settings({**flags, "database.url": named})
     ctx.exit(run(Upping(loaded=loaded, app=app, is_reloading=is_reloading, config_path=config_path)))
@@ -169,6 +170,7 @@ async def _up(upping: Upping) -> int:
         Stopping.hear(stopping, signal.SIGINT)
 
     async def watch(pool: Pool) -> None:
+        assert upping.app is not None
         async for paths in changes(folder_of(upping.app, Path.cwd())):
             click.echo(f"Changed: {names_of(paths)}. The workers start anew.", err=True)
             pool.renew()
@@ -198,7 +200,8 @@ def _pool(upping: Upping, url: str) -> Pool:
         log_format = "text" if sys.stderr.isatty() else "json"
     # Short enough for tables; the host is told beside it.
     name = [] if upping.loaded.settings.worker.id else ["--name", f"up-{os.getpid()}"]
-    command = [sys.executable, "-P", "-m", "windlass", "worker", upping.app, "--scale", "--url", url]
+    app = [] if upping.app is None else [upping.app]
+    command = [sys.executable, "-P", "-m", "windlass", "worker", *app, "--scale", "--url", url]
     return Pool(
         [*command, "--threads", str(threads), "--log-format", log_format, *name],
         worker_environment(upping, os.environ),

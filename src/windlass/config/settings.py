@@ -15,6 +15,8 @@ from windlass.config.redact import SECRET_NAMES
 from windlass.config.workkinds import WorkKind
 
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Pause = Annotated[float, Meta(ge=0.01, le=31_536_000)]
+"""Between calls of a server: never so short that asking becomes a load."""
 SecondsOrNone = Annotated[float, Meta(ge=0, le=31_536_000)]
 """0 turns it off, or means at once."""
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -86,11 +88,11 @@ class Worker(Section, frozen=True, kw_only=True):
     """Set it to 1 for long jobs that must spread evenly; auto claims as many as keep the threads busy."""
     wait_seconds: Annotated[float, Meta(ge=0, le=20)] = 20.0
     """Lower it behind a proxy that cuts long requests: how long a claim waits for work."""
-    poll_interval_seconds: Seconds = 1.0
+    poll_interval_seconds: Pause = 1.0
     """Raise it to spare the server when wait_seconds is 0: the pause after a claim that found nothing."""
-    backoff_min_seconds: Seconds = 1.0
+    backoff_min_seconds: Pause = 1.0
     """Rarely changed: the first pause when the server does not answer."""
-    backoff_max_seconds: Seconds = 30.0
+    backoff_max_seconds: Pause = 30.0
     """Lower it to be back sooner after an outage: the longest such pause."""
     error_pause_seconds: SecondsOrNone = 5.0
     """Rarely changed: the pause after an error of the worker itself."""

@@ -274,9 +274,11 @@ class Engine:
         return await self._beats.ask(beat)
 
     async def register(self, session: NewSession) -> None:
-        """Open a session; Conflict if it has ended or is another worker's."""
+        """Open a session, or say the same of it again; Conflict if it has ended or is another worker's."""
+        is_known = await workers.find_sessions(self.db, [session.id])
         await workers.register(self.db, session)
-        journal.registered(session)
+        if not is_known:
+            journal.registered(session)
 
     async def register_presence(self, session: NewSession, *, lease_asked: bool) -> None:
         """Note what a worker says of itself that names no session; it may open this one later, or keep none."""

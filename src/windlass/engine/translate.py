@@ -134,7 +134,7 @@ def _labels(capabilities: Sequence[str] | Mapping[str, wire.Capability]) -> Iter
         return
     for name, value in capabilities.items():
         if isinstance(value, tuple):
-            yield from (f"{name}={part}" for part in value)
+            yield from (f"{name}={part}" for part in value if isinstance(part, str | int | float))
         elif isinstance(value, dict) or value is True:
             yield name
         elif value is not None and value is not False:

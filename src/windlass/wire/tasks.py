@@ -12,7 +12,8 @@ from msgspec import UNSET, Meta, UnsetType
 from windlass.wire.base import Body, Key, Name, PositiveSpan, Span
 from windlass.wire.jobs import Attempts, Delivery, Names, Policy, Preset, Priority, Timeout
 
-MOST_PUBLISHED = 300
+MOST_TASKS = 1000
+"""That one worker may serve: it names them in each claim."""
 JsonType = Literal["null", "boolean", "integer", "number", "string", "array", "object"]
 
 
@@ -61,9 +62,8 @@ class Signature(Body, frozen=True, kw_only=True):
 
 
 def read_signatures(published: Mapping[str, msgspec.Raw]) -> dict[str, Signature]:
-    """Return signatures that were encoded, as many as a worker may publish."""
-    some = list(published.items())[:MOST_PUBLISHED]
-    return {name: msgspec.json.decode(raw, type=Signature) for name, raw in some}
+    """Return signatures that were encoded."""
+    return {name: msgspec.json.decode(raw, type=Signature) for name, raw in published.items()}
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

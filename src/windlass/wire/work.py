@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from windlass.job import State
 from windlass.wire.base import MAX_WAIT_S, Body, Count, Duration, Fence, Instant, Name, Reason, Span, Started, Text
-from windlass.wire.tasks import MOST_PUBLISHED, Signature
+from windlass.wire.tasks import MOST_TASKS, Signature
 from windlass.wire.trail import LogChunk, Note, Refused
 
 MOST_BARE = 100
@@ -39,9 +39,9 @@ FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED"
 
 
 Capability = (
-    bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Text, ...] | dict[str, Any] | None
+    bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Any, ...] | dict[str, Any] | None
 )
-"""What a worker says of one capability."""
+"""What a worker says of one capability: anything."""
 Capable = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], Capability], Meta(max_length=32)]
 
 
@@ -50,7 +50,7 @@ class Capabilities(Body, frozen=True, kw_only=True):
 
     extras: ClassVar[str | None] = "others"
 
-    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=MOST_TASKS)] | None = None
     """Null: every task."""
     labels: Labels | Capable = ()
     others: Capable = msgspec.field(default_factory=dict)
@@ -65,7 +65,7 @@ class ClaimRequest(Body, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
     queues: Names = ("default",)
     capabilities: Capabilities | None = None
-    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=MOST_TASKS)] | None = None
     labels: Labels = ()
     wait: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 0.0
     lease_seconds: Lease | None = None
@@ -273,7 +273,7 @@ class NextClaim(Body, frozen=True, kw_only=True):
 
     count: Annotated[int, Meta(ge=1, le=1000)] = 10
     queues: Names = ("default",)
-    tasks: Annotated[tuple[Name, ...], Meta(max_length=1000)] | None = None
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=MOST_TASKS)] | None = None
     labels: Labels = ()
 
 
@@ -328,8 +328,8 @@ class RegisterRequest(Body, frozen=True, kw_only=True):
     version: Name | None = None
     build: Name | None = None
     region: Name | None = None
-    tasks: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()
-    signatures: Annotated[dict[Name, Signature], Meta(max_length=MOST_PUBLISHED)] = msgspec.field(default_factory=dict)
+    tasks: Annotated[tuple[Name, ...], Meta(max_length=MOST_TASKS)] = ()
+    signatures: Annotated[dict[Name, Signature], Meta(max_length=MOST_TASKS)] = msgspec.field(default_factory=dict)
     """What tasks take: submits of these are checked against it, for a day."""
     labels: Labels = ()
     queues: Annotated[tuple[Name, ...], Meta(max_length=300)] = ()

@@ -15,12 +15,10 @@ from windlass.config import Settings
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict, NotFound, SetupError, TooMany, Unavailable, WindlassError
 from windlass.wire import work as wire
+from windlass.wire.tasks import MOST_TASKS
 from windlass.worker.holdings import Holdings
 from windlass.worker.link import Link
 from windlass.worker.patience import BackOff, Rest, answered
-
-MOST_TASKS = 1000
-"""That one claim may name."""
 
 
 def check_tasks(tasks: Collection[str]) -> None:
@@ -154,10 +152,15 @@ class Claims:
         self._take(claim)
         if claim.jobs:
             self._empties.reset()
-        elif not claim.cancel and (wait_s == 0 or self._outside.monotonic() - began_at <= wait_s / 2):
+        elif not claim.cancel and (wait_s == 0 or self._outside.monotonic() - began_at <= self._soon_s):
             # Nothing, and not because nothing came while it waited.
             return max(self._settings.poll_interval_seconds, self._empties.next_s())
         return 0.0
+
+    @property
+    def _soon_s(self) -> float:
+        """An empty answer before this came without a wait for work, or after one so short that it is polling."""
+        return max(self._settings.wait_seconds / 2, self._settings.poll_interval_seconds)
 
     async def _ask(self, count: int) -> wire.Claim:
         opened, wait_s = self._holdings.opened, self._settings.wait_seconds

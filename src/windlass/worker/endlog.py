@@ -38,6 +38,10 @@ class End(Protocol):
         """Which one."""
 
     @property
+    def tenant(self) -> str:
+        """Whose job."""
+
+    @property
     def entry(self) -> wire.Entry | None:
         """What is reported of it."""
 
@@ -51,6 +55,8 @@ class EndLog:
 
     def __init__(self, which: Literal["all", "failures"]) -> None:
         self._which = which
+        self.worker: str | None = None
+        """On which worker: of the lines of several it can be told whose they are."""
         self._waiting: deque[End] = deque()
         self._dropped_count = 0
         self._bell = threading.Event()
@@ -94,6 +100,8 @@ class EndLog:
                 "attempt": end.attempt,
                 "outcome": _outcome(end.entry),
                 "run_s": round(end.run_s, 4),
+                "worker": self.worker,
+                "tenant": end.tenant,
             }
             if isinstance(end.entry, wire.FailEntry):
                 log.events("attempt.ended", rows)

@@ -137,7 +137,7 @@ class OwnKeeping:
                     host=platform.node()[:200] or None,
                     pid=os.getpid(),
                     version=worker.version,
-                    tasks=self._tasks[:300],
+                    tasks=self._tasks,
                     signatures=self._signatures,
                     labels=worker.labels,
                     queues=worker.queues,

@@ -55,7 +55,7 @@ def with_kinds(tasks: Mapping[str, Runnable], kinds: Mapping[str, WorkKind]) -> 
     if both := sorted(tasks.keys() & kinds.keys()):
         raise SetupError(
             f"{both[0]!r} is a task of the application and a work kind of the configuration. "
-            f"Rename the task, or take [work_kinds.{both[0]}] out of windlass.toml."
+            f"Rename the task, or take [work_kinds.{both[0]}] out of the configuration."
         )
     if not tasks and not kinds:
         raise SetupError("The application has no tasks, and the configuration no work kinds. Put @app.task over one.")

@@ -51,6 +51,7 @@ class Ended(msgspec.Struct, frozen=True):
     """Whether its body may still run, in a thread that was given up."""
     task: str
     attempt: int
+    tenant: str
 
 
 class Pools:
@@ -133,11 +134,12 @@ class Pools:
         for job in jobs:
             task = self._tasks.get(job.task)
             if task is None:
-                unknown.append(Ended(job.id, job.fence, _unknown(job), 0.0, False, job.task, job.attempt))
+                unknown.append(_ended(job, _unknown(job)))
                 continue
             attempts.append(
                 Attempt(job, task, kind=self._kind(task), rules=self._rules, fresh=self._fresh, clock=self._clock)
             )
+        self._end_log.worker = worker or self._end_log.worker
         with self._lock:
             self._ended += unknown
             self._by_lease.update((attempt.lease, attempt) for attempt in attempts)
@@ -198,7 +200,7 @@ class Pools:
             metrics=attempt.metrics,
             checkpoint=attempt.trail.checkpoint,
         )
-        self._ended.append(Ended(job.id, job.fence, entry, attempt.run_s, attempt.zombie, job.task, job.attempt))
+        self._ended.append(_ended(job, entry, run_s=attempt.run_s, zombie=attempt.zombie))
 
     # Called by threads for bodies and by the loop.
 
@@ -304,7 +306,7 @@ class Pools:
                 del self._by_lease[lease]
                 job = attempt.job
                 entry = endings.unbegun(job, why)
-                self._ended.append(Ended(job.id, job.fence, entry, 0.0, False, job.task, job.attempt))
+                self._ended.append(_ended(job, entry))
                 awake = self._is_to_wake(True)
         if attempt.began_at is not None:
             self._ask(attempt, why, now)
@@ -397,6 +399,10 @@ class Pools:
                 await asyncio.to_thread(loop.join, CLOSE_S)
         await asyncio.to_thread(self._end_log.close)
         CAPTURE.remove()
+
+
+def _ended(job: wire.ClaimedJob, entry: wire.Entry | None, *, run_s: float = 0.0, zombie: bool = False) -> Ended:
+    return Ended(job.id, job.fence, entry, run_s, zombie, job.task, job.attempt, job.tenant)
 
 
 def _unknown(job: wire.ClaimedJob) -> wire.Entry:

@@ -30,8 +30,6 @@ CLOSE_S = 10.0
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 1.0
 """Between tries: a heartbeat that is answered lets the runner claim, within two seconds of an outage."""
-MOST_TASKS = 300
-"""Tasks that a worker shows of itself; it serves all that it has."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -204,7 +202,7 @@ class Session:
             pid=pid,
             version=worker.version,
             build=f"windlass-{__version__}",
-            tasks=() if runner is None else tuple(runner.tasks[:MOST_TASKS]),
+            tasks=() if runner is None else tuple(runner.tasks),
             signatures={} if runner is None else read_signatures(runner.signatures),
             labels=worker.labels,
             queues=worker.queues if runner is None else runner.queues,
