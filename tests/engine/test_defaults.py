@@ -85,9 +85,7 @@ async def test_a_row_of_the_outbox_gets_the_options_of_its_task(timely: Engine) 
 
 
 @pytest.mark.parametrize(("named", "within_s"), [({"start_within": 60}, 60), ({}, 3600)])
-async def test_a_row_of_the_outbox_has_one_start_deadline(
-    timely: Engine, named: dict[str, Any], within_s: int
-) -> None:
+async def test_a_row_of_the_outbox_has_one_start_deadline(timely: Engine, named: dict[str, Any], within_s: int) -> None:
     """Its own, else the task's; both count from when it was said, not from when it was relayed."""
     await publish(timely, start_within=3600)
 

@@ -18,6 +18,7 @@ from windlass.config.address import sqlite_file
 from windlass.config.redact import url as without_password
 from windlass.server.run import keys_required
 
+SAMPLE = "windlass.sample:app"
 SAMPLE_DATABASE = "sqlite:///windlass-sample.db"
 """Its own, so that whoever tries it finds none of its jobs and schedules in the database of their application."""
 SAMPLE_JOB = 'submit add \'{"x": 1, "y": 2}\' --wait'

@@ -21,6 +21,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from windlass.cli.banner import SAMPLE
 from windlass.cli.calls import Server
 from windlass.cli.demojobs import JOBS, Planned, kept_environment, kinds_file
 from windlass.cli.demoshow import progress_of, summary, wrong_ends
@@ -92,7 +93,7 @@ def _brought_up(folder: Path) -> Iterator[str]:
     said = folder / "up.log"
     with said.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "windlass", "up", "--config", str(folder / "windlass.toml")],
+            [sys.executable, "-m", "windlass", "up", SAMPLE, "--config", str(folder / "windlass.toml")],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,

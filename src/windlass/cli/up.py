@@ -19,7 +19,7 @@ import msgspec
 import uvloop
 
 from windlass import log
-from windlass.cli.banner import SAMPLE_DATABASE, banner
+from windlass.cli.banner import SAMPLE, SAMPLE_DATABASE, banner
 from windlass.cli.config import config_option, load_settings
 from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
@@ -31,7 +31,6 @@ from windlass.server.run import Stopping, keys_required, serve
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Level = Literal["debug", "info", "warning", "error"]
-SAMPLE = "windlass.sample:app"
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 DRAIN_S = 10.0
 """How long the workers of `up` finish their jobs: on a laptop nobody waits for longer."""

@@ -275,9 +275,7 @@ class Engine:
 
     async def register(self, session: NewSession) -> None:
         """Open a session, or say the same of it again; Conflict if it has ended or is another worker's."""
-        is_known = await workers.find_sessions(self.db, [session.id])
-        await workers.register(self.db, session)
-        if not is_known:
+        if await workers.register(self.db, session):
             journal.registered(session)
 
     async def register_presence(self, session: NewSession, *, lease_asked: bool) -> None:

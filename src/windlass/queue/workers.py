@@ -158,11 +158,16 @@ class BeatAnswer(msgspec.Struct, frozen=True):
     """Of each first attempt whose start it told first: from due to the start."""
 
 
-async def register(db: Statements, session: NewSession) -> None:
-    """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended."""
+async def register(db: Statements, session: NewSession) -> bool:
+    """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended.
+
+    Return whether it was not known before.
+    """
     check_session(session)
+    is_known = bool(await find_sessions(db, [session.id]))
     if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
         raise _ended_session(session.id)
+    return not is_known
 
 
 async def open_session(db: Statements, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
