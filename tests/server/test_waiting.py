@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 
 from tests.server.api import claim, submit
 
@@ -52,6 +53,29 @@ async def test_a_worker_that_does_not_say_what_it_serves_may_serve_all(client: h
         (reason["code"], reason["detail"]) for reason in waiting
     ]
     assert "It waits for its turn: 1 worker can run it; 0 of 1 threads are busy." == can["detail"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "missing"),
+    [
+        ({"task": "typo"}, "No live worker of queue default has the task typo"),
+        ({"queue": "other"}, "No live worker serves queue other"),
+        ({"labels": ["gpu"]}, "No live worker with the task t has the labels gpu"),
+    ],
+)
+async def test_a_caller_that_only_claims_hides_no_reason(
+    client: httpx2.AsyncClient, asked: dict[str, Any], missing: str
+) -> None:
+    """Beside registered workers it is told that it may ask for the job, and the job is listed as one that is stuck."""
+    await register(client, tasks=["t"], queues=["default"])
+    await claim(client, worker_id="passer-by", queues=["zzz"], tasks=["onlythis"])
+    job_id = await submit(client, **asked)
+
+    [reason] = (await client.get(f"/jobs/{job_id}")).json()["waiting"]
+    [stuck] = (await client.get("/stuck")).json()["tasks"]
+
+    assert reason["detail"].startswith(f"{missing} (1 caller that has not registered may ask for it). ")
+    assert reason["code"] == stuck["code"]
 
 
 async def test_lists_do_not_look_for_reasons(client: httpx2.AsyncClient) -> None:

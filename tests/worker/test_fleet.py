@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from tests.worker.kept import PATIENCE_S, READY, MovedTime, ToldRunner, ToldServer, quick, settle
+from windlass import log
 from windlass.config import Settings
 from windlass.config.settings import Workers
 from windlass.errors import SetupError, Unavailable
@@ -226,8 +228,14 @@ async def test_the_first_signal_drains_the_second_gives_back_the_third_kills(two
 
 
 @pytest.mark.parametrize("is_down", [False, True])
-async def test_rel_a12_the_second_signal_waits_for_nobody(two: Fleeted, is_down: bool) -> None:
-    """Runners that do not answer are ended and their sessions closed, not lost; a server that is down is let be."""
+async def test_rel_a12_the_second_signal_waits_for_nobody(
+    two: Fleeted, is_down: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runners that do not answer are ended and their sessions closed, not lost; a server that is down is let be.
+
+    The log tells of workers that stopped, with what they gave back, and of none that died.
+    """
+    caplog.set_level(logging.INFO, logger="windlass")
     two.runners[0].say(Hold([(JOB, 1)]), Start([(JOB, 1)]))
     await settle()
     two.server.down = Unavailable("gone") if is_down else None
@@ -238,6 +246,12 @@ async def test_rel_a12_the_second_signal_waits_for_nobody(two: Fleeted, is_down:
     assert 130 == await two.ended()
     assert [] == two.alive()
     assert ([] if is_down else [False, False]) == [lost for _, lost in two.server.closed]
+    told = [(record.msg.name, record.msg.fields) for record in caplog.records if isinstance(record.msg, log.Line)]
+    assert [0, 1] == sorted(fields["jobs"] for name, fields in told if name == "worker.stopped")
+    assert [(JOB, "released")] == [
+        (fields["job"], fields["outcome"]) for name, fields in told if name == "attempt.ended"
+    ]
+    assert "worker.died" not in [name for name, _ in told]
 
 
 async def test_a_clean_drain_ends_with_zero(two: Fleeted) -> None:

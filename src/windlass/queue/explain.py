@@ -51,6 +51,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     busy: int
 
+    @property
+    def tells(self) -> bool:
+        """Whether they said what they run: who only claims did not."""
+        return self.queues is not None or self.tasks is not None
+
 
 async def reasons(db: Statements, job: Job) -> list[Reason]:
     """Return why a job waits, what must end first at the top; an empty list if it does not wait."""
@@ -103,39 +108,44 @@ async def _kinds(db: Statements, tenant: str) -> list[Kind]:
 
 def _kind(row: Row) -> Kind:
     queues, tasks, labels = (None if row[name] is None else _names(row[name]) for name in ("queues", "tasks", "labels"))
-    # Who says what it runs and names no label has none.
-    if labels is None and (queues is not None or tasks is not None):
-        labels = frozenset()
-    return Kind(
+    kind = Kind(
         queues=queues, tasks=tasks, labels=labels, workers=row["workers"], threads=row["threads"], busy=row["busy"]
     )
+    # Who says what it runs and names no label has none.
+    return msgspec.structs.replace(kind, labels=frozenset()) if kind.tells and labels is None else kind
 
 
 def _serving(kinds: Sequence[Kind], *, queue: str, task: str, labels: str) -> list[Kind] | Reason:
-    """Return the live workers that can run the jobs of a lane; where none can, what is missing first."""
+    """Return the live workers that can run the jobs of a lane; where none can, what is missing first.
+
+    A caller that has never registered may ask for other jobs only: it counts where nobody else is there.
+    """
     if not kinds:
         return Reason(WaitCode.NO_WORKER, "No worker runs. Start one with `windlass worker MODULE:APP`.")
-    of_queue = [kind for kind in kinds if kind.queues is None or queue in kind.queues]
+    telling, silent = [kind for kind in kinds if kind.tells], [kind for kind in kinds if not kind.tells]
+    of_queue = [kind for kind in telling if kind.queues is None or queue in kind.queues]
     of_task = [kind for kind in of_queue if kind.tasks is None or task in kind.tasks]
     able = [kind for kind in of_task if kind.labels is None or _names(labels) <= kind.labels]
-    if able or len(kinds) >= KINDS:
-        return able
+    if able or not telling or len(kinds) >= KINDS:
+        return able or silent
+    silent_count = sum(kind.workers for kind in silent)
+    some = f"{silent_count} caller that has" if silent_count == 1 else f"{silent_count} callers that have"
+    who = f" ({some} not registered may ask for it)" if silent_count else ""
     if not of_queue:
-        return Reason(WaitCode.NO_WORKER_FOR_QUEUE, f"No live worker serves queue {queue}. Start one that does.")
+        return Reason(WaitCode.NO_WORKER_FOR_QUEUE, f"No live worker serves queue {queue}{who}. Start one that does.")
     if not of_task:
-        detail = f"No live worker of queue {queue} has the task {task}. Check the name, or start a worker that has it."
-        return Reason(WaitCode.NO_WORKER_FOR_TASK, detail)
-    detail = f"No live worker with the task {task} has the labels {labels}. Start one with --label."
-    return Reason(WaitCode.NO_WORKER_FOR_LABELS, detail)
+        missing = f"No live worker of queue {queue} has the task {task}{who}."
+        return Reason(WaitCode.NO_WORKER_FOR_TASK, f"{missing} Check the name, or start a worker that has it.")
+    missing = f"No live worker with the task {task} has the labels {labels}{who}."
+    return Reason(WaitCode.NO_WORKER_FOR_LABELS, f"{missing} Start one with --label.")
 
 
 def _turn(able: Sequence[Kind]) -> Reason:
-    tell = [kind for kind in able if kind.queues is not None or kind.tasks is not None]
-    busy, threads = sum(kind.busy for kind in tell or able), sum(kind.threads for kind in tell or able)
-    count = sum(kind.workers for kind in tell or able)
+    busy, threads = sum(kind.busy for kind in able), sum(kind.threads for kind in able)
+    count = sum(kind.workers for kind in able)
     workers = f"{count} worker{'' if count == 1 else 's'}"
-    # A caller that has never registered may ask for other queues only.
-    can = "can run it" if tell else f"may run it, but {'does' if count == 1 else 'do'} not say so"
+    told = any(kind.tells for kind in able)
+    can = "can run it" if told else f"may run it, but {'does' if count == 1 else 'do'} not say so"
     return Reason(WaitCode.TURN, f"It waits for its turn: {workers} {can}; {busy} of {threads} threads are busy.")
 
 

@@ -402,12 +402,22 @@ class Keeper:
             await self._session.close(lost=False)
             log.event("worker.stopped", worker=self.worker_id, reason=reason, jobs=0)
             return Ending(kind="left", reason=reason, lived_s=lived_s, was_open=False)
-        log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
+        if self._gives_back:
+            self._tell_given_back()
+        else:
+            log.event("worker.died", worker=self.worker_id, pid=pid, reason=how, jobs=len(self.held))
         # Said first what had begun: a job that kills its process at once must count as lost.
         await self._session.close(lost=not self._gives_back, last_beat=self._beat())
         # A runner that was killed because it was stuck is replaced at once, like one that asked for it.
         kind: Literal["left", "died"] = "left" if self._replace or self.is_draining else "died"
         return Ending(kind=kind, reason=how, lived_s=lived_s, was_open=was_open, replace=self._replace)
+
+    def _tell_given_back(self) -> None:
+        """Tell of the runner's end and of its attempts in its place: it was given no time to."""
+        for job in self.held.named(self._outside.monotonic()) or ():
+            ran_s = job.started or 0.0
+            log.event("attempt.ended", job=job.job_id, outcome="released", run_s=ran_s, worker=self.worker_id)
+        log.event("worker.stopped", worker=self.worker_id, reason="It was told to stop at once.", jobs=len(self.held))
 
 
 def _entry(late: Overdue) -> wire.FailEntry:
