@@ -42,6 +42,7 @@ def said(**options: Any) -> dict[str, Any]:
             {"retry_policy": Policy(kind="table", delays=(60.0, "2m"))},
         ),
         ({"delivery": "at_most_once"}, {"delivery": "at_most_once"}),
+        ({"unique": False, "unique_for": None, "headers": None}, {"without": ["headers", "unique_for", "unique_key"]}),
     ],
 )
 def test_options_are_said_as_the_api_has_them(options: Any, fields: Any) -> None:
@@ -63,6 +64,17 @@ def test_unique_is_by_arguments_in_any_order() -> None:
     assert key("t", b'{"b":1,"a":2}') == key("t", b'{"a":2, "b":1}')
     assert 3 == len({key("t", b'{"a":2}'), key("t", b'{"a":3}'), key("u", b'{"a":2}')})
     assert "mine" == Options().over(unique_key="mine", unique_for="1h").fields("t", b"{}")["unique_key"]
+
+
+def test_what_is_taken_away_and_said_again_counts() -> None:
+    """What a task has is not to come back from the servers, unless it is said once more."""
+    task = Options().over(unique=True, unique_for="1h", start_deadline="5m")
+
+    without = task.over(unique=False, unique_for=None, start_deadline=None)
+    again = without.over(start_deadline="1m", unique_key="k")
+
+    assert {"without": ["start_deadline", "unique_for", "unique_key"]} == without.fields("t", b"{}")
+    assert {"start_within": 60.0, "unique_key": "k", "without": ["unique_for"]} == again.fields("t", b"{}")
 
 
 def test_what_is_said_later_counts_and_the_first_stays_as_it_was() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json
 from windlass.queue import defaults
+from windlass.wire.jobs import GivenOption
 from windlass.wire.tasks import MOST_TASKS
 
 Calls = Callable[[str], httpx2.AsyncClient]
@@ -280,3 +281,18 @@ def test_every_option_has_a_bit_of_its_own(option: str) -> None:
 
     assert {option: "task"} == defaults.sources(both)
     assert both < 2**31
+
+
+async def test_what_a_job_does_without_is_not_filled_in(client: httpx2.AsyncClient) -> None:
+    """It is as if the task had none: the settings count, or nothing; and an option that there is not is refused."""
+    await publish(client, **MAIL)
+
+    job = await submit(client, without=["queue", "max_attempts", "unique_key", "unique_for", "start_deadline", "tags"])
+    again = await submit(client, without=["unique_key"])
+    odd = await client.post("/jobs", json={"task": "mail", "without": ["colour"]})
+
+    assert ("default", 3, [], None) == (job["queue"], job["max_attempts"], job["tags"], job["start_deadline"])
+    assert (90, "task") == (job["timeout_seconds"], job["defaults"]["timeout_seconds"])
+    assert job["id"] != again["id"]
+    assert 422 == odd.status_code
+    assert set(defaults.FIELDS) == set(get_args(GivenOption))

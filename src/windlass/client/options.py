@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -17,7 +17,7 @@ from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
 from windlass.job import unique_key_of
 from windlass.wire.base import NOT_YET
-from windlass.wire.jobs import JobRequest, Policy
+from windlass.wire.jobs import GivenOption, JobRequest, Policy
 from windlass.wire.problems import named_problem
 from windlass.wire.tasks import TaskDefaults
 
@@ -77,6 +77,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tags: tuple[str, ...] | UnsetType = UNSET
     headers: dict[str, str] | None = None
     tenant: str | None = None
+    cleared: frozenset[str] = frozenset()
+    """Options that were taken away again: servers do not fill them in from the task."""
 
     def over(self, **said: Any) -> Options:
         """Return these options with others laid over them; InvalidInput or TypeError for what cannot be read."""
@@ -89,18 +91,24 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 changes |= checked(name, value)
             except InvalidInput as error:
                 refuse(error)
+        empty = {_KNOWN_AS.get(name, name) for name, value in changes.items() if value is None or value is False}
+        said_now = {_KNOWN_AS.get(name, name) for name in changes} - empty
+        cleared = (self.cleared | empty & _FILLED_IN) - said_now
         if changes.get("delay") is not None and changes.get("run_at") is not None:
             raise InvalidInput("delay", "run_at is given too. Give one of them.")
         # The one said later counts.
         for one, other in (("delay", "run_at"), ("run_at", "delay")):
             if changes.get(one) is not None:
                 changes.setdefault(other, None)
-        return msgspec.structs.replace(self, **changes)
+        return msgspec.structs.replace(self, **changes, cleared=frozenset(cleared))
 
     def fields(self, task: str, payload: bytes) -> dict[str, Any]:
         """Return what a request for this job says besides task and payload."""
         found = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) not in _SILENT}
         found.pop("unique", None)
+        found.pop("cleared", None)
+        if self.cleared:
+            found["without"] = sorted(self.cleared)
         if self.timeout_seconds is None:
             found["timeout_seconds"] = None
         if isinstance(self.start_deadline, float):
@@ -126,6 +134,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _SILENT = (None, UNSET)
 _NOT_SENT = ("unique", "start_deadline")
+_KNOWN_AS = {"unique": "unique_key"}
+_FILLED_IN = frozenset(get_args(GivenOption)) - {"timeout_seconds"}
+"""Options for which nothing is said by leaving them out; no time limit is said by null."""
 """Options that become something else when a job is sent."""
 _REQUESTS = msgspec.json.Decoder(JobRequest)
 

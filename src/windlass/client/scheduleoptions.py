@@ -118,7 +118,7 @@ def _job_fields(options: Options) -> dict[str, Any]:
         raise InvalidInput("start_deadline", "of a schedule it must be a span, after each slot. Use start_within=….")
     silent = (None, msgspec.UNSET)
     found = {name: value for name in options.__struct_fields__ if (value := getattr(options, name)) not in silent}
-    for name in (*_UNFIT, "start_deadline"):
+    for name in (*_UNFIT, "start_deadline", "cleared"):
         found.pop(name, None)
     if options.start_deadline is not None:
         found["start_within"] = options.start_deadline

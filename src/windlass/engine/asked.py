@@ -61,7 +61,7 @@ def new_job(asked: JobRequest, settings: Settings, *, job_id: UUID, tenant: str)
         idempotency_ms=int(jobs.idempotency_hours * 3_600_000),
         unique_key=asked.unique_key,
         unique_ms=span_ms("unique_for", asked.unique_for),
-        defaults=left_open(asked) | _of_one_job(asked),
+        defaults=(left_open(asked) | _of_one_job(asked)) & ~opened(*set(asked.without)),
     )
 
 

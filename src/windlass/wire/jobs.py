@@ -86,6 +86,25 @@ Preset = Literal["default", "immediate", "stepped"]
 Delivery = Literal["at_least_once", "at_most_once"]
 
 
+GivenOption = Literal[
+    "queue",
+    "priority",
+    "timeout_seconds",
+    "max_attempts",
+    "max_lost",
+    "retry_policy",
+    "delivery",
+    "labels",
+    "tags",
+    "headers",
+    "delay",
+    "unique_key",
+    "unique_for",
+    "start_deadline",
+]
+"""An option that the task of a job may give."""
+
+
 class JobRequest(Body, frozen=True, kw_only=True):
     """A job to submit. Options that are left out come from what workers publish of its task, else the settings."""
 
@@ -137,6 +156,8 @@ class JobRequest(Body, frozen=True, kw_only=True):
     """Only for workers that have all of them."""
     tags: Names | UnsetType = UNSET
     headers: dict[str, str] | None = None
+    without: Annotated[tuple[GivenOption, ...], Meta(max_length=14)] = ()
+    """Options that are not to come from the task where they are left out."""
     schedule: Expression | None = None
     """Cron: makes a schedule in place of a job, from `run_at` on; its id is good for the routes of jobs too."""
     timezone: Zone | None = None
