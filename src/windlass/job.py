@@ -111,6 +111,23 @@ STATE_OF_OUTCOME = {
 
 Source = Literal["submit", "schedule", "manual"]
 """Who made a job: a caller, a slot of a schedule, or somebody who had a schedule run beside its series."""
+GivenOption = Literal[
+    "queue",
+    "priority",
+    "timeout_seconds",
+    "max_attempts",
+    "max_lost",
+    "retry_policy",
+    "delivery",
+    "labels",
+    "tags",
+    "headers",
+    "delay",
+    "unique_key",
+    "unique_for",
+    "start_deadline",
+]
+"""An option that the task of a job may give it (queue/defaults.py)."""
 
 
 def failure_text(error_type: str | None, error: str | None) -> str | None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json
+from windlass.job import GivenOption
 from windlass.queue import defaults
-from windlass.wire.jobs import GivenOption
 from windlass.wire.tasks import MOST_TASKS
 
 Calls = Callable[[str], httpx2.AsyncClient]

@@ -15,9 +15,9 @@ from msgspec import UNSET, UnsetType
 from windlass.client.problems import refuse
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
-from windlass.job import unique_key_of
+from windlass.job import GivenOption, unique_key_of
 from windlass.wire.base import NOT_YET
-from windlass.wire.jobs import GivenOption, JobRequest, Policy
+from windlass.wire.jobs import JobRequest, Policy
 from windlass.wire.problems import named_problem
 from windlass.wire.tasks import TaskDefaults
 

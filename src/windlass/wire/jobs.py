@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from windlass.job import Source, State, WaitCode
+from windlass.job import GivenOption, Source, State, WaitCode
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
@@ -84,25 +84,6 @@ class Policy(PolicyByError, frozen=True, kw_only=True):
 
 Preset = Literal["default", "immediate", "stepped"]
 Delivery = Literal["at_least_once", "at_most_once"]
-
-
-GivenOption = Literal[
-    "queue",
-    "priority",
-    "timeout_seconds",
-    "max_attempts",
-    "max_lost",
-    "retry_policy",
-    "delivery",
-    "labels",
-    "tags",
-    "headers",
-    "delay",
-    "unique_key",
-    "unique_for",
-    "start_deadline",
-]
-"""An option that the task of a job may give."""
 
 
 class JobRequest(Body, frozen=True, kw_only=True):
