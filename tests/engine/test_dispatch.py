@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from windlass.engine.line import Ask, Handout
 from windlass.errors import Conflict, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history, workers
+from windlass.queue.claim import Claimed, claim
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName
 from windlass.queue.newjob import NewJob
@@ -132,6 +134,25 @@ async def test_a_lone_caller_gets_all_it_asked_for(engine: Engine) -> None:
 
     assert ids[:100] == ids_of(bare)
     assert ids[100:] == ids_of(rest)
+
+
+async def test_a_look_that_comes_between_takes_nothing_from_a_caller(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that is due after the first, small round, waits until the caller has all it asked for."""
+
+    async def claim_and_look(*arguments: Any) -> list[Claimed]:
+        jobs = await claim(*arguments)
+        for look in engine.wake.on_all:
+            look()
+        return jobs
+
+    monkeypatch.setattr(dispatch, "claim", claim_and_look)
+    ids = await submit(engine, 150)
+
+    got = await engine.claim(asking(wait_s=0, count=100))
+
+    assert ids[:100] == ids_of(got)
 
 
 async def test_each_job_of_a_bare_caller_has_a_session_of_its_own(engine: Engine) -> None:

@@ -91,6 +91,7 @@ def _show_tasks(app: App) -> None:
 
 def _options(task: Task[..., Any]) -> str:
     options = msgspec.to_builtins(task.job_options)
+    options.pop("cleared", None)
     if task.job_options.timeout_seconds is None:
         options["timeout_seconds"] = "none"
     if task.isolation is not None:

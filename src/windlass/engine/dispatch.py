@@ -191,7 +191,7 @@ class Dispatch:
                     async with asyncio.timeout(ROUND_S):
                         going_on = await self._free_round()
                     # Under steady load there is always another round: looks, and those who do not wait, come between.
-                    if self._look_is_due():
+                    if self._look_is_due() and not self._hands.has_laden:
                         self._bells[0].set()
                         break
                 self._line.served_free(lambda group: not self._has(group, limited=1))

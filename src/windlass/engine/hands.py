@@ -111,6 +111,11 @@ class Hands:
             elif known.draining:
                 waiter.finish()
 
+    @property
+    def has_laden(self) -> bool:
+        """Whether somebody has jobs and is to get more: a line asks for few at first, and soon for all it may."""
+        return any(not waiter.answer.done() for waiter in self._laden)
+
     def answer_laden(self) -> None:
         """Answer everybody who has jobs: a lease that its worker has not heard of is given back after a while."""
         finish((None, waiter) for waiter in self._laden)
