@@ -115,10 +115,7 @@ def clock() -> TestClock:
 @pytest.fixture(scope="session")
 def worker_database(postgres_server: Server) -> Iterator[Emptied]:
     """The PostgreSQL database of this test worker; its tests use it one after the other."""
-    asyncio.run(make_templates(postgres_server))
-    made = asyncio.run(create_emptied(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main")))
-    yield made
-    made.kept.close()
+    yield from _emptied_database(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main"), "template")
 
 
 @pytest.fixture
@@ -131,9 +128,12 @@ def postgres_url(worker_database: Emptied) -> str:
 @pytest.fixture(scope="session")
 def timely_database(postgres_server: Server) -> Iterator[Emptied]:
     """The same for tests on the database's own clock: in the other each of them would make forty days of history."""
-    asyncio.run(make_templates(postgres_server))
-    name = os.environ.get("PYTEST_XDIST_WORKER", "main") + "_timely"
-    made = asyncio.run(create_emptied(postgres_server, name, "today"))
+    yield from _emptied_database(postgres_server, os.environ.get("PYTEST_XDIST_WORKER", "main") + "_timely", "today")
+
+
+def _emptied_database(server: Server, name: str, template: str) -> Iterator[Emptied]:
+    asyncio.run(make_templates(server))
+    made = asyncio.run(create_emptied(server, name, template))
     yield made
     made.kept.close()
 

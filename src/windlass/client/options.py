@@ -134,10 +134,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _SILENT = (None, UNSET)
 _NOT_SENT = ("unique", "start_deadline")
-_KNOWN_AS = {"unique": "unique_key"}
-_FILLED_IN = frozenset(get_args(GivenOption)) - {"timeout_seconds"}
-"""Options for which nothing is said by leaving them out; no time limit is said by null."""
 """Options that become something else when a job is sent."""
+_KNOWN_AS = {"unique": "unique_key"}
+"""What servers call an option that they know by another name."""
+_FILLED_IN = frozenset(get_args(GivenOption)) - {"timeout_seconds"}
+"""Options that servers fill in from the task where a request leaves them out; a time limit is taken away by null."""
 _REQUESTS = msgspec.json.Decoder(JobRequest)
 
 

@@ -41,7 +41,7 @@ FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED"
 Capability = (
     bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Any, ...] | dict[str, Any] | None
 )
-"""What a worker says of one capability: anything."""
+"""The value of one capability; a worker may send any JSON."""
 Capable = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], Capability], Meta(max_length=32)]
 
 

@@ -39,7 +39,7 @@ class End(Protocol):
 
     @property
     def tenant(self) -> str:
-        """Whose job."""
+        """The tenant that the job belongs to."""
 
     @property
     def entry(self) -> wire.Entry | None:
