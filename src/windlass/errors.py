@@ -104,9 +104,10 @@ class Unauthorized(WindlassError):
 
 
 class Forbidden(WindlassError):
-    """The key is good, and what it allows does not include this."""
+    """The key is good, and what it allows does not include this. `index` names the one of a batch, if it is told."""
 
     status = 403
+    index: int | None = None
 
 
 class NotFound(WindlassError):

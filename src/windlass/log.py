@@ -91,7 +91,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "cell.failed": (ERROR, "An isolated process could not be ended: the error."),
         "loop.failed": (ERROR, "Something stopped the loop of async tasks, which goes on: the error."),
         "duty.acquired": (INFO, "This server has a duty now: under which term."),
-        "duty.lost": (WARNING, "This server has a duty no more: why."),
+        "duty.lost": (WARNING, "This server has a duty no more: why. At info when it gave the duty up itself."),
         "duty.failed": (ERROR, "A round of a duty failed, and is tried again: the error."),
         "duties.failed": (WARNING, "Renewing or taking duties failed, and is tried again: the error."),
         "server.started": (INFO, "The server listens: where."),

@@ -161,7 +161,7 @@ def test_where_no_server_is_a_call_ends_sooner_than_its_patience() -> None:
         time.now += tries.pause_after(ONCE, ServerDown("No server answers at http://there."))
     time.now = 101.8
 
-    with pytest.raises(ServerDown, match=r"http://there\. It was tried for 2 s; App.patience=.* waits longer"):
+    with pytest.raises(ServerDown, match=r"http://there\. It was tried for 1.8 s; App.patience=.* waits longer"):
         usual.pause_after(ONCE, ServerDown("No server answers at http://there."))
 
     assert [2.0, math.inf] == connect_s

@@ -32,9 +32,27 @@ MUTANTS = (
     ),
     Mutant(
         "moved-to-another-queue",
-        (Edit("server/schedules.py", "        call.allow_queue(definition.queue)\n", ""),),
+        (
+            Edit(
+                "server/schedules.py",
+                "        call.allow_schedule(definition)\n        return definition\n",
+                "        return definition\n",
+            ),
+        ),
         (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
         "N2: an edit does not reach a queue that its key is not for",
+    ),
+    Mutant(
+        "schedule-goes-where-its-task-says",
+        (
+            Edit(
+                "server/call.py",
+                "or schedule.own_queue in self.principal.queues",
+                "or schedule.queue in self.principal.queues",
+            ),
+        ),
+        (f"{ACTS}rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept_to_queues[sqlite]",),
+        "N2: a key kept to queues runs nothing whose queue another decides",
     ),
     Mutant(
         "never-fires-is-stored",

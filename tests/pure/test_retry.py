@@ -125,8 +125,9 @@ def test_attempts_are_used_up(attempt: int, again: bool) -> None:
 
 
 def test_one_attempt_means_no_retry() -> None:
-    """At most once: the first failure is the end."""
+    """At most once: the first failure is the end, and a time-out is called by its name."""
     assert Never("Attempt 1 of 1 failed.") == failed(DEFAULT, 1, max_attempts=1)
+    assert Never("Attempt 1 of 1 timed out.") == failed(DEFAULT, 1, max_attempts=1, error_type="timeout")
 
 
 def test_a_policy_may_set_its_own_number_of_attempts() -> None:

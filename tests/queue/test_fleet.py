@@ -288,13 +288,14 @@ async def test_a_presence_beside_a_session_adds_no_threads(steps: Steps) -> None
 
 
 async def test_the_view_of_workers_tells_the_threads_in_use(steps: Steps) -> None:
-    """H1: plain SQL shows what the API shows: threads in use by what is told or held, and the status that follows."""
+    """H1: plain SQL shows what the API shows: each worker once, its threads in use as told or held, and its status."""
     ann = await steps.worker("ann", capacity=2)
     one = await steps.lease(ann)
     told = await steps.worker("told", capacity=2)
     await beat(steps, told, busy=2)
     for worker in ("bare", "idle"):
         await appear(steps.db, BareSession(steps.ids.new(), worker, "default", 30_000))
+    await appear(steps.db, BareSession(steps.ids.new(), "told", "default", 30_000))
     [alone_id] = await alone(steps, "bare", 1)
     text = "SELECT worker, status, busy_threads, available_threads, held_jobs, current_job_id FROM workers ORDER BY 1"
     rows = await steps.db.fetch(Query("workers", "The view.", text, text))
@@ -302,7 +303,7 @@ async def test_the_view_of_workers_tells_the_threads_in_use(steps: Steps) -> Non
     expected = [
         ("ann", "active", 1, 1, 1, one.id),
         ("bare", "busy", 1, 0, 1, alone_id),
-        ("idle", "idle", 0, 1, 0, None),
+        ("idle", "starting", 0, 1, 0, None),
         ("told", "busy", 2, 0, 0, None),
     ]
     assert expected == [

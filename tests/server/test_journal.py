@@ -100,7 +100,7 @@ async def test_a_failure_names_its_type_its_attempt_and_what_follows(
     assert ("timed_out", "Too slow.", 2) == (second["outcome"], second["message"], second["attempt"])
     [retrying] = told(caplog, "job.retrying")
     assert named | {"attempt": 2, "delay_s": 4.0, "next_run_at": "2026-01-01T12:00:09Z"} == retrying
-    assert [named | {"attempt": 2, "reason": "Attempt 2 of 2 failed."}] == told(caplog, "job.dead")
+    assert [named | {"attempt": 2, "reason": "Attempt 2 of 2 timed out."}] == told(caplog, "job.dead")
 
 
 async def test_a_snooze_and_a_release_are_told_as_such(

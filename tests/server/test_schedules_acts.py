@@ -14,6 +14,7 @@ import pytest
 
 from tests.clock import TestClock
 from tests.server.api import WORKER, Json, claim, lease
+from tests.server.test_defaults import publish
 from tests.server.test_schedules import NIGHTLY, make, names, one_database
 from windlass.engine.engine import Engine
 from windlass.server.route import Route, documented_path
@@ -379,14 +380,14 @@ async def test_rel_t6_a_foreign_backfill_is_like_none(calls: Calls, clock: TestC
 
 async def test_rel_t4_a_key_kept_to_queues_touches_no_other_schedules(calls: Calls) -> None:
     """N2: every route about a schedule of another queue is 403 and tells nothing of it; nothing becomes of it."""
-    made = await make(calls("admin.a"), queue="other")
+    made = await make(calls("admin.a"), queue="theirs")
     client = calls("admin.a@own")
 
     for route in OF_SCHEDULES:
         for value in (made["id"], "nightly"):
             answer = await ask(client, route, value)
             assert 403 == answer.status_code, (route.name, answer.text)
-            assert "other" not in answer.text
+            assert "theirs" not in answer.text
     by_job = await client.delete(f"/jobs/{made['id']}")
 
     assert 403 == by_job.status_code
@@ -414,6 +415,49 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
     assert [403] * 7 == [answer.status_code for answer in (*refused, removing)]
     assert ["nightly"] == await names(client)
     assert ["foreign", "nightly", "x"] == await names(calls("admin.a"))
+
+
+async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept_to_queues(
+    calls: Calls, clock: TestClock
+) -> None:
+    """N2: its jobs go where its task says: not even the queue of the settings is enough to touch, find or make one."""
+    client, owner = calls("admin.a@default"), calls("admin.a")
+    made = await make(owner)
+    await publish(owner, task=NIGHTLY["task"], queue="theirs")
+    shown = (await owner.get("/schedules/nightly")).json()
+    backfill = (await owner.post("/schedules/nightly/backfill", json=yesterday(clock))).json()["id"]
+
+    touched = [await ask(client, route, value) for route in OF_SCHEDULES for value in (made["id"], "nightly")]
+    touched += [await client.delete(f"/jobs/{made['id']}"), await client.get(f"/backfills/{backfill}")]
+    listed = [await names(client), (await client.get("/jobs?include=schedules")).json()["jobs"]]
+    plain = {**NIGHTLY, "name": "mine"}
+    refused = [
+        await client.post("/schedules", json=plain),
+        await client.post("/schedules/batch", json={"schedules": [plain]}),
+        await client.post("/jobs", json={"task": "t", "schedule": "0 3 * * *"}),
+        await declare(client, plain),
+    ]
+    named = await client.post("/schedules", json={**plain, "queue": "default"})
+
+    assert {403} == {answer.status_code for answer in (*touched, *refused)}
+    assert [[], []] == listed
+    assert all("Name its queue." in answer.json()["detail"] for answer in refused), [one.text for one in refused]
+    assert 201 == named.status_code
+    assert shown == (await owner.get("/schedules/nightly")).json()
+
+
+@one_database
+async def test_a_declaration_spares_others_of_one_that_the_key_is_not_for(calls: Calls) -> None:
+    """With skip_refused the one of another queue is told and left out, alone or among others."""
+    client = calls("admin.a@own")
+    own, other = {**NIGHTLY, "queue": "own"}, {**NIGHTLY, "name": "x", "queue": "other"}
+
+    both = (await declare(client, other, own, skip_refused=True)).json()
+    alone = (await declare(client, other, skip_refused=True)).json()
+
+    assert (["nightly"], ["x"]) == (both["added"], [one["name"] for one in both["refused"]])
+    assert "This key is not for queue other" in both["refused"][0]["reason"]
+    assert (["nightly"], ["x"]) == (alone["removed"], [one["name"] for one in alone["refused"]])
 
 
 async def test_rel_t4_a_key_kept_to_queues_takes_no_name_of_another_queue_over(calls: Calls) -> None:

@@ -44,7 +44,7 @@ class Tries:
     ) -> None:
         """`down_s`: how long it is tried where no server is, if not as long as the rest."""
         self._monotonic = monotonic
-        self._down_s = down_s
+        self._began_at = monotonic()
         self._down_at = None if down_s is None else monotonic() + down_s
         self._chance = chance
         self._over_at = None if within_s is None else monotonic() + within_s
@@ -90,7 +90,8 @@ class Tries:
             pause_s = max(pause_s, error.retry_after_s)
         left_s = self.left_s
         if isinstance(error, ServerDown) and self._down_at is not None and self._down_at < self._monotonic() + pause_s:
-            error.args = (f'{error} It was tried for {self._down_s:g} s; App(patience="30s") waits longer.',)
+            tried_s = self._monotonic() - self._began_at
+            error.args = (f'{error} It was tried for {tried_s:.1f} s; App(patience="30s") waits longer.',)
             raise self._last(error, request)
         if left_s is not None and pause_s > left_s:
             raise self._last(error, request)

@@ -220,7 +220,7 @@ class Duties(Section, frozen=True, kw_only=True):
     standby_seconds: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """Rarely changed: how long after the expiry a standby takes over, at most."""
     rotate_seconds: SecondsOrNone = 0.0
-    """Set it to 60 to move duties around even when nothing fails; 0: a holder keeps them."""
+    """Set it to 60 to move duties around (each rests up to a heartbeat behind a pooler); 0: a holder keeps them."""
     expire_seconds: Annotated[float, Meta(gt=0, le=60)] = 0.5
     """Rarely changed: the longest pause between looks for lapsed leases and passed deadlines."""
     cleanup_seconds: Seconds = 3600.0

@@ -25,7 +25,7 @@ from windlass.queue.submit import Submitted
 from windlass.queue.workers import NewSession
 
 NAMED = 5
-"""How many jobs a line names; beyond that it only counts them."""
+"""How many jobs, workers and tenants a line names; beyond that it only counts the jobs."""
 
 _RETRIED = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})
 
@@ -94,8 +94,8 @@ def reported(reports: Sequence[Report], answers: Sequence[Answer]) -> None:
         _several(
             "job.completed",
             [report.job_id for report, _ in done],
-            tenant=sorted({report.tenant for report, _ in done}),
-            worker=sorted({report.worker for report, _ in done}),
+            tenant=sorted({report.tenant for report, _ in done})[:NAMED],
+            worker=sorted({report.worker for report, _ in done})[:NAMED],
             attempt=[answer.attempt for _, answer in named],
             waited_ms=[answer.waited_ms for _, answer in named],
             run_ms=[answer.run_ms for _, answer in named],

@@ -105,7 +105,8 @@ async def cancel(
                 continue
             # It is ended before anybody can see it.
             await store(transaction, places, [job])
-            await transaction.fetch(SQL.keep_created, id=job.id, created_at=schedule.created_at)
+            was = as_job(schedule)
+            await transaction.fetch(SQL.keep_created, id=job.id, created_at=was.created_at, due_at=was.scheduled_at)
             await transaction.fetch(control.SQL.cancel_queued, ids=[job.id], tenant=tenant, reason=actor.reason)
             await control.note_events(transaction, [job.id], "cancel_requested", actor)
             cancelled = await scheduledits.remove(transaction, [schedule_id], tenant=tenant, actor=actor)

@@ -23,9 +23,9 @@ SELECT count(*) AS examined, coalesce(sum(CASE WHEN {filters} THEN 1 ELSE 0 END)
   FROM (SELECT * FROM schedule WHERE tenant = :tenant ORDER BY id DESC LIMIT :examined) x
 
 -- name: keep_created
--- Let the job that stands for a schedule have been made when the schedule was.
+-- Let the job that stands for a schedule have been made when the schedule was, and be due when that was.
 -- both
-UPDATE job SET created_at = :created_at WHERE id = :id
+UPDATE job SET created_at = :created_at, run_at = :due_at WHERE id = :id
 
 -- name: read_clock
 -- The time that decides what is due.

@@ -77,7 +77,8 @@ def after_failure(
     if not retryable:
         return Never("The error is not retryable.", held)
     if attempt >= limit:
-        return Never(f"Attempt {attempt} of {limit} failed.", held)
+        ended = "timed out" if error_type == "timeout" else "failed"
+        return Never(f"Attempt {attempt} of {limit} {ended}.", held)
     delay_s = wait_s(policy, attempt=attempt, chance=chance)
     return Again(delay_s, prefer_same_worker=policy.prefer_same_worker and delay_s == 0)
 

@@ -121,6 +121,11 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
         """The zone of its wall clock."""
         return self.trigger.zone if isinstance(self.trigger, Cron) else "UTC"
 
+    @property
+    def own_queue(self) -> str | None:
+        """The queue that it names; None: its jobs go to the queue of its task, which may change."""
+        return None if self.defaults & OPEN["queue"] else self.queue
+
     def job(self, job_id: UUID, *, slot_at: datetime | None = None) -> NewJob:
         """Return a job that it makes."""
         return NewJob(

@@ -149,12 +149,11 @@ async def lock(
 
 
 def keep_to_queues(schedules: Iterable[NewSchedule], queues: frozenset[str] | None) -> None:
-    """Return if all stored schedules are for `queues`, those that the caller may touch; Forbidden otherwise."""
+    """Return if all stored schedules name one of `queues`, those that the caller may touch; Forbidden otherwise."""
     for schedule in schedules:
-        if queues is not None and schedule.queue not in queues:
+        if queues is not None and schedule.own_queue not in queues:
             raise Forbidden(
-                f'Schedule "{schedule.name}" is for a queue that this key is not for. '
-                "Choose another name, or use a key that is."
+                f'Schedule "{schedule.name}" is not for a queue of this key. Choose another name, or use another key.'
             )
 
 

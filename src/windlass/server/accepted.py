@@ -19,8 +19,6 @@ from windlass.wire.base import PauseRequest
 async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> None:
     """Return if the schedules can make jobs; InvalidInput names the argument, or why none would ever be made."""
     jobs = await call.engine.signatures.fill([schedule.job(schedule.id) for schedule in schedules])
-    for job in jobs:
-        call.allow_queue(job.queue)
     await call.engine.signatures.check(jobs)
     if not fires:
         return

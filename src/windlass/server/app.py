@@ -276,7 +276,7 @@ async def _keep_to_queues(call: Call, route: Route) -> None:
         raise Forbidden(f"Job {call.path} is in a queue that this key is not for. Use a key that is.")
     # The routes of jobs take the id of a schedule too.
     if route.bound in ("schedule", "job") and await call.foreign_schedule():
-        raise Forbidden(f"Schedule {call.path} is for a queue that this key is not for. Use a key that is.")
+        raise Forbidden(f"Schedule {call.path} is not for a queue of this key. Use another key.")
 
 
 def _choose_tenant(call: Call, route: Route, query: dict[str, str]) -> None:

@@ -82,8 +82,8 @@ async def _found(call: Call) -> step.Backfill:
     found = await step.get(call.engine.db, call.job_id, tenant=call.tenant)
     if call.principal.queues is not None:
         schedule = await get_schedule(call.engine.db, found.schedule_id, tenant=call.tenant)
-        if schedule.definition.queue not in call.principal.queues:
-            raise Forbidden(f"Backfill {call.path} is for a queue that this key is not for. Use a key that is.")
+        if not call.may_touch(schedule.definition):
+            raise Forbidden(f"Backfill {call.path} is not for a queue of this key. Use another key.")
     return found
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from windlass.config import Settings
     from windlass.engine.engine import Engine
     from windlass.job import State
+    from windlass.queue.schedule import NewSchedule
     from windlass.queue.schedules import Schedule
 
 Message = MutableMapping[str, Any]
@@ -215,6 +216,20 @@ class Call:
             raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
         return queue
 
+    def allow_schedule(self, schedule: NewSchedule) -> None:
+        """Return if the caller may have this schedule; Forbidden if its key is kept to queues and not to this one's."""
+        queues = self.principal.queues
+        if queues is not None and schedule.own_queue is None:
+            raise Forbidden(
+                f'Schedule "{schedule.name}" leaves its queue to its task, and this key is only for '
+                f"{', '.join(sorted(queues))}. Name its queue."
+            )
+        self.allow_queue(schedule.queue)
+
+    def may_touch(self, schedule: NewSchedule) -> bool:
+        """Say whether a stored schedule is for a queue of the caller's key."""
+        return self.principal.queues is None or schedule.own_queue in self.principal.queues
+
     async def foreign_jobs(self, ids: Sequence[UUID]) -> frozenset[UUID]:
         """Return those of the jobs that a key kept to some queues may not touch; unknown ones it may ask for."""
         queues = self.principal.queues
@@ -226,7 +241,7 @@ class Call:
     async def foreign_schedule(self) -> bool:
         """Say whether the path names a schedule that a key kept to some queues may not touch."""
         try:
-            return (await self.schedule()).definition.queue not in (self.principal.queues or ())
+            return not self.may_touch((await self.schedule()).definition)
         except NotFound:
             return False
 

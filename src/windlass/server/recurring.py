@@ -10,7 +10,6 @@ import contextlib
 from datetime import datetime
 
 from windlass.engine import planned
-from windlass.engine.asked import QUEUE
 from windlass.engine.recurring import check_same, in_words_of_jobs, schedule_of
 from windlass.errors import InvalidInput, KeyReused, NameTaken, NotFound
 from windlass.job import State
@@ -45,10 +44,10 @@ async def submit(call: Call, asked: wire.JobRequest) -> Reply:
 
 async def _planned(call: Call, asked: wire.JobRequest) -> NewSchedule:
     tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
-    call.allow_queue(asked.queue or QUEUE)
     schedule_id, request = schedule_of(asked, call.engine.ids.new(), tenant=tenant)
     try:
         definition = planned.new_schedule(request, call.settings, schedule_id=schedule_id, tenant=tenant)
+        call.allow_schedule(definition)
         await accept(call, [definition])
     except InvalidInput as problem:
         raise in_words_of_jobs(problem) from None

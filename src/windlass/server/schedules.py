@@ -16,8 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.engine.asked import QUEUE
-from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound
+from windlass.errors import Conflict, Forbidden, InvalidInput, InvalidSchedule, NameTaken, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.declared import Declared
@@ -108,9 +107,10 @@ async def declare(call: Call) -> wire.Declared:
         try:
             declared = await _declare(call, asked, wanted, keep=frozenset([*asked.keep, *refused]))
             break
-        except (InvalidInput, NameTaken) as problem:
-            # Of a single one the index is not told.
-            index = 0 if len(wanted) == 1 else problem.index
+        except (InvalidInput, NameTaken, Forbidden) as problem:
+            # Of a single one that is not good the index is not told.
+            alone = len(wanted) == 1 and not isinstance(problem, Forbidden)
+            index = 0 if alone else problem.index
             if not asked.skip_refused or index is None or not wanted:
                 raise
             bad = wanted.pop(index)
@@ -159,7 +159,8 @@ async def find(call: Call) -> wire.ScheduleList:
         prefix=asked.prefix,
     )
     return wire.ScheduleList(
-        schedules=[shown_schedule(call, schedule) for schedule in page.schedules], next_cursor=page.next_cursor
+        schedules=[shown_schedule(call, found) for found in page.schedules if call.may_touch(found.definition)],
+        next_cursor=page.next_cursor,
     )
 
 
@@ -185,7 +186,7 @@ async def change(call: Call) -> wire.Schedule | wire.ScheduleChange:
 
     def becomes(was: step.Schedule) -> NewSchedule:
         definition = planned.patched(was.definition, asked, call.settings)
-        call.allow_queue(definition.queue)
+        call.allow_schedule(definition)
         return definition
 
     return await _edit(call, asked, becomes)
@@ -326,16 +327,21 @@ def _plan(
 
     Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
     """
-    call.allow_queue(asked.queue or QUEUE)
     try:
         tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
         if tenant != call.tenant and not named:
             raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
-        return planned.new_schedule(
+        definition = planned.new_schedule(
             asked, call.settings, schedule_id=schedule_id or call.engine.ids.new(), tenant=tenant, owner=owner
         )
     except InvalidInput as problem:
         raise problem if index is None else problem.at(index) from None
+    try:
+        call.allow_schedule(definition)
+    except Forbidden as problem:
+        problem.index = index
+        raise
+    return definition
 
 
 async def _of_name(call: Call, definition: NewSchedule) -> step.Schedule | None:

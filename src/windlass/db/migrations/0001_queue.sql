@@ -373,7 +373,7 @@ CREATE INDEX attempt_job ON attempt (job_id, fence);
 CREATE INDEX attempt_ended ON attempt (finished_at) WHERE next_run_at IS NULL;
 CREATE INDEX event_job ON event (job_id);
 
-INSERT INTO tenant (name, created_at) VALUES ('default', 0);
+INSERT INTO tenant (name, created_at) VALUES ('default', unixepoch() * 1000000);
 
 -- What people ask, by plain SQL. States are derived here and stored nowhere.
 CREATE VIEW jobs_queued (

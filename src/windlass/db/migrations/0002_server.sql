@@ -45,12 +45,14 @@ ALTER TABLE windlass.session ADD COLUMN completed integer NOT NULL DEFAULT 0, AD
       ADD COLUMN presence smallint NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX session_presence ON windlass.session (tenant, worker) WHERE presence > 0 AND state = 0;
 
--- A worker is as busy as it told, or as it holds leases; a presence by the sessions of single jobs that have its name.
+-- A worker is as busy as it told, or as it holds leases, also by the sessions of single jobs that have its name. A presence beside a live
+-- session is the same worker. Dead is who was found dead: a view has no clock that a test could move.
 DROP VIEW windlass.workers;
 CREATE VIEW windlass.workers AS
 SELECT w.worker, w.id AS session, w.tenant,
        CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 THEN 'dead' WHEN w.draining = 1 THEN 'draining'
-            WHEN w.busy_threads = 0 THEN 'idle' WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
+            WHEN w.busy_threads = 0 THEN CASE WHEN w.heartbeat_at = w.started_at THEN 'starting' ELSE 'idle' END
+            WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
        w.heartbeat_at AS last_heartbeat_at, w.expires_at, w.lease_ms, w.capacity AS total_threads, w.busy_threads,
        greatest(w.capacity - w.busy_threads, 0) AS available_threads, w.completed AS jobs_completed, w.failed AS jobs_failed, w.started_at,
        w.host, w.pid, w.version, w.build, w.region, w.labels, w.tasks, w.queues, w.skew_ms, w.held_jobs, w.current_job_id
@@ -61,8 +63,10 @@ SELECT w.worker, w.id AS session, w.tenant,
           FROM windlass.session s LEFT JOIN (
                SELECT b.tenant, b.worker, count(*) AS held_jobs, CAST(min(CAST(q.id AS text)) AS uuid) AS job_id
                  FROM windlass.queue q JOIN windlass.session b ON b.id = q.session WHERE q.place = 1 AND b.bare = 1 AND b.state = 0
-                GROUP BY b.tenant, b.worker) a ON s.presence > 0 AND s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
-         WHERE s.bare = 0) h
+                GROUP BY b.tenant, b.worker) a ON s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
+         WHERE s.bare = 0 AND (s.presence = 0 OR NOT EXISTS (
+               SELECT 1 FROM windlass.session o
+                WHERE o.tenant = s.tenant AND o.worker = s.worker AND o.bare = 0 AND o.presence = 0 AND o.state = 0))) h
   ) w;
 
 CREATE VIEW windlass.leaders AS
@@ -112,7 +116,8 @@ DROP VIEW workers;
 CREATE VIEW workers AS
 SELECT w.worker, w.id AS session, w.tenant,
        CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 THEN 'dead' WHEN w.draining = 1 THEN 'draining'
-            WHEN w.busy_threads = 0 THEN 'idle' WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
+            WHEN w.busy_threads = 0 THEN CASE WHEN w.heartbeat_at = w.started_at THEN 'starting' ELSE 'idle' END
+            WHEN w.busy_threads < w.capacity THEN 'active' ELSE 'busy' END AS status,
        w.heartbeat_at AS last_heartbeat_at, w.expires_at, w.lease_ms, w.capacity AS total_threads, w.busy_threads,
        max(w.capacity - w.busy_threads, 0) AS available_threads, w.completed AS jobs_completed, w.failed AS jobs_failed, w.started_at,
        w.host, w.pid, w.version, w.build, w.region, w.labels, w.tasks, w.queues, w.skew_ms, w.held_jobs, w.current_job_id
@@ -123,8 +128,10 @@ SELECT w.worker, w.id AS session, w.tenant,
           FROM session s LEFT JOIN (
                SELECT b.tenant, b.worker, count(*) AS held_jobs, min(q.id) AS job_id
                  FROM queue q JOIN session b ON b.id = q.session WHERE q.place = 1 AND b.bare = 1 AND b.state = 0
-                GROUP BY b.tenant, b.worker) a ON s.presence > 0 AND s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
-         WHERE s.bare = 0) h
+                GROUP BY b.tenant, b.worker) a ON s.state = 0 AND a.tenant = s.tenant AND a.worker = s.worker
+         WHERE s.bare = 0 AND (s.presence = 0 OR NOT EXISTS (
+               SELECT 1 FROM session o
+                WHERE o.tenant = s.tenant AND o.worker = s.worker AND o.bare = 0 AND o.presence = 0 AND o.state = 0))) h
   ) w;
 
 CREATE VIEW leaders AS
