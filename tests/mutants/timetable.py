@@ -32,15 +32,9 @@ MUTANTS = (
     ),
     Mutant(
         "moved-to-another-queue",
-        (
-            Edit(
-                "server/schedules.py",
-                "        call.allow_schedule(definition)\n        return definition\n",
-                "        return definition\n",
-            ),
-        ),
+        (Edit("server/accepted.py", "        call.allow_queue(queue)\n", "        pass\n"),),
         (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
-        "N2: an edit does not reach a queue that its key is not for",
+        "N2: nothing that is made or edited reaches a queue that its key is not for",
     ),
     Mutant(
         "schedule-goes-where-its-task-says",

@@ -420,7 +420,7 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
 async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept_to_queues(
     calls: Calls, clock: TestClock
 ) -> None:
-    """N2: its jobs go where its task says: not even the queue of the settings is enough to touch, find or make one."""
+    """N2: its jobs go where its task says: not even the queue of the settings is enough to touch or find one."""
     client, owner = calls("admin.a@default"), calls("admin.a")
     made = await make(owner)
     await publish(owner, task=NIGHTLY["task"], queue="theirs")
@@ -430,20 +430,37 @@ async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept
     touched = [await ask(client, route, value) for route in OF_SCHEDULES for value in (made["id"], "nightly")]
     touched += [await client.delete(f"/jobs/{made['id']}"), await client.get(f"/backfills/{backfill}")]
     listed = [await names(client), (await client.get("/jobs?include=schedules")).json()["jobs"]]
-    plain = {**NIGHTLY, "name": "mine"}
-    refused = [
-        await client.post("/schedules", json=plain),
-        await client.post("/schedules/batch", json={"schedules": [plain]}),
-        await client.post("/jobs", json={"task": "t", "schedule": "0 3 * * *"}),
-        await declare(client, plain),
-    ]
-    named = await client.post("/schedules", json={**plain, "queue": "default"})
 
-    assert {403} == {answer.status_code for answer in (*touched, *refused)}
+    assert {403} == {answer.status_code for answer in touched}
     assert [[], []] == listed
-    assert all("Name its queue." in answer.json()["detail"] for answer in refused), [one.text for one in refused]
-    assert 201 == named.status_code
     assert shown == (await owner.get("/schedules/nightly")).json()
+
+
+async def test_rel_t4_a_key_kept_to_queues_settles_the_queue_of_what_it_makes(calls: Calls) -> None:
+    """N2: the queue that the task has then must be the key's own, and the task cannot send the jobs elsewhere later."""
+    client, owner = calls("admin.a@default"), calls("admin.a")
+    plain, other = {**NIGHTLY, "task": "mine"}, {**NIGHTLY, "name": "b", "task": "other"}
+    await publish(owner, task="other", queue="theirs")
+
+    refused = [
+        await client.post("/schedules", json=other),
+        await client.post("/schedules/batch", json={"schedules": [other]}),
+        await client.post("/jobs", json={"task": "other", "schedule": "0 3 * * *"}),
+        await declare(client, other),
+    ]
+    await make(client, task="mine")
+    by_job = await client.post("/jobs", json={"task": "mine", "schedule": "0 3 * * *"})
+    declared = await declare(client, {**plain, "name": "told"})
+    refused.append(await client.put("/schedules/nightly", json=other))
+    await publish(owner, task="mine", queue="theirs")
+
+    assert [403] * 5 == [answer.status_code for answer in refused], [answer.text for answer in refused]
+    assert [201, 200] == [by_job.status_code, declared.status_code]
+    for made in ("nightly", "told", by_job.json()["id"]):
+        found = (await client.get(f"/schedules/{made}")).json()
+        assert ("default", None) == (found["queue"], found["defaults"].get("queue")), found
+    run = (await client.post("/schedules/nightly/run")).json()["id"]
+    assert "default" == (await client.get(f"/jobs/{run}")).json()["queue"]
 
 
 @one_database

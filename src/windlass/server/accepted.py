@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from windlass.engine import planned
 from windlass.engine.translate import span_ms
-from windlass.errors import InvalidInput
+from windlass.errors import Forbidden, InvalidInput
+from windlass.queue.defaults import OPEN
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule
@@ -16,14 +19,30 @@ from windlass.server.thinking import think
 from windlass.wire.base import PauseRequest
 
 
-async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> None:
-    """Return if the schedules can make jobs; InvalidInput names the argument, or why none would ever be made."""
+async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> Sequence[NewSchedule]:
+    """Return the schedules as the caller may have them, if they can make jobs.
+
+    Forbidden for a queue that its key is not for; InvalidInput names the argument, or why none would ever be made.
+    """
     jobs = await call.engine.signatures.fill([schedule.job(schedule.id) for schedule in schedules])
+    if call.principal.queues is not None:
+        pairs = enumerate(zip(schedules, jobs, strict=True))
+        schedules = [_settled(call, schedule, job.queue, index) for index, (schedule, job) in pairs]
     await call.engine.signatures.check(jobs)
-    if not fires:
-        return
-    now = await read_clock(call.engine.db)
-    await think(lambda: _check_fire(schedules, now))
+    if fires:
+        now = await read_clock(call.engine.db)
+        await think(lambda: _check_fire(schedules, now))
+    return schedules
+
+
+def _settled(call: Call, schedule: NewSchedule, queue: str, index: int) -> NewSchedule:
+    """Return the schedule with the queue that it has now, so that no task can send its jobs elsewhere later."""
+    try:
+        call.allow_queue(queue)
+    except Forbidden as problem:
+        problem.index = index
+        raise
+    return msgspec.structs.replace(schedule, queue=queue, defaults=schedule.defaults & ~OPEN["queue"])
 
 
 async def end_of_pause(call: Call, asked: PauseRequest) -> datetime | None:

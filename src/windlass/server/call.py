@@ -216,16 +216,6 @@ class Call:
             raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
         return queue
 
-    def allow_schedule(self, schedule: NewSchedule) -> None:
-        """Return if the caller may have this schedule; Forbidden if its key is kept to queues and not to this one's."""
-        queues = self.principal.queues
-        if queues is not None and schedule.own_queue is None:
-            raise Forbidden(
-                f'Schedule "{schedule.name}" leaves its queue to its task, and this key is only for '
-                f"{', '.join(sorted(queues))}. Name its queue."
-            )
-        self.allow_queue(schedule.queue)
-
     def may_touch(self, schedule: NewSchedule) -> bool:
         """Say whether a stored schedule is for a queue of the caller's key."""
         return self.principal.queues is None or schedule.own_queue in self.principal.queues

@@ -47,11 +47,10 @@ async def _planned(call: Call, asked: wire.JobRequest) -> NewSchedule:
     schedule_id, request = schedule_of(asked, call.engine.ids.new(), tenant=tenant)
     try:
         definition = planned.new_schedule(request, call.settings, schedule_id=schedule_id, tenant=tenant)
-        call.allow_schedule(definition)
-        await accept(call, [definition])
+        [accepted] = await accept(call, [definition])
     except InvalidInput as problem:
         raise in_words_of_jobs(problem) from None
-    return definition
+    return accepted
 
 
 async def _asked_before(call: Call, asked: wire.JobRequest, definition: NewSchedule) -> Job | None:

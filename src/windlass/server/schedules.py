@@ -46,8 +46,7 @@ AUDITED_NAMES = 50
 async def create(call: Call) -> Reply:
     """Store a schedule: 201, 200 if it has replaced the one of its name or if nothing was to be stored."""
     asked: wire.ScheduleRequest = call.body
-    definition = _plan(call, asked)
-    await accept(call, [definition])
+    [definition] = await accept(call, [_plan(call, asked)])
     if asked.dry_run:
         return Reply(200, await _would_be(call, asked, definition))
     was = None
@@ -71,14 +70,14 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
     replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
     if replace and asked.skip_existing:
         raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
-    definitions = []
+    planning = []
     for index, schedule in enumerate(asked.schedules):
         if schedule.dry_run or (schedule.replace_existing and not replace):
             field = "dry_run" if schedule.dry_run else "replace_existing"
             problem = "in a list it is for all or for none. Leave it out, or send this one by itself."
             raise InvalidSchedule(field, problem, index=index)
-        definitions.append(_plan(call, schedule, index=index))
-    await accept(call, definitions)
+        planning.append(_plan(call, schedule, index=index))
+    definitions = await accept(call, planning)
     if replace:
         await may_pause_all(call, asked.schedules, definitions)
     made = await call.engine.schedules.create(
@@ -129,10 +128,10 @@ async def declare(call: Call) -> wire.Declared:
 async def _declare(
     call: Call, asked: wire.DeclareRequest, wanted: Sequence[wire.ScheduleRequest], *, keep: frozenset[str]
 ) -> Declared:
-    definitions = [
+    planning = [
         _plan(call, schedule, index=index, owner=asked.owner, named=False) for index, schedule in enumerate(wanted)
     ]
-    await accept(call, definitions, fires=False)
+    definitions = await accept(call, planning, fires=False)
     return await call.engine.schedules.declare(
         asked.owner,
         definitions,
@@ -185,9 +184,7 @@ async def change(call: Call) -> wire.Schedule | wire.ScheduleChange:
     asked: wire.SchedulePatch = call.body
 
     def becomes(was: step.Schedule) -> NewSchedule:
-        definition = planned.patched(was.definition, asked, call.settings)
-        call.allow_schedule(definition)
-        return definition
+        return planned.patched(was.definition, asked, call.settings)
 
     return await _edit(call, asked, becomes)
 
@@ -202,7 +199,7 @@ async def _edit(
         was = await call.schedule()
         becomes = becomes_of(was)
         may_pause(call, was.definition, becomes)
-        await accept(call, [becomes], fires=not same_times(was.definition, becomes))
+        [becomes] = await accept(call, [becomes], fires=not same_times(was.definition, becomes))
         if asked.dry_run:
             return await _difference(call, becomes, was)
         try:
@@ -323,7 +320,7 @@ def _plan(
     owner: str | None = None,
     named: bool = True,
 ) -> NewSchedule:
-    """Return the schedule that is asked for; InvalidInput or Forbidden if this caller may not have it like that.
+    """Return the schedule that is asked for; InvalidInput if this caller may not have it like that.
 
     Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
     """
@@ -331,17 +328,11 @@ def _plan(
         tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
         if tenant != call.tenant and not named:
             raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
-        definition = planned.new_schedule(
+        return planned.new_schedule(
             asked, call.settings, schedule_id=schedule_id or call.engine.ids.new(), tenant=tenant, owner=owner
         )
     except InvalidInput as problem:
         raise problem if index is None else problem.at(index) from None
-    try:
-        call.allow_schedule(definition)
-    except Forbidden as problem:
-        problem.index = index
-        raise
-    return definition
 
 
 async def _of_name(call: Call, definition: NewSchedule) -> step.Schedule | None:
