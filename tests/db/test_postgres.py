@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -112,6 +113,7 @@ async def test_closing_gives_back_every_connection(fresh_postgres_url: str) -> N
     threads, tasks = threading.active_count(), len(asyncio.all_tasks())
     async with opened(fresh_postgres_url) as db:
         await asyncio.gather(*(put(db, f"{n}") for n in range(20)))
+        await db.maintain("ANALYZE windlass.dedup")
         async with db.listen("windlass_wake"):
             await names(db)
 
@@ -340,6 +342,25 @@ async def test_a_day_that_is_missing_is_named(postgres_db: Database) -> None:
             "INSERT INTO windlass.event (job_id, kind, happened_at) "
             "VALUES (gen_random_uuid(), 'retried', '2026-01-01 12:00:00+00')"
         )
+
+
+async def test_maintenance_keeps_its_connection(postgres_db: Database, postgres_url: str) -> None:
+    """Statements one after another need one connection; one that the server has ended is replaced."""
+    ours = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'ANALYZE%'"
+    async with connected(postgres_url) as connection:
+        for _ in range(3):
+            await postgres_db.maintain("ANALYZE windlass.dedup")
+        [first] = await connection.fetch(ours)
+        await connection.execute("SELECT pg_terminate_backend($1, 10000)", first["pid"])
+
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await postgres_db.maintain("ANALYZE windlass.dedup")
+                    break
+        [second] = await connection.fetch(ours)
+
+    assert first["pid"] != second["pid"]
 
 
 async def test_a_fault_of_ours_is_not_the_callers(postgres_db: Database) -> None:

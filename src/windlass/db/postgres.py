@@ -101,6 +101,8 @@ class PostgresDatabase:
         self.capabilities = Capabilities(notify=not pooled, partitions=True, commit_status=True, claims=True)
         self._hot: asyncpg.Pool[Any] | None = None
         self._read: asyncpg.Pool[Any] | None = None
+        self._spare: list[asyncpg.Connection[Any]] = []
+        """For maintenance, which no time limit may cut off: those that are not in use."""
 
     @classmethod
     async def open(
@@ -163,14 +165,18 @@ class PostgresDatabase:
             yield statements
 
     async def maintain(self, statement: str) -> None:
-        """Run one statement on a connection of its own, without time limits."""
-        connection = await translated(self._connect)
+        """Run one statement on a connection without time limits, which is kept for the next one."""
+        self._spare = [connection for connection in self._spare if not connection.is_closed()]
+        connection = self._spare.pop() if self._spare else await translated(self._connect)
         try:
             await translated(connection.execute, statement)
-        except (asyncpg.UndefinedTableError, asyncpg.ObjectNotInPrerequisiteStateError) as error:
-            raise Contention(f"A rival has done or is doing the same: {error}. Running it again is safe.") from error
-        finally:
+        except BaseException as error:
             await connection.close()
+            if isinstance(error, asyncpg.UndefinedTableError | asyncpg.ObjectNotInPrerequisiteStateError):
+                problem = f"A rival has done or is doing the same: {error}. Running it again is safe."
+                raise Contention(problem) from error
+            raise
+        self._spare.append(connection)
 
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint, on a writing connection and outside any transaction of a job."""
@@ -205,6 +211,8 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         """Close both pools; connections that do not let go in time are cut off."""
+        for connection in self._spare:
+            connection.terminate()
         for pool in (self._hot, self._read):
             if pool is not None:
                 try:
