@@ -14,7 +14,7 @@ from windlass.db import Database
 from windlass.engine.trusted import Trusted
 from windlass.errors import DutyLost
 from windlass.job import State
-from windlass.queue import retention, timers
+from windlass.queue import recurring, retention, timers
 
 
 class Trust:
@@ -57,7 +57,7 @@ async def test_what_is_trusted_goes_through(steps: Steps) -> None:
 
 
 async def test_no_statement_without_trust(steps: Steps) -> None:
-    """A statement by itself is refused and changes nothing; so are scripts and maintenance."""
+    """A statement by itself is refused and changes nothing; so are reads, scripts and maintenance."""
     state = await due_job(steps)
     trust = Trust()
     trusted = Trusted(steps.db, trust.check)
@@ -65,6 +65,8 @@ async def test_no_statement_without_trust(steps: Steps) -> None:
     trust.over = True
     with pytest.raises(DutyLost):
         await timers.promote(trusted)
+    with pytest.raises(DutyLost):
+        await recurring.read_clock(trusted)
     with pytest.raises(DutyLost):
         await trusted.run("DELETE FROM nothing_at_all;")
     with pytest.raises(DutyLost):

@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "never-fires-is-stored",
         (Edit("server/accepted.py", "            planned.check_fires(schedule, now=now)\n", "            pass\n"),),
-        (f"{SCHEDULES}a_batch_is_all_or_nothing[sqlite]",),
+        (f"{SCHEDULES}bad_input_names_the_place_and_stores_nothing",),
         "a schedule without a slot left is refused",
     ),
     Mutant(
