@@ -181,9 +181,7 @@ MUTANTS = (
                 "engine/trusted.py", "self._check()\n        return await self._db.fetch", "return await self._db.fetch"
             ),
         ),
-        on_both(
-            f"{TRUSTED}no_statement_without_trust", f"{LOOPS}rel_b3_what_a_stopped_holder_was_about_to_do_is_not_done"
-        ),
+        on_both(f"{TRUSTED}no_statement_without_trust"),
         "rule 9: no statement beyond the trust",
     ),
     Mutant(

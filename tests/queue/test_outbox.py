@@ -226,6 +226,7 @@ async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Step
     assert problem in error
     assert State.QUEUED is await steps.state_of(good)
     assert 0 == (await relay(db)).items
+    assert [] == await db.fetch(outbox.SQL.waiting, limit=10)  # it is not even looked at again
 
 
 @pytest.mark.breaks_rows
