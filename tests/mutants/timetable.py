@@ -52,7 +52,7 @@ MUTANTS = (
         "never-fires-is-stored",
         (Edit("server/accepted.py", "            planned.check_fires(schedule, now=now)\n", "            pass\n"),),
         (
-            f"{SCHEDULES}bad_input_names_the_place_and_stores_nothing"
+            SCHEDULES + "bad_input_names_the_place_and_stores_nothing"
             "[{'end': '2020-01-01T00:00:00Z'}-invalid_schedule-end-sqlite]",
         ),
         "a schedule without a slot left is refused",
