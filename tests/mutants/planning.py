@@ -120,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "schedule-for-another-queue",
-        (Edit("queue/schedulewrites.py", "and schedule.own_queue not in queues:", "and not schedule.queue:"),),
+        (Edit("queue/schedulewrites.py", "and not reach.holds(schedule):", "and not schedule.queue:"),),
         (
             "tests/queue/test_schedule_queues.py::test_a_name_for_another_queue_is_not_taken_over",
             "tests/queue/test_schedule_queues.py::test_an_act_on_a_schedule_for_another_queue_is_refused",

@@ -23,7 +23,7 @@ MUTANTS = (
         (
             Edit(
                 "server/schedules.py",
-                "dry_run=asked.dry_run,\n        queues=call.principal.queues,\n",
+                "dry_run=asked.dry_run,\n        reach=call.reach,\n",
                 "dry_run=asked.dry_run,\n",
             ),
         ),
@@ -37,15 +37,15 @@ MUTANTS = (
         "N2: nothing that is made or edited reaches a queue that its key is not for",
     ),
     Mutant(
-        "schedule-goes-where-its-task-says",
+        "reach-by-the-queue-of-the-settings",
         (
             Edit(
                 "server/call.py",
-                "or schedule.own_queue in self.principal.queues",
-                "or schedule.queue in self.principal.queues",
+                "Reach(queues, self.engine.signatures.queue_of)",
+                "Reach(queues)",
             ),
         ),
-        (f"{ACTS}rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept_to_queues[sqlite]",),
+        (f"{ACTS}rel_t4_a_schedule_that_leaves_its_queue_open_is_for_keys_of_the_queue_of_its_task[sqlite]",),
         "N2: a key kept to queues runs nothing whose queue another decides",
     ),
     Mutant(

@@ -11,8 +11,9 @@ from tests.queue.steps import ANN, Steps
 from windlass.errors import Forbidden
 from windlass.queue import scheduledits, schedules
 from windlass.queue.declared import declare
+from windlass.queue.schedule import Reach
 
-MINE = frozenset({"mine"})
+MINE = Reach(frozenset({"mine"}))
 
 
 @pytest.mark.parametrize("how", ["replace", "skip"])
@@ -24,9 +25,9 @@ async def test_a_name_for_another_queue_is_not_taken_over(steps: Steps, how: str
     taken = planned(steps, "foreign", queue="mine")
 
     with pytest.raises(Forbidden, match="foreign"):
-        await schedules.create(steps.db, [*asked, taken], queues=MINE, **{how: True})
+        await schedules.create(steps.db, [*asked, taken], reach=MINE, **{how: True})
     kept = [schedule.definition.name for schedule in (await schedules.find(steps.db, "default")).schedules]
-    stored = await schedules.create(steps.db, asked, queues=MINE, **{how: True})
+    stored = await schedules.create(steps.db, asked, reach=MINE, **{how: True})
 
     assert foreign == await schedules.get(steps.db, "foreign", tenant="default")
     assert ["foreign", "own"] == kept
@@ -37,7 +38,7 @@ async def test_a_name_for_another_queue_is_not_taken_over(steps: Steps, how: str
 async def test_an_act_on_a_schedule_for_another_queue_is_refused(steps: Steps, act: str) -> None:
     """By what the row says when it is locked, not by an earlier look."""
     foreign = await made(steps, queue="theirs")
-    whose: dict[str, Any] = {"tenant": "default", "actor": ANN, "queues": MINE}
+    whose: dict[str, Any] = {"tenant": "default", "actor": ANN, "reach": MINE}
     acts: dict[str, Any] = {
         "edit": lambda: scheduledits.edit(steps.db, foreign.id, planned(steps, queue="mine"), **whose),
         "pause": lambda: scheduledits.pause(steps.db, foreign.id, **whose),
@@ -61,6 +62,6 @@ async def test_a_declaration_leaves_what_is_for_another_queue(steps: Steps, kept
     asked = [planned(steps, "b", queue="mine"), *([planned(steps, "a", queue="mine")] if kept else [])]
 
     with pytest.raises(Forbidden, match='"a"'):
-        await declare(steps.db, "shop", asked, tenant="default", actor=ANN, dry_run=dry_run, queues=MINE)
+        await declare(steps.db, "shop", asked, tenant="default", actor=ANN, dry_run=dry_run, reach=MINE)
 
     assert before == (await schedules.find(steps.db, "default")).schedules

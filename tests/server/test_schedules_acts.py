@@ -417,10 +417,10 @@ async def test_rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own(calls: Ca
     assert ["foreign", "nightly", "x"] == await names(calls("admin.a"))
 
 
-async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept_to_queues(
+async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_for_keys_of_the_queue_of_its_task(
     calls: Calls, clock: TestClock
 ) -> None:
-    """N2: its jobs go where its task says: not even the queue of the settings is enough to touch or find one."""
+    """N2: its jobs go where its task says: the queue of the settings is not enough to touch or find one."""
     client, owner = calls("admin.a@default"), calls("admin.a")
     made = await make(owner)
     await publish(owner, task=NIGHTLY["task"], queue="theirs")
@@ -434,6 +434,12 @@ async def test_rel_t4_a_schedule_that_leaves_its_queue_open_is_not_for_keys_kept
     assert {403} == {answer.status_code for answer in touched}
     assert [[], []] == listed
     assert shown == (await owner.get("/schedules/nightly")).json()
+    theirs = calls("admin.a@theirs")
+    run = (await theirs.post("/schedules/nightly/run")).json()["id"]
+    assert "theirs" == (await theirs.get(f"/jobs/{run}")).json()["queue"]
+    await owner.delete(f"/jobs/{made['id']}")
+    left = [await whose.get(f"/jobs/{made['id']}") for whose in (client, theirs)]
+    assert [403, 200] == [answer.status_code for answer in left]
 
 
 async def test_rel_t4_a_key_kept_to_queues_settles_the_queue_of_what_it_makes(calls: Calls) -> None:
@@ -461,6 +467,34 @@ async def test_rel_t4_a_key_kept_to_queues_settles_the_queue_of_what_it_makes(ca
         assert ("default", None) == (found["queue"], found["defaults"].get("queue")), found
     run = (await client.post("/schedules/nightly/run")).json()["id"]
     assert "default" == (await client.get(f"/jobs/{run}")).json()["queue"]
+
+
+async def test_rel_t4_a_key_kept_to_queues_declares_what_another_key_left_open(calls: Calls) -> None:
+    """A worker's key declares what its owner declared before, while the queue of the task is its own; else 403."""
+    client, owner = calls("admin.a@default"), calls("admin.a")
+    await declare(owner, NIGHTLY, {**NIGHTLY, "name": "b", "task": "other"})
+    await publish(owner, task="other", queue="theirs")
+
+    refused = await declare(client, {**NIGHTLY, "priority": 3})
+    await declare(owner, NIGHTLY)
+    done = await declare(client, {**NIGHTLY, "priority": 3})
+
+    assert [403, 200] == [refused.status_code, done.status_code]
+    found = (await client.get("/schedules/nightly")).json()
+    assert (3, "default", None) == (found["priority"], found["queue"], found["defaults"].get("queue"))
+
+
+@one_database
+async def test_rel_t4_a_key_kept_to_queues_sends_no_task_elsewhere(calls: Calls) -> None:
+    """The queue that a worker publishes for its task must be its key's own: 403, and nothing is known of the task."""
+    client = calls("admin.a@own")
+    body = {"worker_id": "w", "tasks": ["t"], "signatures": {"t": {"extra": True, "defaults": {"queue": "other"}}}}
+
+    refused = await client.post("/workers/register", json=body)
+    await publish(client, task="mine", queue="own")
+
+    assert (403, True) == (refused.status_code, "not for queue other" in refused.json()["detail"])
+    assert ["mine"] == [task["name"] for task in (await calls("admin.a").get("/tasks")).json()["tasks"]]
 
 
 @one_database

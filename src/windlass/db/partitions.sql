@@ -19,8 +19,9 @@ SELECT name, 0 AS attached, 0 AS pending, 0 AS row_estimate FROM sqlite_master W
 
 -- name: lock_partitions
 -- Let one server make partitions at a time; those who write to history go on.
--- locks: the partitioned tables, in this order, against other changes of their shape.
+-- locks: the partitioned tables, in this order, against other changes of their shape; not their partitions, which autovacuum may hold.
 -- postgres
-LOCK TABLE windlass.done, windlass.attempt, windlass.event, windlass.log, windlass.schedule_runs IN SHARE UPDATE EXCLUSIVE MODE
+LOCK TABLE ONLY windlass.done, ONLY windlass.attempt, ONLY windlass.event, ONLY windlass.log, ONLY windlass.schedule_runs
+        IN SHARE UPDATE EXCLUSIVE MODE
 -- sqlite
 SELECT 1 WHERE false

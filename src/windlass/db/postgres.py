@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
@@ -21,14 +21,7 @@ from windlass.clock import Clock
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.postgres_errors import BROKEN, UNAVAILABLE, is_over, set_up, translated
 from windlass.db.sqlfile import Query
-from windlass.errors import (
-    CommitAborted,
-    CommitUnknown,
-    Contention,
-    Unavailable,
-)
-
-T = TypeVar("T")
+from windlass.errors import CommitAborted, CommitUnknown, Contention, Unavailable
 
 HOT_SETTINGS = {
     "enable_seqscan": "off",
@@ -166,17 +159,27 @@ class PostgresDatabase:
 
     async def maintain(self, statement: str) -> None:
         """Run one statement on a connection without time limits, which is kept for the next one."""
-        self._spare = [connection for connection in self._spare if not connection.is_closed()]
-        connection = self._spare.pop() if self._spare else await translated(self._connect)
+        connection = await self._unlimited()
         try:
             await translated(connection.execute, statement)
         except BaseException as error:
             await connection.close()
             if isinstance(error, asyncpg.UndefinedTableError | asyncpg.ObjectNotInPrerequisiteStateError):
-                problem = f"A rival has done or is doing the same: {error}. Running it again is safe."
-                raise Contention(problem) from error
+                raise Contention(
+                    f"A rival has done or is doing the same: {error}. Running it again is safe."
+                ) from error
             raise
         self._spare.append(connection)
+
+    async def _unlimited(self) -> asyncpg.Connection[Any]:
+        """Return a connection without time limits: one that is spare and answers, or a new one."""
+        while self._spare:
+            connection = self._spare.pop()
+            with suppress(asyncpg.PostgresError, *UNAVAILABLE):
+                await connection.execute("SELECT 1", timeout=CONNECT_TIMEOUT_S)
+                return connection
+            connection.terminate()
+        return await translated(self._connect)
 
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint, on a writing connection and outside any transaction of a job."""
@@ -193,14 +196,12 @@ class PostgresDatabase:
         connection = await translated(self._connect)
         hints: asyncio.Queue[str | None] = asyncio.Queue()
         connection.add_termination_listener(lambda _: hints.put_nowait(None))
-        pinging: asyncio.Task[None] | None = None
+        pinging = asyncio.create_task(_ping(connection, hints))
         try:
             await translated(connection.add_listener, channel, lambda *message: hints.put_nowait(message[3]))
-            pinging = asyncio.create_task(_ping(connection, hints))
             yield _until_none(hints)
         finally:
-            if pinging is not None:
-                pinging.cancel()
+            pinging.cancel()
             connection.terminate()
 
     async def version(self) -> str:
@@ -227,10 +228,9 @@ class PostgresDatabase:
     async def _connect_to(self, *arguments: Any, **options: Any) -> asyncpg.Connection[Any]:
         """Connect; an error says where nobody answers, which event loops leave out."""
         try:
-            connection: asyncpg.Connection[Any] = await asyncpg.connect(*arguments, **options)
+            return await asyncpg.connect(*arguments, **options)  # type: ignore[no-any-return]
         except OSError as error:
             raise ConnectionError(f"{str(error) or type(error).__name__} ({self._where})") from error
-        return connection
 
     def _pool_for(self, query: Query) -> tuple[asyncpg.Pool[Any], dict[str, str]]:
         assert self._hot is not None and self._read is not None

@@ -20,7 +20,7 @@ from windlass.queue.control import Actor
 from windlass.queue.declared import Declared
 from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lanes
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, Reach
 from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedules import Schedule, Stored
 from windlass.queue.submit import Submitted
@@ -32,7 +32,7 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 class Schedules:
     """The acts of people on schedules, on one server.
 
-    Where `queues` can be given they are those that the caller may touch: Forbidden if a stored schedule is for another.
+    Where `reach` can be given, a stored schedule beyond it is Forbidden.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Schedules:
         *,
         replace: bool = False,
         skip: bool = False,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
     ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
         async with self._turn():
-            return await schedules.create(self._db, asked, replace=replace, skip=skip, queues=queues)
+            return await schedules.create(self._db, asked, replace=replace, skip=skip, reach=reach)
 
     async def edit(
         self,
@@ -74,12 +74,12 @@ class Schedules:
         tenant: str,
         actor: Actor,
         version: int | None = None,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
     ) -> Schedule:
         """Give a schedule another definition; Conflict if it is not of this version any more."""
         async with self._turn():
             return await scheduledits.edit(
-                self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version, queues=queues
+                self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version, reach=reach
             )
 
     async def pause(
@@ -89,20 +89,16 @@ class Schedules:
         tenant: str,
         actor: Actor,
         until: datetime | None = None,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
     ) -> Schedule:
         """Let a schedule make no jobs."""
         async with self._turn():
-            return await scheduledits.pause(
-                self._db, schedule_id, tenant=tenant, actor=actor, until=until, queues=queues
-            )
+            return await scheduledits.pause(self._db, schedule_id, tenant=tenant, actor=actor, until=until, reach=reach)
 
-    async def resume(
-        self, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
-    ) -> Schedule:
+    async def resume(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Schedule:
         """Let a schedule make jobs again, from its next slot on."""
         async with self._turn():
-            return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor, queues=queues)
+            return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor, reach=reach)
 
     async def delete(
         self,
@@ -111,23 +107,27 @@ class Schedules:
         tenant: str,
         actor: Actor,
         purge: bool = False,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
     ) -> Deleted:
         """Remove a schedule and cancel its jobs that no worker has; with `purge` its history goes too."""
         async with self._turn():
             deleted = await scheduledits.delete(
-                self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, queues=queues
+                self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, reach=reach
             )
         self._ended(deleted.cancelled)
         return deleted
 
-    async def cancel(
-        self, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
-    ) -> Deleted:
+    async def cancel(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Deleted:
         """Remove a schedule that is known as a job: under its id a cancelled job is left."""
         async with self._turn():
             deleted = await recurring.cancel(
-                self._db, self._lanes, schedule_id, tenant=tenant, actor=actor, queues=queues
+                self._db,
+                self._lanes,
+                schedule_id,
+                tenant=tenant,
+                actor=actor,
+                reach=reach,
+                given=self._given,
             )
         self._ended(deleted.cancelled)
         return deleted
@@ -139,7 +139,7 @@ class Schedules:
         tenant: str,
         actor: Actor,
         payload: str | None = None,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
     ) -> Submitted:
         """Make a job of a schedule now, beside its series."""
         async with self._turn():
@@ -151,7 +151,7 @@ class Schedules:
                 tenant=tenant,
                 actor=actor,
                 payload=payload,
-                queues=queues,
+                reach=reach,
                 given=self._given,
             )
         if stored.lane is not None and stored.rank is not None:
@@ -166,13 +166,13 @@ class Schedules:
         tenant: str,
         actor: Actor,
         dry_run: bool = False,
-        queues: frozenset[str] | None = None,
+        reach: Reach | None = None,
         keep: frozenset[str] = frozenset(),
     ) -> Declared:
         """Make the schedules of an application those given, besides those to keep; return what that changed."""
         async with self._turn():
             done = await declared.declare(
-                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, queues=queues, keep=keep
+                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, reach=reach, keep=keep
             )
         self._ended(done.cancelled)
         return done.declared

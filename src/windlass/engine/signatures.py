@@ -30,6 +30,7 @@ from windlass.errors import InvalidInput, WindlassError
 from windlass.queue import tasks
 from windlass.queue.defaults import Defaults, Named, filled
 from windlass.queue.newjob import NewJob
+from windlass.queue.schedule import NewSchedule
 from windlass.wire.tasks import Parameter, Signature
 
 LOOK_S = 5.0
@@ -140,6 +141,12 @@ class Signatures:
         since = self._outside.monotonic() - tasks.KEPT_MS / 1000
         kept = [one for one in builds if one.told_at > since]
         return max(kept, key=lambda one: one.build).given if kept else _NOTHING
+
+    def queue_of(self, schedule: NewSchedule) -> str:
+        """Return the queue to which a job of the schedule would go, as far as it is known here."""
+        given = self.known_of(schedule.tenant, schedule.task)
+        queue: str = schedule.own_queue or given.values.get("queue", schedule.queue)
+        return queue
 
     async def _refresh(self, names: Set[Named]) -> None:
         """Know what is published of these tasks; wait for it where nothing, or nothing recent, is known."""

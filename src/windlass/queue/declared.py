@@ -18,7 +18,7 @@ from windlass.errors import Contention, NameTaken
 from windlass.queue import scheduledits, schedulewrites
 from windlass.queue.control import Actor
 from windlass.queue.newjob import check_name
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, Reach
 from windlass.queue.schedulerows import as_stored, definition_from
 from windlass.queue.schedules import check_all, named
 from windlass.queue.schedulewrites import Prepared
@@ -86,14 +86,14 @@ async def declare(
     tenant: str,
     actor: Actor,
     dry_run: bool = False,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
     keep: frozenset[str] = frozenset(),
 ) -> Reconciled:
     """Make the schedules of `owner` those given, and say what that changed; with `dry_run` what it would change.
 
     Those of the names in `keep` stay as they are: the application has them, and could not say now what they are.
     NameTaken if one has the name of a schedule that is another's or nobody's, Forbidden if one that would be changed or
-    removed is for a queue that is not among `queues`, if these are given; then nothing is changed.
+    removed is out of the caller's reach; then nothing is changed.
     """
     check_name("owner", owner)
     wanted = [msgspec.structs.replace(schedule, tenant=tenant, owner=owner) for schedule in schedules]
@@ -104,14 +104,14 @@ async def declare(
         plan = _plan(stored, wanted)
         if dry_run:
             await _prepare(db, plan.added, wanted)
-            schedulewrites.keep_to_queues(plan.touched.values(), queues)
+            schedulewrites.keep_within(reach, plan.touched.values())
             await _check_names(db, plan.added, wanted, tenant=tenant)
         if dry_run or not (plan.added or plan.changed or plan.removed):
             return Reconciled(plan.shown, [])
         prepared = await _prepare(db, plan.added, wanted)
         try:
             async with db.transaction(tracked=True) as transaction:
-                cancelled = await _apply(transaction, plan, prepared, tenant=tenant, actor=actor, queues=queues)
+                cancelled = await _apply(transaction, plan, prepared, tenant=tenant, actor=actor, reach=reach)
                 if cancelled is None:
                     # In the next statement: the name of a rival that was waited for is seen now.
                     await _check_names(transaction, plan.added, wanted, tenant=tenant)
@@ -148,11 +148,11 @@ async def _apply(
     *,
     tenant: str,
     actor: Actor,
-    queues: frozenset[str] | None,
+    reach: Reach | None,
 ) -> list[UUID] | None:
     """Write what the plan says and return the jobs cancelled with what was removed; None if a name was taken."""
     now = await schedulewrites.open_tenants(transaction, [tenant])
-    found = await schedulewrites.lock(transaction, plan.touched, tenant=tenant, queues=queues)
+    found = await schedulewrites.lock(transaction, plan.touched, tenant=tenant, reach=reach)
     if plan.touched != {schedule_id: schedule.definition for schedule_id, schedule in found.by_id.items()}:
         raise _Rival
     for schedule_id, (was, becomes) in plan.changed.items():

@@ -60,6 +60,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     stale: bool = False
     """Only jobs whose last attempt was lost and that have not begun again."""
     queue: str | None = None
+    named_queue: bool = False
+    """Of schedules only those that name their queue themselves."""
     task: str | None = None
     worker: str | None = None
     idempotency_key: str | None = None

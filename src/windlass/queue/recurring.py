@@ -20,10 +20,12 @@ from windlass.ids import first_id_at
 from windlass.job import State
 from windlass.queue import control, history, scheduledits, schedules, schedulewrites
 from windlass.queue.control import Actor
+from windlass.queue.defaults import Defaults, Given, filled, nothing_given
 from windlass.queue.history import MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Page
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import check_instant
 from windlass.queue.retry import policy_to_json
+from windlass.queue.schedule import Reach
 from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedulerows import Schedule, schedule_from
 from windlass.queue.submit import store
@@ -87,7 +89,8 @@ async def cancel(
     *,
     tenant: str,
     actor: Actor,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
+    given: Given = nothing_given,
 ) -> Deleted:
     """Remove a schedule, as `scheduledits.delete`, and leave a cancelled job under its id in its place.
 
@@ -96,9 +99,11 @@ async def cancel(
     for _ in range(TRIES):
         schedule = await schedules.get(db, schedule_id, tenant=tenant)
         job = schedule.definition.job(schedule_id)
+        of_task = (await given({(tenant, job.task)})).get((tenant, job.task), Defaults())
+        job = filled(job, of_task)
         places = await lanes.resolve(db, [job.lane])
         async with db.transaction(tracked=True) as transaction:
-            found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, queues=queues)
+            found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, reach=reach)
             if schedule_id not in found.by_id:
                 raise NotFound(f"There is no schedule {schedule_id}.")
             if found.by_id[schedule_id].version != schedule.version:
@@ -176,6 +181,8 @@ def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:
         if value is not None:
             clauses.append(clause)
             values[name] = msgspec.json.encode(value).decode() if name == "tag" else value
+    if where.named_queue:
+        clauses.append("x.defaults & 1 = 0")
     if where.created_after is not None:
         check_instant("created_after", where.created_after)
         values["first_id"] = first_id_at(where.created_after, shift=-SKEW)

@@ -6,8 +6,10 @@ What its times are is computed in cron/, what becomes of each slot in firing.py,
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 from uuid import UUID
 
@@ -148,6 +150,18 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
             run_at=slot_at,
             defaults=self.defaults,
         )
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """The queues that a caller may touch."""
+
+    queues: frozenset[str]
+    queue_of: Callable[[NewSchedule], str] = attrgetter("queue")
+    """Where the jobs of a schedule go now."""
+
+    def holds(self, schedule: NewSchedule) -> bool:
+        """Say whether the jobs of a stored schedule go to a queue of the caller's."""
+        return self.queue_of(schedule) in self.queues
 
 
 def shard_of(schedule_id: UUID) -> int:

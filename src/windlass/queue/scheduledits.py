@@ -15,7 +15,7 @@ import msgspec
 
 from windlass import log
 from windlass.db import Statements, load
-from windlass.errors import AlreadyExists, Conflict, Contention, NotFound, Unavailable
+from windlass.errors import AlreadyExists, Conflict, Contention, Forbidden, NotFound, Unavailable
 from windlass.ids import Ids
 from windlass.queue import backfills, control, cursor, schedulewrites
 from windlass.queue.control import Actor
@@ -23,7 +23,7 @@ from windlass.queue.cron import check_trigger
 from windlass.queue.defaults import OPEN, Defaults, Given, filled, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, validate
-from windlass.queue.schedule import Decision, NewSchedule, check_schedule
+from windlass.queue.schedule import Decision, NewSchedule, Reach, check_schedule
 from windlass.queue.schedulerows import Schedule, schedule_from
 from windlass.queue.schedules import SQL as SCHEDULES
 from windlass.queue.schedules import get, name_taken
@@ -57,11 +57,11 @@ async def edit(
     tenant: str,
     actor: Actor,
     version: int | None = None,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
 ) -> Schedule:
     """Give a schedule another definition and return it; Conflict if it is not of this `version` any more.
 
-    As in every act here, Forbidden if it is for a queue that is not among `queues`, if these are given.
+    As in every act here, Forbidden if it is out of the caller's reach.
 
     If its times stay the same its series goes on where it stands. If they change, the new ones count from now on: slots
     of the old times that were due and had not fired do not fire any more. A definition that is paused, or not, pauses
@@ -71,7 +71,7 @@ async def edit(
     check_schedule(becomes)
     try:
         async with db.transaction(tracked=True) as transaction:
-            was, now = await _locked(transaction, schedule_id, tenant, queues)
+            was, now = await _locked(transaction, schedule_id, tenant, reach)
             if version not in (None, was.version):
                 raise Conflict(
                     f'Schedule "{was.definition.name}" is of version {was.version} now, not {version}: '
@@ -97,7 +97,7 @@ async def pause(
     tenant: str,
     actor: Actor,
     until: datetime | None = None,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
 ) -> Schedule:
     """Let a schedule make no jobs, those it has made go on; return it. Slots that were due and had not fired go too.
 
@@ -105,7 +105,7 @@ async def pause(
     """
     check_instant("until", until)
     async with db.transaction(tracked=True) as transaction:
-        was, now = await _locked(transaction, schedule_id, tenant, queues)
+        was, now = await _locked(transaction, schedule_id, tenant, reach)
         if was.definition.paused:
             await schedulewrites.keep_pauses(transaction, [was.definition], now=now, actor=actor, until=until)
         else:
@@ -117,11 +117,11 @@ async def pause(
 
 
 async def resume(
-    db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor, queues: frozenset[str] | None = None
+    db: Statements, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None
 ) -> Schedule:
     """Let a schedule make jobs again, from its next slot on, and return it; what passed meanwhile is written down."""
     async with db.transaction(tracked=True) as transaction:
-        was, now = await _locked(transaction, schedule_id, tenant, queues)
+        was, now = await _locked(transaction, schedule_id, tenant, reach)
         if not was.definition.paused:
             return was
         await _resume(transaction, was, now, actor)
@@ -166,14 +166,14 @@ async def delete(
     tenant: str,
     actor: Actor,
     purge: bool = False,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
 ) -> Deleted:
     """Remove a schedule and cancel its jobs that no worker has; those that run go on.
 
     What became of its slots stays until retention; with `purge` it goes too, with the jobs that have ended.
     """
     async with db.transaction(tracked=True) as transaction:
-        await _locked(transaction, schedule_id, tenant, queues)
+        await _locked(transaction, schedule_id, tenant, reach)
         cancelled = await remove(transaction, [schedule_id], tenant=tenant, actor=actor)
     cancelled += await cancel_rest(db, [schedule_id], tenant=tenant, actor=actor)
     return Deleted(cancelled, await _purge(db, schedule_id) if purge else 0)
@@ -210,7 +210,7 @@ async def run_now(
     tenant: str,
     actor: Actor,
     payload: str | None = None,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
     given: Given = nothing_given,
 ) -> Submitted:
     """Make a job of a schedule now, beside its series, with its own payload unless another is given."""
@@ -223,9 +223,11 @@ async def run_now(
         validate([job])
         places = await lanes.resolve(db, [job.lane])
         async with db.transaction(tracked=True) as transaction:
-            was, now = await _locked(transaction, schedule_id, tenant, queues)
+            was, now = await _locked(transaction, schedule_id, tenant, reach)
             if was.version != schedule.version:
                 continue
+            if reach is not None and job.queue not in reach.queues:  # its task has moved meanwhile
+                raise Forbidden(f"Jobs of schedule {schedule_id} go to a queue that this key is not for.")
             within_s: float | None = was.definition.policy.start_within_s
             if within_s is None and job.defaults & OPEN["start_deadline"]:
                 within_s = of_task.start_within_s
@@ -249,9 +251,9 @@ async def _record_manual(transaction: Statements, job: NewJob, now: datetime, ac
 
 
 async def _locked(
-    transaction: Statements, schedule_id: UUID, tenant: str, queues: frozenset[str] | None
+    transaction: Statements, schedule_id: UUID, tenant: str, reach: Reach | None
 ) -> tuple[Schedule, datetime]:
-    found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, queues=queues)
+    found = await schedulewrites.lock(transaction, [schedule_id], tenant=tenant, reach=reach)
     if found.now is None:
         raise NotFound(f"There is no schedule {schedule_id}.")
     return found.by_id[schedule_id], found.now

@@ -19,7 +19,7 @@ from windlass.db import load as load_queries
 from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
 from windlass.queue import schedulewrites
 from windlass.queue.newjob import MAX_BATCH
-from windlass.queue.schedule import NewSchedule, check_schedule
+from windlass.queue.schedule import NewSchedule, Reach, check_schedule
 from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
 from windlass.queue.schedulerows import schedule_from
@@ -63,20 +63,20 @@ async def create(
     *,
     replace: bool = False,
     skip: bool = False,
-    queues: frozenset[str] | None = None,
+    reach: Reach | None = None,
 ) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
     With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
     and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
-    returned. Of either, Forbidden if the other one is for a queue that is not among `queues`, if these are given.
+    returned. Of either, Forbidden if the other one is out of the caller's reach.
     """
     check_all(schedules)
     prepared = await schedulewrites.prepare(db, schedules)
     for _ in range(TRIES):
         try:
             async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, prepared, replace=replace, skip=skip, queues=queues)
+                return await _create(transaction, schedules, prepared, replace=replace, skip=skip, reach=reach)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -133,17 +133,20 @@ async def find(
     cursor: str | None = None,
     task: str | None = None,
     queue: str | None = None,
+    named_queue: bool = False,
     owner: str | None = None,
     paused: bool | None = None,
     prefix: str | None = None,
 ) -> SchedulePage:
     """Return up to `limit` schedules of a tenant by name, those after `cursor`; all filters together.
 
-    A bounded number is looked at: a page may be short, or empty, and have a cursor.
+    With `named_queue` only those that name their queue themselves. A bounded number is looked at: a page may be short,
+    or empty, and have a cursor.
     """
     limit = max(1, min(limit, MAX_PAGE))
     names = {"cursor": cursor or "", "first": prefix or "", "last": (prefix or "") + LAST}
     filters = {"task": task, "queue": queue, "owner": owner, "paused": None if paused is None else int(paused)}
+    filters["named"] = 1 if named_queue else None
     examined = EXAMINED if any(value is not None for value in filters.values()) else limit + 1
     rows = await db.fetch(SQL.find_schedules, tenant=tenant, limit=limit + 1, examined=examined, **names, **filters)
     found = [schedule_from(row) for row in rows[:limit]]
@@ -163,18 +166,18 @@ async def _create(
     *,
     replace: bool,
     skip: bool,
-    queues: frozenset[str] | None,
+    reach: Reach | None,
 ) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
-    known = await _known(transaction, schedules, queues) if replace else {}
+    known = await _known(transaction, schedules, reach) if replace else {}
     for index, schedule in enumerate(schedules):
         if schedule.id in prepared.problems and _name(schedule) not in known:
             raise named(prepared.problems[schedule.id], index)
     fresh = [schedule.id for schedule in schedules if _name(schedule) not in known]
     made = await schedulewrites.insert(transaction, prepared, fresh) if fresh else {}
     if skip:
-        if queues is not None:
-            await _known(transaction, [schedule for schedule in schedules if schedule.id not in made], queues)
+        if reach is not None:
+            await _known(transaction, [schedule for schedule in schedules if schedule.id not in made], reach)
         schedules = [schedule for schedule in schedules if schedule.id in made]
     for index, schedule in enumerate(schedules):
         if schedule.id not in made and _name(schedule) not in known:
@@ -210,14 +213,14 @@ def name_taken(name: str, *, index: int | None = None) -> NameTaken:
 
 
 async def _known(
-    transaction: Statements, schedules: Sequence[NewSchedule], queues: frozenset[str] | None
+    transaction: Statements, schedules: Sequence[NewSchedule], reach: Reach | None
 ) -> dict[tuple[str, str], Schedule]:
     """Lock the schedules that have these names; return them by tenant and name."""
     rows = await transaction.fetch(SQL.ids_of_names, names=sorted(_name(schedule) for schedule in schedules))
     known: dict[tuple[str, str], Schedule] = {}
     for tenant in sorted({row["tenant"] for row in rows}):
         ids = [row["id"] for row in rows if row["tenant"] == tenant]
-        found = await schedulewrites.lock(transaction, ids, tenant=tenant, queues=queues)
+        found = await schedulewrites.lock(transaction, ids, tenant=tenant, reach=reach)
         known |= {_name(schedule.definition): schedule for schedule in found.by_id.values()}
     return known
 

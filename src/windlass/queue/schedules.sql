@@ -52,6 +52,7 @@ SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pau
   LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
  WHERE (CAST(:task AS text) IS NULL OR s.task = :task) AND (CAST(:queue AS text) IS NULL OR s.queue = :queue)
    AND (CAST(:owner AS text) IS NULL OR s.owner = :owner) AND (CAST(:paused AS int) IS NULL OR s.paused = :paused)
+   AND (CAST(:named AS int) IS NULL OR s.defaults & 1 = 0)
  ORDER BY s.name LIMIT :limit
 -- sqlite
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
@@ -62,6 +63,7 @@ SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pau
   LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
  WHERE (CAST(:task AS text) IS NULL OR s.task = :task) AND (CAST(:queue AS text) IS NULL OR s.queue = :queue)
    AND (CAST(:owner AS text) IS NULL OR s.owner = :owner) AND (CAST(:paused AS int) IS NULL OR s.paused = :paused)
+   AND (CAST(:named AS int) IS NULL OR s.defaults & 1 = 0)
  ORDER BY s.name LIMIT :limit
 
 -- name: examined

@@ -21,7 +21,7 @@ from windlass.errors import Contention, Forbidden, InvalidSchedule
 from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
-from windlass.queue.schedule import NewSchedule, shape_of, shard_of
+from windlass.queue.schedule import NewSchedule, Reach, shape_of, shard_of
 from windlass.queue.schedulerows import (
     Schedule,
     as_stored,
@@ -131,12 +131,10 @@ def _shape_key(schedule: NewSchedule) -> Hashable:
     return shape
 
 
-async def lock(
-    transaction: Statements, ids: Iterable[UUID], *, tenant: str, queues: frozenset[str] | None = None
-) -> Found:
+async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str, reach: Reach | None = None) -> Found:
     """Lock schedules of a tenant and where they stand, and return them as they are now; others are left out.
 
-    Forbidden if one is for another queue than `queues`, those that the caller may touch.
+    Forbidden if one is out of the caller's reach.
     """
     wanted = sorted(set(ids))
     locked = [row["id"] for row in await transaction.fetch(SQL.lock_schedules, ids=wanted, tenant=tenant)]
@@ -144,14 +142,14 @@ async def lock(
     # In the next statement: what was committed while the locks were waited for is seen now.
     rows = await transaction.fetch(SQL.schedules_now, ids=locked, tenant=tenant)
     found = Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
-    keep_to_queues((schedule.definition for schedule in found.by_id.values()), queues)
+    keep_within(reach, (schedule.definition for schedule in found.by_id.values()))
     return found
 
 
-def keep_to_queues(schedules: Iterable[NewSchedule], queues: frozenset[str] | None) -> None:
-    """Return if all stored schedules name one of `queues`, those that the caller may touch; Forbidden otherwise."""
+def keep_within(reach: Reach | None, schedules: Iterable[NewSchedule]) -> None:
+    """Return if all stored schedules are in the caller's reach; Forbidden otherwise."""
     for schedule in schedules:
-        if queues is not None and schedule.own_queue not in queues:
+        if reach is not None and not reach.holds(schedule):
             raise Forbidden(
                 f'Schedule "{schedule.name}" is not for a queue of this key. Choose another name, or use another key.'
             )

@@ -10,6 +10,7 @@ from windlass.queue.history import Event, events_of
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import Decision
 from windlass.queue.schedules import get as get_schedule
+from windlass.queue.schedulewrites import keep_within
 from windlass.server.call import Call
 from windlass.server.shown import shown_event
 from windlass.wire import schedules as wire
@@ -45,8 +46,10 @@ async def events(call: Call) -> EventList:
 async def start(call: Call) -> wire.Backfill:
     """Begin to run the slots of a past range."""
     asked: wire.BackfillRequest = call.body
+    schedule = await call.schedule()
+    keep_within(call.reach, [schedule.definition])  # it may have moved while the body came
     begun = await call.engine.schedules.backfill(
-        await call.schedule(),
+        schedule,
         since=asked.since,
         until=asked.until,
         concurrency=asked.concurrency,
@@ -82,7 +85,7 @@ async def _found(call: Call) -> step.Backfill:
     found = await step.get(call.engine.db, call.job_id, tenant=call.tenant)
     if call.principal.queues is not None:
         schedule = await get_schedule(call.engine.db, found.schedule_id, tenant=call.tenant)
-        if not call.may_touch(schedule.definition):
+        if not await call.may_touch(schedule.definition):
             raise Forbidden(f"Backfill {call.path} is not for a queue of this key. Use another key.")
     return found
 

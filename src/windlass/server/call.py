@@ -19,6 +19,7 @@ from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue import schedules
 from windlass.queue.control import Actor
 from windlass.queue.keys import queues_of
+from windlass.queue.schedule import Reach
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
 
@@ -216,9 +217,16 @@ class Call:
             raise Forbidden(f"This key is not for queue {queue}. Use a key that is.")
         return queue
 
-    def may_touch(self, schedule: NewSchedule) -> bool:
-        """Say whether a stored schedule is for a queue of the caller's key."""
-        return self.principal.queues is None or schedule.own_queue in self.principal.queues
+    @property
+    def reach(self) -> Reach | None:
+        """The schedules that the caller may touch; None: all."""
+        queues = self.principal.queues
+        return None if queues is None else Reach(queues, self.engine.signatures.queue_of)
+
+    async def may_touch(self, schedule: NewSchedule) -> bool:
+        """Say whether the jobs of a stored schedule go to a queue of the caller's key."""
+        await self.engine.signatures.given({(schedule.tenant, schedule.task)})
+        return self.reach is None or self.reach.holds(schedule)
 
     async def foreign_jobs(self, ids: Sequence[UUID]) -> frozenset[UUID]:
         """Return those of the jobs that a key kept to some queues may not touch; unknown ones it may ask for."""
@@ -231,7 +239,7 @@ class Call:
     async def foreign_schedule(self) -> bool:
         """Say whether the path names a schedule that a key kept to some queues may not touch."""
         try:
-            return not self.may_touch((await self.schedule()).definition)
+            return not await self.may_touch((await self.schedule()).definition)
         except NotFound:
             return False
 

@@ -51,9 +51,7 @@ async def resume_enabled(
     stands = []
     for request, one, tenant in zip(asked, stored, tenants, strict=False):
         if one.replaced and request.enabled is True:
-            schedule = await call.engine.schedules.resume(
-                one.id, tenant=tenant, actor=call.actor(), queues=call.principal.queues
-            )
+            schedule = await call.engine.schedules.resume(one.id, tenant=tenant, actor=call.actor(), reach=call.reach)
             one = msgspec.structs.replace(one, next_at=schedule.next_at)
         stands.append(one)
     return stands

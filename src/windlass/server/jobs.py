@@ -14,7 +14,6 @@ from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, explain, history
 from windlass.queue import recurring as both
-from windlass.queue.defaults import OPEN
 from windlass.server import recurring
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
@@ -120,9 +119,6 @@ async def list_jobs(
             break
         found = await find_page(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
     jobs, cursor = _fitting(found)
-    if call.principal.queues is not None:
-        # A schedule that leaves its queue to its task is not for keys that are kept to queues (call.py).
-        jobs = [job for job in jobs if not (job.id == job.schedule_id and job.defaults & OPEN["queue"])]
     return wire.JobList(
         jobs=await _shown_in_turns(call, jobs),
         total=total.jobs,
@@ -174,6 +170,7 @@ def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
         states=frozenset() if states == frozenset(State) else states,
         stale=stale,
         queue=queue,
+        named_queue=call.principal.queues is not None,
         task=asked.task or asked.name,
         worker=asked.worker_id,
         idempotency_key=asked.key,

@@ -18,7 +18,7 @@ from windlass.queue.attempts import MAX_PAGE, AttemptFilter, find_attempts
 from windlass.queue.control import Actor
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import NewSchedule
-from windlass.queue.schedulewrites import keep_to_queues
+from windlass.queue.schedulewrites import keep_within
 from windlass.queue.views import Attempt, Event, Job
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
@@ -65,7 +65,7 @@ async def _asked_before(call: Call, asked: wire.JobRequest, definition: NewSched
             if asked.schedule_name is None:
                 raise
             return None
-        keep_to_queues([found.definition], call.principal.queues)
+        keep_within(call.reach, [found.definition])
         return recurring.as_job(found)
     return None
 
@@ -96,23 +96,21 @@ async def get(call: Call, *, wait_s: float = 0.0) -> Job:
 async def cancel(call: Call, actor: Actor) -> State:
     """Remove the schedule in the path and cancel its jobs that have not begun; a cancelled job is left under its id."""
     call.was = await _found(call)
-    await call.engine.schedules.cancel(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
+    await call.engine.schedules.cancel(call.job_id, tenant=call.tenant, actor=actor, reach=call.reach)
     return State.CANCELLED
 
 
 async def pause(call: Call, actor: Actor, *, until: datetime | None) -> State:
     """Let the schedule in the path make no jobs."""
     call.was = found = await _found(call)
-    await call.engine.schedules.pause(
-        call.job_id, tenant=call.tenant, actor=actor, until=until, queues=call.principal.queues
-    )
+    await call.engine.schedules.pause(call.job_id, tenant=call.tenant, actor=actor, until=until, reach=call.reach)
     return found.state
 
 
 async def resume(call: Call, actor: Actor) -> State:
     """Let the schedule in the path make jobs again."""
     call.was = found = await _found(call)
-    await call.engine.schedules.resume(call.job_id, tenant=call.tenant, actor=actor, queues=call.principal.queues)
+    await call.engine.schedules.resume(call.job_id, tenant=call.tenant, actor=actor, reach=call.reach)
     return found.state
 
 

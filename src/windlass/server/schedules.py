@@ -23,7 +23,7 @@ from windlass.queue.declared import Declared
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
-from windlass.queue.schedulewrites import keep_to_queues
+from windlass.queue.schedulewrites import keep_within
 from windlass.server.accepted import accept, end_of_pause
 from windlass.server.acted import tell_changes
 from windlass.server.auth import require
@@ -53,9 +53,7 @@ async def create(call: Call) -> Reply:
     if asked.replace_existing:
         await may_pause_all(call, [asked], [definition])
         was = await _of_name(call, definition)
-    made = await call.engine.schedules.create(
-        [definition], replace=asked.replace_existing, queues=call.principal.queues
-    )
+    made = await call.engine.schedules.create([definition], replace=asked.replace_existing, reach=call.reach)
     [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
     now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
@@ -80,9 +78,7 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
     definitions = await accept(call, planning)
     if replace:
         await may_pause_all(call, asked.schedules, definitions)
-    made = await call.engine.schedules.create(
-        definitions, replace=replace, skip=asked.skip_existing, queues=call.principal.queues
-    )
+    made = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing, reach=call.reach)
     tenants = [definition.tenant for definition in definitions]
     stored = await resume_enabled(call, asked.schedules, made, tenants=tenants) if replace else made
     names = [one.name for one in stored[:AUDITED_NAMES]]
@@ -138,7 +134,7 @@ async def _declare(
         tenant=call.tenant,
         actor=call.actor(),
         dry_run=asked.dry_run,
-        queues=call.principal.queues,
+        reach=call.reach,
         keep=keep,
     )
 
@@ -153,13 +149,13 @@ async def find(call: Call) -> wire.ScheduleList:
         cursor=asked.cursor,
         task=asked.task,
         queue=call.one_queue(asked.queue),
+        named_queue=call.principal.queues is not None,
         owner=asked.owner,
         paused=asked.paused,
         prefix=asked.prefix,
     )
     return wire.ScheduleList(
-        schedules=[shown_schedule(call, found) for found in page.schedules if call.may_touch(found.definition)],
-        next_cursor=page.next_cursor,
+        schedules=[shown_schedule(call, schedule) for schedule in page.schedules], next_cursor=page.next_cursor
     )
 
 
@@ -197,6 +193,7 @@ async def _edit(
     """Give a schedule what it becomes of the version that was read; who names no version looks again after a rival."""
     for tries_left in reversed(range(TRIES)):
         was = await call.schedule()
+        keep_within(call.reach, [was.definition])  # it may have moved while the body came
         becomes = becomes_of(was)
         may_pause(call, was.definition, becomes)
         [becomes] = await accept(call, [becomes], fires=not same_times(was.definition, becomes))
@@ -209,7 +206,7 @@ async def _edit(
                 tenant=call.tenant,
                 actor=call.actor(asked.reason),
                 version=asked.version or was.version,
-                queues=call.principal.queues,
+                reach=call.reach,
             )
         except NameTaken:
             raise
@@ -231,7 +228,7 @@ async def delete(call: Call) -> Reply:
         tenant=call.tenant,
         actor=call.actor(asked.reason),
         purge=asked.purge,
-        queues=call.principal.queues,
+        reach=call.reach,
     )
     call.became = {"deleted": True, "purged": asked.purge, "cancelled": len(deleted.cancelled)}
     return Reply(204)
@@ -250,7 +247,7 @@ async def run(call: Call) -> Submitted:
         tenant=call.tenant,
         actor=call.actor(asked.reason),
         payload=payload,
-        queues=call.principal.queues,
+        reach=call.reach,
     )
     call.became = {"job_id": stored.id}
     return shown_submit(call, stored)
@@ -265,7 +262,7 @@ async def pause(call: Call) -> wire.Schedule:
         tenant=call.tenant,
         actor=call.actor(asked.reason),
         until=await end_of_pause(call, asked),
-        queues=call.principal.queues,
+        reach=call.reach,
     )
     return shown_schedule(call, paused)
 
@@ -275,7 +272,7 @@ async def resume(call: Call) -> wire.Schedule:
     asked: Because = call.body
     schedule = await call.schedule()
     resumed = await call.engine.schedules.resume(
-        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), queues=call.principal.queues
+        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), reach=call.reach
     )
     return shown_schedule(call, resumed)
 
@@ -349,7 +346,7 @@ async def _would_be(call: Call, asked: wire.ScheduleRequest, becomes: NewSchedul
         return await _difference(call, becomes)
     if not asked.replace_existing:
         raise step.name_taken(becomes.name)
-    keep_to_queues([was.definition], call.principal.queues)
+    keep_within(call.reach, [was.definition])
     becomes = keep_pause(asked, becomes, was.definition)
     may_pause(call, was.definition, becomes)
     owner = was.definition.owner

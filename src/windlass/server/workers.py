@@ -18,6 +18,9 @@ from windlass.wire.work import MOST_BARE
 async def register(call: Call) -> wire.Registered:
     """Open a session for a worker; saying it again is harmless."""
     asked: wire.RegisterRequest = call.body
+    for signature in asked.signatures.values():
+        if signature.defaults.queue is not None:
+            call.allow_queue(signature.defaults.queue)
     return await exchange.register(call.engine, asked, tenant=call.tenant)
 
 

@@ -80,6 +80,15 @@ async def test_rel_x23_partitions_made_by_two(postgres_stage: Stage) -> None:
     await Race(prepare, make, make, judge).in_every_order(stage)
 
 
+async def test_rel_x23_partitions_made_beside_autovacuum(postgres_db: Database, postgres_url: str) -> None:
+    """A partition that autovacuum works on, which may take as long as it likes, keeps no others from being made."""
+    day = (await make_partitions(postgres_db, days_ahead=8))[0]
+    async with connected(postgres_url) as vacuum, vacuum.transaction():
+        await vacuum.execute(f"LOCK TABLE windlass.{day} IN SHARE UPDATE EXCLUSIVE MODE")
+
+        assert len(PARTITIONED) == len(await make_partitions(postgres_db, days_ahead=9))
+
+
 async def test_rel_x23_opened_by_many(postgres_url: str, clock: TestClock) -> None:
     """Servers that start at once on a database whose days have run out all start, and history can be written."""
     clock.advance(days=30)
