@@ -51,6 +51,8 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
 
 DAY = re.compile(r"[a-z_]+_[0-9]{8}")
 
+SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+
 OPEN = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
 
 
@@ -93,6 +95,20 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         yield connection
     finally:
         await connection.close()
+
+
+async def cancelled_in_its_sleep(connection: asyncpg.Connection[Any], url: str) -> bool:
+    """Cancel a statement of the connection while it runs in the database at `url`; say whether that ended it.
+
+    A server takes no notice of a cancel that comes before the statement does.
+    """
+    sleeping = asyncio.create_task(connection.execute("SELECT pg_sleep(600)"))
+    async with asyncio.timeout(60), connected(url) as looking:
+        while not await looking.fetchval(SLEEPING):
+            pass
+        sleeping.cancel()
+        await asyncio.wait([sleeping])
+    return sleeping.cancelled()
 
 
 @asynccontextmanager
