@@ -136,7 +136,7 @@ _SILENT = (None, UNSET)
 _NOT_SENT = ("unique", "start_deadline")
 """Options that become something else when a job is sent."""
 _KNOWN_AS = {"unique": "unique_key"}
-"""What servers call an option that they know by another name."""
+"""Names of options in requests, where they differ from those in Python."""
 _FILLED_IN = frozenset(get_args(GivenOption)) - {"timeout_seconds"}
 """Options that servers fill in from the task where a request leaves them out; a time limit is taken away by null."""
 _REQUESTS = msgspec.json.Decoder(JobRequest)

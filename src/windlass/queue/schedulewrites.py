@@ -147,7 +147,7 @@ async def lock(transaction: Statements, ids: Iterable[UUID], *, tenant: str, rea
 
 
 def keep_within(reach: Reach | None, schedules: Iterable[NewSchedule]) -> None:
-    """Return if all stored schedules are in the caller's reach; Forbidden otherwise."""
+    """Raise Forbidden if the caller may not touch one of these stored schedules."""
     for schedule in schedules:
         if reach is not None and not reach.holds(schedule):
             raise Forbidden(
