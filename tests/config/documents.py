@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+from functools import cache
 from pathlib import Path
 
 from tests.rules.source import REPOSITORY, tree_of
@@ -31,6 +32,7 @@ HEAD = """\
 """
 
 
+@cache
 def sentences(path: Path = SETTINGS_FILE) -> dict[str, str]:
     """Return the sentence under each setting, by class and name: `Server.port`."""
     found = {}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rules.source import REPOSITORY, dotted, files, tree_of
 from windlass.config import load
 from windlass.config.keys import KEYS, WITHOUT_EFFECT
 from windlass.errors import InvalidInput, SetupError, WindlassError
@@ -248,25 +246,3 @@ def test_a_setting_that_would_do_nothing_is_refused(tmp_path: Path, key: str, wh
 
     assert message.startswith(key if where == "file" else variable)
     assert WITHOUT_EFFECT[key] in message
-
-
-def test_every_setting_is_read_somewhere() -> None:
-    """A setting that nothing reads promises what does not happen."""
-    ours = [path for path in files(REPOSITORY / "src", "**/*.py") if path.name not in ("settings.py", "keys.py")]
-    read = {
-        (prefix.rpartition(".")[2].lstrip("_"), node.attr)
-        for path in ours
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Attribute) and (prefix := dotted(node.value)) is not None
-    }
-    others = ("settings", "usual", "periods", "pool")
-    """What sections are called where they are handed on by themselves."""
-
-    unread = [
-        key
-        for key in KEYS
-        for section, _, name in [key.rpartition(".")]
-        if not any((prefix, name) in read for prefix in (section, *others))
-    ]
-
-    assert [] == unread

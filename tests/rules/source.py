@@ -5,13 +5,45 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-Named = Function | ast.ClassDef
+Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Holder = ast.stmt | ast.ExceptHandler | ast.match_case
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A class or a function; its name is dotted."""
+
+    name: str
+    is_function: bool
+    lines: int
+    documented: bool
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What most rules ask of a file, without its syntax tree: the trees of all files would be millions of objects."""
+
+    documented: bool
+    definitions: list[Definition]
+    imports: list[ast.Import | ast.ImportFrom]
+
+    def imported(self, package: str) -> Iterator[tuple[int, str]]:
+        """Yield the line and full name of everything imported; `package` is where relative imports start."""
+        for node in self.imports:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield node.lineno, alias.name
+            else:
+                base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
+                module = ".".join(part for part in (base, node.module) if part)
+                for alias in node.names:
+                    yield node.lineno, f"{module}.{alias.name}"
 
 
 def files(root: Path, *patterns: str) -> list[Path]:
@@ -20,20 +52,37 @@ def files(root: Path, *patterns: str) -> list[Path]:
     return sorted(path for path in found if "__pycache__" not in path.parts)
 
 
-@cache
 def tree_of(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, Named]]:
-    """Yield every class and function below `node` with its dotted name."""
+@cache
+def outline_of(path: Path) -> Outline:
+    """Return the outline of a Python file."""
+    tree = tree_of(path)
+    inside = list(statements(tree))
+    definitions = [
+        Definition(
+            name,
+            not isinstance(node, ast.ClassDef),
+            (node.end_lineno or node.lineno) - node.lineno + 1,
+            bool(ast.get_docstring(node)),
+        )
+        for name, node in inside
+        if isinstance(node, Named)
+    ]
+    imports = [node for _, node in inside if isinstance(node, ast.Import | ast.ImportFrom)]
+    return Outline(bool(ast.get_docstring(tree)), definitions, imports)
+
+
+def statements(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Yield every statement below `node` with the dotted name of the class or function that it is or stands in."""
     for child in ast.iter_child_nodes(node):
-        name = prefix
-        if isinstance(child, Named):
-            name = f"{prefix}.{child.name}".lstrip(".")
+        if isinstance(child, Holder):
+            name = f"{prefix}.{child.name}".lstrip(".") if isinstance(child, Named) else prefix
             yield name, child
-        yield from definitions(child, name)
+            yield from statements(child, name)
 
 
 def dotted(node: ast.AST) -> str:
@@ -43,19 +92,6 @@ def dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and dotted(node.value):
         return f"{dotted(node.value)}.{node.attr}"
     return ""
-
-
-def imports(tree: ast.Module, package: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and full name of everything imported; `package` is where relative imports start."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (base, node.module) if part)
-            for alias in node.names:
-                yield node.lineno, f"{module}.{alias.name}"
 
 
 def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.rules.source import REPOSITORY, files, imports, tree_of
+from tests.rules.source import REPOSITORY, files, outline_of
 
 PURE = {"job", "errors", "wire", "clock", "ids", "durations", "shards", "config", "log", "certificates"}
 PURE_STEPS = ("queue.retry", "queue.cron")
@@ -37,7 +37,7 @@ def wrong_imports(package: Path) -> list[str]:
         parts = path.relative_to(package).with_suffix("").parts
         folder = ".".join((package.name, *parts[:-1]))
         own = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        for line, name in imports(tree_of(path), folder):
+        for line, name in outline_of(path).imported(folder):
             if name.startswith(f"{package.name}."):
                 target = name.removeprefix(f"{package.name}.")
                 if not allowed(own, target):

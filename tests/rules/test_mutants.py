@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.mutants.__main__ import ALL
 from tests.mutants.mutant import DoesNotApply, replaced
-from tests.rules.source import REPOSITORY, definitions, tree_of
+from tests.rules.source import REPOSITORY, outline_of
 
 
 def test_mutants_can_be_planted() -> None:
@@ -32,4 +32,4 @@ def test_mutants_can_be_planted() -> None:
 @cache
 def names_in(path: Path) -> set[str]:
     """Return the names of what a file of tests defines."""
-    return {name for name, _ in definitions(tree_of(path))}
+    return {definition.name for definition in outline_of(path).definitions}

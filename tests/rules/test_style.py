@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.rules import exceptions
-from tests.rules.source import REPOSITORY, Function, definitions, dotted, files, imports, texts, tree_of, words
+from tests.rules.source import REPOSITORY, dotted, files, outline_of, texts, tree_of, words
+from windlass.config.keys import KEYS
 
 LINES_OF_SOURCE, LINES_OF_OTHERS, LINES_OF_FUNCTION = 400, 600, 50
 EMPTY_WORDS = {"util", "utils", "manager", "managers", "common", "service", "services", "processor", "processors"}
@@ -58,10 +59,10 @@ def long_files(root: Path) -> set[str]:
 def long_functions(root: Path) -> set[str]:
     """Return `path::name` of every function that does not fit on a screen."""
     return {
-        f"{path.relative_to(root)}::{name}"
+        f"{path.relative_to(root)}::{definition.name}"
         for path in files(root, "src/**/*.py", "tests/**/*.py")
-        for name, node in definitions(tree_of(path))
-        if isinstance(node, Function) and (node.end_lineno or node.lineno) - node.lineno + 1 > LINES_OF_FUNCTION
+        for definition in outline_of(path).definitions
+        if definition.is_function and definition.lines > LINES_OF_FUNCTION
     }
 
 
@@ -72,8 +73,8 @@ def empty_names(root: Path) -> list[str]:
         inside = path.relative_to(root)
         names += [str(inside) for part in inside.parts if EMPTY_WORDS & set(words(part))]
         if path.suffix == ".py":
-            defined = definitions(tree_of(path))
-            names += [f"{inside}::{name}" for name, node in defined if EMPTY_WORDS & set(words(node.name))]
+            defined = [definition.name for definition in outline_of(path).definitions]
+            names += [f"{inside}::{name}" for name in defined if EMPTY_WORDS & set(words(name.rpartition(".")[2]))]
     return names
 
 
@@ -81,10 +82,10 @@ def impure(root: Path) -> set[str]:
     """Return the files of the core that take time, chance, sleep or a socket from outside."""
     found_in = set()
     for path in files(root, *CORE):
-        tree = tree_of(path)
-        imported = {name.split(".")[0] for _, name in imports(tree, "windlass")}
-        used = {dotted(node) for node in ast.walk(tree)} | {name for _, name in imports(tree, "windlass")}
-        if imported & IMPURE_MODULES or any(IMPURE_CALLS.search(name) for name in used):
+        imported = {name for _, name in outline_of(path).imported("windlass")}
+        used = imported.union(dotted(node) for node in ast.walk(tree_of(path)))
+        modules = {name.split(".")[0] for name in imported}
+        if modules & IMPURE_MODULES or any(IMPURE_CALLS.search(name) for name in used):
             found_in.add(str(path.relative_to(root)))
     return found_in
 
@@ -93,7 +94,7 @@ def sleeps(root: Path) -> set[str]:
     """Return the files of tests that wait for real time; `asyncio.sleep(0)` only lets others run."""
     found_in = set()
     for path in files(root, "tests/**/*.py"):
-        for node in ast.walk(tree_of(path)):
+        for node in ast.walk(tree_of(path)) if "sleep" in path.read_text(encoding="utf-8") else ():
             if isinstance(node, ast.Call) and re.search(r"(^|\.)sleep$", dotted(node.func)):
                 gives_way = len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
                 if not gives_way:
@@ -115,13 +116,13 @@ def undocumented(root: Path) -> list[str]:
     silent = [
         str(path.relative_to(root))
         for path in files(root, "src/**/*.py", "tests/**/*.py")
-        if path.read_text(encoding="utf-8").strip() and not ast.get_docstring(tree_of(path))
+        if path.read_text(encoding="utf-8").strip() and not outline_of(path).documented
     ]
     for path in files(root, "tests/**/test_*.py"):
-        for name, node in definitions(tree_of(path)):
-            is_test = isinstance(node, Function) and node.name.startswith("test_")
-            if is_test and not ast.get_docstring(node):
-                silent.append(f"{path.relative_to(root)}::{name}")
+        for definition in outline_of(path).definitions:
+            is_test = definition.is_function and definition.name.rpartition(".")[2].startswith("test_")
+            if is_test and not definition.documented:
+                silent.append(f"{path.relative_to(root)}::{definition.name}")
     return silent
 
 
@@ -170,6 +171,28 @@ def test_sql_stands_in_sql_files() -> None:
 def test_modules_and_tests_say_what_they_are_for() -> None:
     """Every module has a docstring, and every test one that states its rule."""
     assert [] == undocumented(REPOSITORY)
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that nothing reads promises what does not happen."""
+    ours = [path for path in files(REPOSITORY / "src", "**/*.py") if path.name not in ("settings.py", "keys.py")]
+    read = {
+        (prefix.rpartition(".")[2].lstrip("_"), node.attr)
+        for path in ours
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Attribute) and (prefix := dotted(node.value)) is not None
+    }
+    others = ("settings", "usual", "periods", "pool")
+    """What sections are called where they are handed on by themselves."""
+
+    unread = [
+        key
+        for key in KEYS
+        for section, _, name in [key.rpartition(".")]
+        if not any((prefix, name) in read for prefix in (section, *others))
+    ]
+
+    assert [] == unread
 
 
 LONG_FUNCTION = "def f() -> None:\n" + "    pass\n" * LINES_OF_FUNCTION
