@@ -113,14 +113,19 @@ def test_a_job_is_named_by_the_end_of_its_id(windlass: Windlass, hands: Hands, q
     assert "Retried 1 dead letters." in windlass("dlq", "retry", end).stdout
 
 
+def two_of_one_end(hands: Hands, queue: str) -> tuple[str, str]:
+    """Submit jobs until the last four digits of two are the same, and return these."""
+    ends: dict[str, str] = {}
+    while True:
+        for job_id in hands.submit_many("add", 500, queue=queue):
+            other = ends.setdefault(job_id[-4:], job_id)
+            if other != job_id:
+                return job_id, other
+
+
 def test_an_end_that_several_jobs_have_is_not_guessed(windlass: Windlass, hands: Hands, queue: str) -> None:
     """Exit code 2 with the candidates; 3 for none, with where was looked; 2 for what is no end."""
-    ends: dict[str, str] = {}
-    for _ in range(5000):
-        job_id = hands.submit("add", queue=queue)
-        other = ends.setdefault(job_id[-4:], job_id)
-        if other != job_id:
-            break
+    job_id, other = two_of_one_end(hands, queue)
 
     several = windlass("jobs", "cancel", job_id[-4:])
     unknown = windlass("jobs", "show", "0123456789ab")

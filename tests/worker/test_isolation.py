@@ -126,7 +126,7 @@ async def test_an_isolated_body_ends_as_others_do() -> None:
     ("how", "words"),
     [
         ("exit", "exit code 3"),
-        ("segfault", "signal 11 (SIGSEGV)"),
+        pytest.param("segfault", "signal 11 (SIGSEGV)", marks=pytest.mark.exhaustive),
         pytest.param("null", "signal 11 (SIGSEGV)", marks=pytest.mark.exhaustive),
         ("group", "signal 9 (SIGKILL)"),
         pytest.param("closes", "exit code 1", marks=pytest.mark.exhaustive),
@@ -153,7 +153,13 @@ async def test_rel_a10_a15_a_process_that_dies_fails_its_attempt_only(how: str, 
 @pytest.mark.parametrize("why", ["cancel", "timeout"])
 @pytest.mark.parametrize(
     ("task", "rung"),
-    [("checks", "flag"), ("sleeps", "flag"), ("cleans_up", "sigterm"), ("ignores", "sigkill"), ("holds", "sigkill")],
+    [
+        ("checks", "flag"),
+        pytest.param("sleeps", "flag", marks=pytest.mark.exhaustive),
+        ("cleans_up", "sigterm"),
+        pytest.param("ignores", "sigkill", marks=pytest.mark.exhaustive),
+        ("holds", "sigkill"),
+    ],
 )
 async def test_an_isolated_body_is_stopped_and_the_rung_recorded(task: str, rung: str, why: str) -> None:
     """It is asked, then sent SIGTERM, then killed; the record says which it took, and the slot is free again."""
