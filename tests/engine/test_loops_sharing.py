@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from uuid import uuid4
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
 from tests.engine.loops_world import Wake, World, counting
 from tests.engine.test_loops import NAMES, duties_of_the_queue, several
 from tests.queue.steps import Steps
+from windlass.db import Statements
+from windlass.queue import duties
 from windlass.queue.duties import beat_server, list_servers
 from windlass.queue.workers import find_sessions
 
@@ -27,6 +31,21 @@ async def test_a_server_that_ends_hands_over_at_once(world: World) -> None:
     assert [set(), {"a", "b"}] == world.held()
     assert [("duties",)] == one.wake.told[-1:]
     assert [(two.id, True), (one.id, False)] == [(server.id, server.live) for server in await list_servers(world.db)]
+
+
+async def test_a_server_that_ends_hands_back_what_it_was_just_handed(world: World) -> None:
+    """U6: each goes to the only other server by name, though it has just come from there."""
+    one = world.server(*several(world, 4))
+    await world.pass_s(1)
+    two = world.server(*several(world, 4))
+    await world.pass_s(1.2)
+    handed = set(two.loops.held)
+
+    await two.loops.stop()
+
+    owners = {duty.name: duty.holder for duty in await duties.list_duties(world.db)}
+    assert 2 == len(handed)
+    assert {one.id} == {owners[name] for name in handed}
 
 
 @pytest.mark.parametrize(("servers", "most"), [(2, 4), (3, 3)])
@@ -106,21 +125,32 @@ async def test_duties_rotate(world: World) -> None:
 
 
 @pytest.mark.parametrize(("servers", "count"), [(2, 6), (5, 5)])
-async def test_no_duty_is_without_a_holder_while_duties_rotate(world: World, servers: int, count: int) -> None:
-    """U7: nobody has room for one more, and yet each is handed on at once, to another server than it came from."""
+async def test_no_duty_is_without_a_holder_while_duties_rotate(
+    world: World, servers: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U7: nobody has room for one more, and yet each is handed on at once, and not back to where it came from."""
+    turns: dict[str, list[tuple[float, UUID]]] = {name: [] for name in NAMES[:count]}
+
+    async def take(db: Statements, names: Sequence[str], *, holder: UUID, **others: Any) -> Mapping[str, duties.Taken]:
+        taken = await take_really(db, names, holder=holder, **others)
+        for name in taken:
+            turns[name].append((world.now_s, holder))
+        return taken
+
+    take_really = duties.take
+    monkeypatch.setattr(duties, "take", take)
     for _ in range(servers):
         world.server(*several(world, count), rotate_seconds=20)
     await world.pass_s(10)
-    turns: dict[str, list[int]] = {name: [] for name in NAMES[:count]}
 
     for _ in range(160):
         await world.pass_s(0.5)
-        for name in turns:
-            [holder] = [number for number, held in enumerate(world.held()) if name in held]
-            if turns[name][-1:] != [holder]:
-                turns[name].append(holder)
+        assert sorted(turns) == sorted(name for held in world.held() for name in held)
 
-    assert [] == [name for name, holders in turns.items() if len(holders) < 3]
+    for of_one in turns.values():
+        assert len(of_one) >= 4
+        for (_, before), (came_s, _), (left_s, after) in zip(of_one, of_one[1:], of_one[2:], strict=False):
+            assert before != after or left_s - came_s >= 3
 
 
 async def test_the_duties_of_a_server_that_ends_go_to_those_who_hold_the_fewest(world: World) -> None:

@@ -218,7 +218,11 @@ MUTANTS = (
     ),
     Mutant(
         "ending-without-giving-up",
-        python("loops", "await self._resign([holding.named for holding in named if holding.term], to)", "pass"),
+        python(
+            "loops",
+            "await self._resign([holding.handed_over(self._holder) for holding in named if holding.term], to)",
+            "pass",
+        ),
         on_both(f"{SHARING}a_server_that_ends_hands_over_at_once"),
         "U6: a graceful stop hands over at once",
     ),
@@ -239,6 +243,22 @@ MUTANTS = (
         python("loops", "or now_s < self._gives_at_s", ""),
         on_both(f"{SHARING}a_notice_gives_up_no_more_than_a_heartbeat_does"),
         "U7: at most one duty is passed on in each heartbeat",
+    ),
+    Mutant(
+        "duty-handed-back-at-once",
+        python("loops", "return lately and other == holding.handed_by and not self._stopping", "return False"),
+        tuple(f"{SHARING}no_duty_is_without_a_holder_while_duties_rotate[{kind}-5-5]" for kind in KINDS),
+        "U7: a duty passed on does not come back at once",
+    ),
+    Mutant(
+        "ending-without-handing-back",
+        python(
+            "loops",
+            "return lately and other == holding.handed_by and not self._stopping",
+            "return lately and other == holding.handed_by",
+        ),
+        on_both(f"{SHARING}a_server_that_ends_hands_back_what_it_was_just_handed"),
+        "U6: a server that ends leaves no duty to chance",
     ),
     Mutant(
         "unwanted-duty-left-alone",
@@ -286,7 +306,7 @@ MUTANTS = (
     ),
     Mutant(
         "rotated-to-nobody",
-        python("loops", "return self._successors(held[:1])", "return dict.fromkeys(held[:1], self._holder)"),
+        python("loops", "return self._successors(held[:1], 1)", "return dict.fromkeys(held[:1], self._holder)"),
         tuple(f"{SHARING}no_duty_is_without_a_holder_while_duties_rotate[{kind}-2-6]" for kind in KINDS),
         "U7: a duty whose turn is over goes to another server at once",
     ),

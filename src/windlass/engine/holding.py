@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import msgspec
 
@@ -40,6 +41,7 @@ class Holding:
         self.until_s = until_s
         """Up to this instant of the monotonic clock the lease can be trusted."""
         self.since_s = time.monotonic()
+        self.handed_by = taken.metadata.handed_by if taken else None
         self.over = False
         self.task: asyncio.Task[None] | None = None
         self._time = time
@@ -52,6 +54,10 @@ class Holding:
     def named(self) -> Held:
         """The duty as its renewals name it."""
         return Held(self.duty.name, self.term, self._metadata)
+
+    def handed_over(self, by: UUID) -> Held:
+        """Return the duty as it is given up: its successor is told by whom."""
+        return Held(self.duty.name, self.term, msgspec.structs.replace(self._metadata, handed_by=by))
 
     def renewed(self, at: datetime, *, until_s: float) -> None:
         """Note that the lease was prolonged, `at` by the database's clock."""

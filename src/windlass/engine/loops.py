@@ -246,29 +246,33 @@ class Loops:
         now_s = self._time.monotonic()
         if not self._others or now_s < self._gives_at_s:
             return {}
-        # The one held longest first: whoever got one from us passes another one on, and not that one back.
+        # The one held longest first; and none that has just come goes back to where it came from.
         held = sorted(self._held.values(), key=lambda holding: holding.since_s)
         beyond = len(held) - self._share if now_s >= self._keeps_until_s else 0
-        given = self._successors(held[: max(beyond, 0)], most=self._share)
+        given = self._successors(held, beyond, most=self._share)
         rotate_s = self._settings.rotate_seconds
         if given or not held or not 0 < rotate_s <= now_s - held[0].since_s:
             return given
-        return self._successors(held[:1])
+        return self._successors(held[:1], 1)
 
-    def _successors(self, held: Sequence[Holding], *, most: float = math.inf) -> dict[Holding, UUID]:
-        """Return for each duty the server that holds the fewest; none where all hold `most`."""
+    def _successors(self, held: Sequence[Holding], count: int, *, most: float = math.inf) -> dict[Holding, UUID]:
+        """Return for the first `count` duties that can go the server that holds the fewest, and less than `most`."""
         counts = dict.fromkeys(self._others, 0)
         for duty in self._found.values():
             if duty.holder in counts and duty.expires_in_s > 0:
                 counts[duty.holder] += 1
         named: dict[Holding, UUID] = {}
         for holding in held:
-            successor = min(counts, key=lambda other: (counts[other], self._chance()), default=None)
-            if successor is None or counts[successor] >= most:
-                break
-            counts[successor] += 1
-            named[holding] = successor
+            able = [other for other in counts if counts[other] < most and not self._came_from(holding, other)]
+            if able and len(named) < count:
+                named[holding] = successor = min(able, key=lambda other: (counts[other], self._chance()))
+                counts[successor] += 1
         return named
+
+    def _came_from(self, holding: Holding, other: UUID) -> bool:
+        """Say whether the other server has just handed us the duty; a server that ends hands it back all the same."""
+        lately = self._time.monotonic() - holding.since_s < self._leave_s
+        return lately and other == holding.handed_by and not self._stopping
 
     async def _retire(self, retired: Iterable[Holding], successors: Mapping[Holding, UUID]) -> None:
         """Stop these duties, then hand them over."""
@@ -278,7 +282,7 @@ class Loops:
         if tasks:
             await self._until(asyncio.wait(tasks), END_S)
         to = {holding.duty.name: successor for holding, successor in successors.items()}
-        await self._resign([holding.named for holding in named if holding.term], to)
+        await self._resign([holding.handed_over(self._holder) for holding in named if holding.term], to)
 
     async def _resign(self, held: Sequence[leases.Held], successors: Mapping[str, UUID] | None = None) -> None:
         if held:
@@ -291,7 +295,7 @@ class Loops:
             await leases.close_server(self._db, self._holder)
         finally:
             held = list(self._held.values())
-            await self._retire(held, self._successors(held))
+            await self._retire(held, self._successors(held, len(held)))
             if self._tasks:
                 await self._until(asyncio.wait(self._tasks), END_S)
         return 0.0

@@ -37,6 +37,8 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: int = 0
     note: str | None = None
     """What the last run has to tell others, as JSON."""
+    handed_by: UUID | None = None
+    """The server that handed the duty over, until its successor has done something."""
 
 
 class Taken(msgspec.Struct, frozen=True):
