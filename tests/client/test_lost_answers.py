@@ -122,7 +122,7 @@ async def test_waits_for_results_do_not_keep_a_submit_from_its_server(
 
     monkeypatch.setattr(HttpDoor, "asend", counted)
     server = await asyncio.to_thread(Served, sqlite_url)
-    async with App(url=server.url, patience="2s") as app:
+    async with App(url=server.url, patience=PATIENCE_S) as app:
         job = await app.aenqueue("t")
         waits = [asyncio.create_task(job.aresult(PATIENCE_S)) for _ in range(6)]
         await until(lambda: begun == len(waits))
@@ -139,13 +139,13 @@ async def test_waits_for_results_do_not_keep_a_submit_from_its_server(
 async def test_too_many_calls_at_one_time_are_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is not blamed for connections that this program has all in use."""
     monkeypatch.setattr(doors, "CONNECTIONS", 1)
-    monkeypatch.setattr(doors, "CONNECT_S", 0.2)
     request = Request(method="POST", path="/jobs", body=b"{}", answer_s=3.0)
 
     async with silent(answers=False) as server:
         door = HttpDoor(server.url, key=None)
         first = asyncio.create_task(door.asend(request))
         await until(lambda: bool(server.heard))
+        monkeypatch.setattr(doors, "CONNECT_S", 0.2)
         with pytest.raises(NotHeard, match="1 connections of this program"):
             await door.asend(request)
         with pytest.raises(Unavailable):

@@ -245,10 +245,12 @@ async def test_a_swallowed_error_commits_nothing(postgres_db: Database) -> None:
 async def held_up(db: Database, url: str, then: Callable[[asyncio.Task[list[object]]], Awaitable[None]]) -> None:
     """Let a query wait for a row that a rival has locked, then do `then` with its task."""
     await put(db, "x")
-    async with db.transaction() as rival:
+    # Connected before the query waits: it waits for a second only.
+    async with connected(url) as witness, db.transaction() as rival:
         await rival.fetch(SQL["lock"], scope="a")
         waiting = asyncio.create_task(db.fetch(SQL["stamp"], scope="a"))
-        await until(url, WAITING, 1)
+        while not waiting.done() and await witness.fetchval(WAITING) != 1:
+            pass
         await then(waiting)  # type: ignore[arg-type]
 
 

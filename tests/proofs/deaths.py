@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.proofs import show
 from tests.proofs.processes import ServerProcess
 from tests.proofs.verdict import Line, checked
-from tests.worker.process.installation import LEASE_S, Begun, Installation, installed, kill
+from tests.worker.process.installation import LEASE_S, SHORT, Begun, Installation, installed, kill
 
 SLACK_S = 1.0
 
@@ -53,7 +53,7 @@ async def prove(database_url: str, *, faults: int) -> list[Line]:
 
 
 async def _fleet(world: Installation, number: int) -> ServerProcess:
-    return await world.start_workers("--threads", "1", "--name", f"fleet-{number}")
+    return await world.start_workers("--threads", "1", "--name", f"fleet-{number}", **SHORT)
 
 
 async def _die(world: Installation, first: Begun, fleets: list[ServerProcess], *, what: str) -> float:

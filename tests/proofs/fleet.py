@@ -13,7 +13,7 @@ import httpx2
 
 from tests.databases import connected, opened
 from tests.proofs import witness
-from tests.proofs.processes import ServerProcess, server_arguments, start
+from tests.proofs.processes import PATIENCE_S, ServerProcess, server_arguments, start
 from windlass.db.migrate import migrate
 
 RENEWAL_S, FAST_RENEWAL_S = 2.0, 0.6
@@ -66,7 +66,7 @@ class Fleet:
 
     async def holders(self) -> dict[str, int | None]:
         """Return the process that does each duty, as a server tells it; None where nobody does."""
-        async with httpx2.AsyncClient(base_url=self.members[-1].url) as client:
+        async with httpx2.AsyncClient(base_url=self.members[-1].url, timeout=PATIENCE_S) as client:
             told = (await client.get("/api/v1/duties")).raise_for_status().json()
         return {duty["name"]: witness.pid_of(duty["held_by"]) for duty in told["duties"]}
 

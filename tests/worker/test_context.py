@@ -34,7 +34,7 @@ async def test_progress_and_checkpoint_are_told_while_a_body_runs() -> None:
     async with rig(works) as pools:
         job = claimed("works")
         pools.start(job)
-        await pools.until(begun.is_set)
+        await asyncio.to_thread(begun.wait, 60)  # and nobody looks before
         pools.look()
         while_running = list(pools.notes)
         gate.set()

@@ -129,8 +129,11 @@ async def overlap(rival: Rival, batch: int, *, seconds: float) -> Stopwatch:
     watch = Stopwatch(seconds)
 
     async def claim() -> None:
-        while watch.running and (taken := await rival.claim(batch)):
+        # One batch at the least: a machine that stands still may use all the time before the first.
+        while taken := await rival.claim(batch):
             await handed.put(taken)
+            if not watch.running:
+                break
         await handed.put(None)
 
     async def complete() -> None:

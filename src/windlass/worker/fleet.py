@@ -2,7 +2,7 @@
 
 `windlass worker` keeps a fixed number; the local pool of `windlass up` follows the servers' recommendation (scaler.py).
 One that crashes is replaced after a pause that doubles. Scaling in drains, idle ones first, and never ends work (H8).
-The first signal drains all, the second gives everything back within a second, the third kills (W10).
+The first signal drains all, the second gives everything back at once, the third kills (W10).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LAST_WORDS_S = 2.0
 """How long after the third signal the servers are told whose jobs are lost."""
 HURRY_S = 0.3
 """How long after the second signal the runners may give their jobs back themselves; then their keepers do."""
-END_S = 0.6
-"""How long after the second signal the fleet is there: nobody waits for a server that does not answer."""
+END_S = 3.0
+"""How long after the second signal a server may take to hear of it: without a word each job would cost an attempt."""
 SHORT_LIFE_S = 5.0
 """A runner that asks to be replaced so soon would do so again."""
 INTERRUPTED = 130

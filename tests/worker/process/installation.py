@@ -25,8 +25,11 @@ FOR_EVER_MS = 180_000
 """Longer than anybody waits here; what a broken test leaves behind ends nevertheless."""
 SAMPLE = "tests.worker.process.sample:app"
 LEASE_S = 2.0
+SHORT = {"worker_lease_seconds": str(LEASE_S)}
+"""For workers whose lease is to lapse: a busy machine may let it lapse by itself."""
 QUICK = {
-    "WINDLASS_WORKER_LEASE_SECONDS": str(LEASE_S),
+    "WINDLASS_WORKER_LEASE_SECONDS": "300",
+    "WINDLASS_WORKER_HEARTBEAT_SECONDS": "0.6",
     "WINDLASS_WORKER_SPOT_NOTICE": "off",
     "WINDLASS_WORKER_WAIT_SECONDS": "5",
     "WINDLASS_WORKER_BACKOFF_MAX_SECONDS": "1",

@@ -9,10 +9,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from tests.proofs.processes import ServerProcess
-from tests.worker.process.installation import FOR_EVER_MS, Begun, Installation, kill
-
-LONG_LEASE = "300"
-"""Nobody waits so long here: what comes back, came back for another reason."""
+from tests.worker.process.installation import FOR_EVER_MS, SHORT, Begun, Installation, kill
 
 
 async def finished(installation: Installation, job_id: str, *, outcomes: list[str]) -> None:
@@ -47,7 +44,7 @@ async def test_a_job_runs_to_its_end(installation: Installation) -> None:
 
 async def test_a_killed_runner_gives_its_jobs_back_at_once(installation: Installation) -> None:
     """Not when its lease is over, which is minutes away here; the fleet replaces it."""
-    await installation.start_workers(worker_lease_seconds=LONG_LEASE)
+    await installation.start_workers()
     first = await begin(installation)
 
     kill(first.pid)
@@ -58,7 +55,7 @@ async def test_a_killed_runner_gives_its_jobs_back_at_once(installation: Install
 async def test_a_job_that_kills_its_process_is_dead_after_a_few(bare: Installation) -> None:
     """It kills before any heartbeat says that it has begun, and counts as lost nevertheless."""
     await bare.start_server(jobs_max_lost="2")
-    await bare.start_workers(worker_lease_seconds=LONG_LEASE)
+    await bare.start_workers()
 
     job_id = await bare.submit("crash")
 
@@ -69,7 +66,7 @@ async def test_a_job_that_kills_its_process_is_dead_after_a_few(bare: Installati
 
 async def test_rel_a9_runners_die_with_their_fleet(installation: Installation) -> None:
     """No runner works on without its keeper; another fleet runs the job when the lease is over."""
-    fleet = await installation.start_workers("--processes", "2")
+    fleet = await installation.start_workers("--processes", "2", **SHORT)
     first = await begin(installation)
 
     kill(fleet.pid)
@@ -92,7 +89,7 @@ async def test_rel_a9_a_runner_that_holds_the_interpreter_dies_with_its_fleet(in
 
 async def test_all_workers_killed_lose_nothing(installation: Installation) -> None:
     """Fleets and runners at the same moment, as when a machine loses power."""
-    fleets = [await installation.start_workers() for _ in range(2)]
+    fleets = [await installation.start_workers(**SHORT) for _ in range(2)]
     first = await begin(installation)
 
     for pid in (first.pid, *(fleet.pid for fleet in fleets)):
@@ -104,7 +101,7 @@ async def test_all_workers_killed_lose_nothing(installation: Installation) -> No
 
 async def test_a_killed_server_costs_no_attempt(installation: Installation) -> None:
     """The job runs on; its report waits for the server to come back."""
-    await installation.start_workers(worker_lease_seconds=LONG_LEASE)
+    await installation.start_workers()
     first = await begin(installation)
     await stop_hard(installation.server)
     first.go_on("first")
@@ -118,7 +115,7 @@ async def test_a_killed_server_costs_no_attempt(installation: Installation) -> N
 
 async def test_servers_away_for_longer_than_a_lease_cost_no_attempt(installation: Installation) -> None:
     """The job runs on and is run once; the worker asks for more as soon as a server is back (L14, Z3)."""
-    fleet = await installation.start_workers()
+    fleet = await installation.start_workers(**SHORT)
     first = await begin(installation)
     await stop_hard(installation.server)
     await fleet.said("worker.lapsed")
@@ -136,7 +133,7 @@ async def test_servers_away_for_longer_than_a_lease_cost_no_attempt(installation
 async def test_rel_d2_a_worker_cut_off_loses_its_job_to_another(installation: Installation) -> None:
     """The servers live and give its job away: its body is stopped at the first answer, and there is one record (Z7)."""
     async with Cable(installation.url) as cable:
-        cut_off = await installation.start_workers(url=cable.url)
+        cut_off = await installation.start_workers(url=cable.url, **SHORT)
         first = await begin(installation)
         cable.cut()
         await cut_off.said("worker.lapsed")
@@ -156,7 +153,7 @@ async def test_rel_d2_a_worker_cut_off_loses_its_job_to_another(installation: In
 
 async def test_a_killed_server_and_killed_workers_lose_nothing(installation: Installation) -> None:
     """Both come back, in any order; the job runs again after its lease."""
-    fleet = await installation.start_workers()
+    fleet = await installation.start_workers(**SHORT)
     first = await begin(installation)
     kill(fleet.pid)
     await stop_hard(installation.server)

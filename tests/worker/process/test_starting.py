@@ -24,13 +24,13 @@ async def test_a_worker_is_starting_while_its_modules_are_imported(installation:
     """Also when that takes longer than a lease; it is idle when it claims."""
     module = tmp_path / "shop.py"
     module.write_text(SLOW.format(port=installation.port))
-    fleet = await installation.launch_workers("--name", "ann", app=str(module))
+    fleet = await installation.launch_workers("--name", "ann", app=str(module), worker_lease_seconds="4")
     importing = await installation.begun()
     beats: set[object] = set()
 
     def has_outlived_its_lease(worker: dict[str, object]) -> bool:
         beats.add(worker["last_heartbeat_at"])
-        return worker["status"] != "starting" or len(beats) == 5
+        return worker["status"] != "starting" or len(beats) == 9
 
     starting = await installation.until(has_outlived_its_lease, "/workers/ann")
     importing.go_on()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.worker.answers import Asked, answers
-from tests.worker.process.installation import FOR_EVER_MS, Installation
+from tests.worker.process.installation import FOR_EVER_MS, PATIENCE_S, Installation
 
 GONE = "http://127.0.0.1:1"
 
@@ -65,7 +66,7 @@ async def test_a_second_signal_gives_everything_back_now(installation: Installat
 
 async def test_rel_a12_a_second_signal_does_not_wait_for_a_task_that_never_stops(installation: Installation) -> None:
     """Its process is ended, and the job given back as the attempt that it was."""
-    fleet = await installation.start_workers(worker_lease_seconds="300")
+    fleet = await installation.start_workers()
     job_id = await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
     held = await installation.begun()
     fleet.send(signal.SIGHUP)
@@ -140,8 +141,10 @@ async def test_the_probe_of_a_worker_answers_while_it_is_well(installation: Inst
     """A runner that stands still makes it fail, also while its heartbeats go on."""
     address = f"127.0.0.1:{unused_port}"
     await installation.start_workers(worker_health_address=address, worker_health_seconds="2")
-    async with httpx2.AsyncClient(verify=False, base_url=f"http://{address}") as client:
-        assert 200 == (await client.get("/healthz")).status_code
+    async with httpx2.AsyncClient(verify=False, base_url=f"http://{address}", timeout=PATIENCE_S) as client:
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get("/healthz")).status_code != 200:  # it may have stood still until now
+                pass
         await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
         await installation.begun()
 
