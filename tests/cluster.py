@@ -18,6 +18,7 @@ import json
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -330,11 +331,15 @@ def start(
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that is free at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback address that is free, and that the system gives to nobody who does not ask for it.
+
+    Linux gives 32768 and above to connections and to those who ask for any port; other systems begin higher.
+    """
+    while True:
+        port = 16_384 + secrets.randbelow(16_384)  # not by `random`, which test processes may have seeded alike
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def is_ready(server: subprocess.Popen[bytes], pid_file: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import msgspec
 import pytest
 
 from tests.client.serving import PATIENCE_S, Served, until
+from tests.cluster import free_port
 from tests.proofs.processes import server_arguments, started
 from windlass import App
 from windlass.client.answers import Answer
@@ -35,14 +35,6 @@ from windlass.errors import DatabaseLocked, JobCancelled, SchemaMismatch, SetupE
 from windlass.job import State
 
 OURS = str(Path(__file__).parents[2] / "src")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture

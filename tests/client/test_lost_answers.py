@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.client.serving import PATIENCE_S, Served, until
+from tests.cluster import free_port
 from windlass import App
 from windlass.client import doors
 from windlass.client.answers import Answer
@@ -91,8 +92,7 @@ async def test_rel_d3_the_last_error_names_the_key_under_which_to_repeat() -> No
 @pytest.mark.parametrize("voice", ["sync", "async"], indirect=True)
 async def test_a_submit_says_soon_that_no_server_is_there(voice: Any) -> None:
     """With the address and what to do; long before the patience for a server that is slow to answer is over."""
-    async with silent(answers=False) as server:
-        url = server.url
+    url = f"http://127.0.0.1:{free_port()}"
     async with App(url=url) as app:
         with pytest.raises(
             ServerDown, match=rf"No server answers at {url}.*windlass server.*tried for \d\.\d s.*patience"

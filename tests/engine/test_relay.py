@@ -14,6 +14,7 @@ from tests.engine.test_dispatch import PATIENCE_S, asking, ids_of
 from tests.queue import said
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.engine import waits
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.wake import CHANNEL
@@ -87,8 +88,9 @@ async def test_nothing_is_known_of_a_job_before_the_commit(timely_postgres_url: 
             assert [job_id] == ids_of(await engine.claim(asking(wait_s=PATIENCE_S)))
 
 
-async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine) -> None:
+async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """S11: the id that the application has is good from its commit on, also for those who do not wait for its end."""
+    monkeypatch.setattr(waits, "RELAYED_S", PATIENCE_S)
     job_id = await said.enqueue(timely.db, "task")
 
     job = await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=0.0), PATIENCE_S)

@@ -62,12 +62,17 @@ async def two_engines(databases: Sequence[Database], *, notify: bool) -> AsyncIt
     """Run two engines on one database, opened twice."""
     async with AsyncExitStack() as stack:
         engines = []
+        listening = [asyncio.Event() for _ in databases]
         for number, db in enumerate(databases):
             seen = db if notify else Silent(db)
             engine = Engine(seen, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())  # type: ignore[arg-type]
+            engine.wake.on_all.append(listening[number].set)
             engines.append(await stack.enter_async_context(engine.running()))
         for engine in engines:
             engine.wake.others = lambda: True
+        if notify:  # what is told before somebody listens is not heard
+            async with asyncio.timeout(PATIENCE_S):
+                await asyncio.gather(*(each.wait() for each in listening))
         yield engines[0], engines[1]
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from tests.cluster import free_port
 from tests.databases import connected, opened
 from tests.proofs import witness
 from tests.proofs.processes import PATIENCE_S, ServerProcess, server_arguments, start
@@ -38,7 +39,7 @@ class Member:
 
     async def start(self) -> None:
         """Start it, at the port it had before; return when it serves."""
-        port = urlsplit(self.url).port or 0
+        port = urlsplit(self.url).port or free_port()
         self.process = await start(*server_arguments(self.database_url, port=port), settings=self._settings)
         self.processes.append(self.process)
         self.url = await self.process.serving()

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from tests.cluster import free_port
 from tests.proofs.processes import server_arguments, started
 from tests.worker.overhttp import attempts_of, ended, submit, to
 from tests.worker.running import BrokenLink, Gate, Plain, entered, until
@@ -109,8 +110,8 @@ async def test_a_worker_over_http(database_url: str) -> None:
 
 async def test_rel_z3_a_report_outlives_a_restart_of_the_server(database_url: str) -> None:
     """A server dies while a body runs: its end is told to the next one at the same address, and recorded once."""
-    gate = Gate()
-    async with started(*server_arguments(database_url)) as server:
+    gate, port = Gate(), free_port()
+    async with started(*server_arguments(database_url, port=port)) as server:
         url = await server.serving()
         async with worker_of(url, {"gate": Plain(gate)}) as (_, link):
             job = await submit(url, "gate")
@@ -120,8 +121,6 @@ async def test_rel_z3_a_report_outlives_a_restart_of_the_server(database_url: st
             await server.ended()
             gate.opened.set()
             await until(lambda: bool(link.reports))
-            port = httpx2.URL(url).port
-            assert port is not None
             async with started(*server_arguments(database_url, port=port)) as again:
                 assert url == await again.serving()
 

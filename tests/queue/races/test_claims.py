@@ -17,6 +17,7 @@ from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good
 from windlass.db import Database, open_database
+from windlass.db.postgres import HOT_SETTINGS
 from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import Outcome, State
@@ -399,8 +400,11 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
 
 
 @pytest.mark.parametrize("said", ["complete", "fail", "cancelled"])
-async def test_rel_i20_a_report_that_waited_ends_after_the_start(fresh_postgres_url: str, said: str) -> None:
+async def test_rel_i20_a_report_that_waited_ends_after_the_start(
+    fresh_postgres_url: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """I20: a start told while a report waits for its locks is not after the end that the report records."""
+    monkeypatch.setitem(HOT_SETTINGS, "lock_timeout", "20s")  # two connections are opened while it waits
     db = await open_database(fresh_postgres_url)
     lanes, ids, session = Lanes(), Ids(), uuid4()
     await workers.register(db, workers.NewSession(id=session, worker="w", capacity=2))

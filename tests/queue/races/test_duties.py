@@ -176,7 +176,7 @@ async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_ot
         await point.reached.wait()
         taking = asyncio.ensure_future(take(stage.servers[1], *names, holder=B))
         await stage.until_waiting(1)
-        renewal = asyncio.ensure_future(renew(stage.servers[0], *names))
+        renewal = asyncio.ensure_future(renew(stage.servers[2], *names))
         await stage.until_waiting(2)
 
         point.release()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from tests.cluster import free_port
 from tests.worker.process.installation import Installation, installed
 
 
@@ -28,6 +28,4 @@ async def installation(bare: Installation) -> Installation:
 @pytest.fixture
 def unused_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    return free_port()

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from tests.cluster import free_port
 from tests.proofs.processes import ServerProcess, server_arguments, started
 from tests.rules.source import REPOSITORY
 
@@ -72,7 +73,7 @@ class Installation:
 
     async def start_server(self, **settings: str) -> None:
         """Start the server, at the port it had before."""
-        port = urlsplit(self.url).port or 0
+        port = urlsplit(self.url).port or free_port()
         arguments = server_arguments(self.database_url, port=port)
         self.server = await self._start(*arguments, **settings)
         self.url = await self.server.serving()

@@ -8,6 +8,7 @@ import signal
 from typing import Self
 from urllib.parse import urlsplit
 
+from tests.cluster import free_port
 from tests.proofs.processes import ServerProcess
 from tests.worker.process.installation import FOR_EVER_MS, SHORT, Begun, Installation, kill
 
@@ -176,7 +177,7 @@ class Cable:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._server = parts.hostname, parts.port
-        self._port = 0
+        self._port = free_port()
         self._ends: set[asyncio.Task[None]] = set()
 
     @property
@@ -187,7 +188,6 @@ class Cable:
     async def mend(self) -> None:
         """Let the worker reach the server, at the port it had before."""
         self._listener = await asyncio.start_server(self._come, "127.0.0.1", self._port)
-        self._port = self._listener.sockets[0].getsockname()[1]
 
     def cut(self) -> None:
         """Let nothing through any more."""
