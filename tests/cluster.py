@@ -333,10 +333,13 @@ def start(
 def free_port() -> int:
     """Return a port of the loopback address that is free, and that the system gives to nobody who does not ask for it.
 
-    Linux gives 32768 and above to connections and to those who ask for any port; other systems begin higher.
+    Linux gives 32768 and above to connections and to those who ask for any port; other systems begin higher. Each test
+    process has ports of its own: one that a test has let go, to use it again, is not found free by another's test.
     """
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw15").removeprefix("gw")) % 16
     while True:
-        port = 16_384 + secrets.randbelow(16_384)  # not by `random`, which test processes may have seeded alike
+        # Not by `random`, which test processes may have seeded alike.
+        port = 16_384 + 1024 * number + secrets.randbelow(1024)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
