@@ -29,6 +29,7 @@ import uvloop
 from tests.clock import TestClock
 from tests.cluster import MEMORY, memory_is_free
 from tests.databases import (
+    PATIENT,
     Emptied,
     KeptDatabases,
     KeptFile,
@@ -184,15 +185,15 @@ def database_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 async def kept_databases(worker_database: Emptied) -> AsyncIterator[KeptDatabases]:
-    """Databases on the PostgreSQL of this test worker that stay open from test to test."""
-    kept = KeptDatabases(worker_database)
+    """Databases on the PostgreSQL of this test worker that stay open from test to test; they wait long for locks."""
+    kept = KeptDatabases(worker_database, settings=PATIENT)
     yield kept
     await kept.close()
 
 
 @pytest.fixture(scope="session")
 async def kept_timely(timely_database: Emptied) -> AsyncIterator[KeptDatabases]:
-    """The same, on the database's own clock."""
+    """The same, on the database's own clock and with the time-outs of service."""
     kept = KeptDatabases(timely_database, on_test_clock=False)
     yield kept
     await kept.close()

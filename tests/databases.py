@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -23,7 +24,7 @@ import asyncpg
 from tests.clock import START, TestClock
 from tests.kept import Kept
 from windlass.clock import Clock
-from windlass.db import Database, open_database
+from windlass.db import Database, open_database, postgres
 from windlass.db.migrate import migrate
 from windlass.db.postgres import PostgresDatabase
 from windlass.db.sqlite import SqliteDatabase
@@ -54,6 +55,12 @@ DAY = re.compile(r"[a-z_]+_[0-9]{8}")
 SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
 
 OPEN = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+
+OPEN_LONG = {"idle_in_transaction_session_timeout": "60s"}
+"""For a test that holds a transaction: on a machine that stalls, longer than a server of the product may."""
+PATIENT = {**OPEN_LONG, "lock_timeout": "20s"}
+"""For a test that also lets another wait for it, and does not mean the time-out."""
+CONNECT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -111,10 +118,19 @@ async def cancelled_in_its_sleep(connection: asyncpg.Connection[Any], url: str) 
     return sleeping.cancelled()
 
 
+async def open_with(settings: Mapping[str, str], url: str, **options: Any) -> Database:
+    """Open a database whose writing connections differ from those in service by these settings of PostgreSQL.
+
+    Connecting may take longer, too.
+    """
+    with patch.dict(postgres.HOT_SETTINGS, settings), patch.object(postgres, "CONNECT_TIMEOUT_S", CONNECT_S):
+        return await open_database(url, **options)
+
+
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Database]:
+async def opened(url: str, settings: Mapping[str, str] | None = None) -> AsyncIterator[Database]:
     """Open a database for a block, as in service: on its own clock."""
-    db = await open_database(url)
+    db = await open_with(settings or {}, url)
     try:
         yield db
     finally:
@@ -123,7 +139,7 @@ async def opened(url: str) -> AsyncIterator[Database]:
 
 async def migrated(url: str, clock: Clock | None) -> None:
     """Migrate the database at `url`; its days of history lie around this time, or around today."""
-    db = await open_database(url, clock=clock)
+    db = await open_with(PATIENT, url, clock=clock)
     try:
         await migrate(db)
     finally:
@@ -245,8 +261,11 @@ class KeptDatabases:
     Opening one takes far longer than most tests take: two connections, and every statement planned anew.
     """
 
-    def __init__(self, database: Emptied, *, on_test_clock: bool = True) -> None:
+    def __init__(
+        self, database: Emptied, *, on_test_clock: bool = True, settings: Mapping[str, str] | None = None
+    ) -> None:
         self._database = database
+        self._settings = settings or {}
         self._opened: list[Database] = []
         self._clock = TestClock()
         self._read_clock = (lambda: self._clock()) if on_test_clock else None
@@ -258,7 +277,7 @@ class KeptDatabases:
         if not all(still.issuperset(_backends(db)) for db in self._opened):
             await self.close()
         while len(self._opened) < count:
-            self._opened.append(await open_database(self._database.url, clock=self._read_clock))
+            self._opened.append(await open_with(self._settings, self._database.url, clock=self._read_clock))
         return self._opened[:count]
 
     async def close(self) -> None:

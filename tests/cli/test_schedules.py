@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import Windlass
-from tests.cli.running import Hands
+from tests.cli.running import PATIENCE_S, Hands
 from windlass.cli.scheduleshown import local
 
 ABSENT = "01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90"
@@ -167,9 +167,9 @@ def test_a_change_is_shown_before_it_is_made(windlass: Windlass, queue: str) -> 
 def test_a_change_of_a_declared_one_shows_what_would_change(windlass: Windlass, url: str, queue: str) -> None:
     """Payloads are shown as JSON; its owner stays, and is no change."""
     declared = {"name": queue, "task": "report", "cron": "@daily", "payload": {"n": 1}}
-    httpx2.post(
-        f"{url}/api/v1/schedules/declared", verify=False, json={"owner": queue, "schedules": [declared]}
-    ).raise_for_status()
+    body = {"owner": queue, "schedules": [declared]}
+    answer = httpx2.post(f"{url}/api/v1/schedules/declared", verify=False, json=body, timeout=PATIENCE_S)
+    answer.raise_for_status()
 
     same = ("schedules", "add", queue, "--task", "report", "--cron", "@daily", "--dry-run", "-o", "json")
     found = json.loads(windlass(*same, "--payload", '{"n": 2}').stdout)

@@ -172,7 +172,8 @@ def test_a_job_has_the_options_of_its_task(windlass: Windlass, url: str, queue: 
     """What the command leaves open is as the task's worker published it, and is shown to be so."""
     signature = {"defaults": {"queue": queue, "max_attempts": 7, "priority": 5}}
     body = {"worker_id": "w", "tasks": [queue], "signatures": {queue: signature}}
-    httpx2.post(f"{url}/api/v1/workers/register", verify=False, json=body).raise_for_status()
+    answer = httpx2.post(f"{url}/api/v1/workers/register", verify=False, json=body, timeout=PATIENCE_S)
+    answer.raise_for_status()
 
     job_id = windlass("submit", queue, "--priority", "2").stdout.strip()
 

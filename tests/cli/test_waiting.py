@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.cli.conftest import Windlass
-from tests.cli.running import Hands, running
+from tests.cli.running import PATIENCE_S, Hands, running
 from windlass.cli import waiting
 from windlass.cli.jobids import JOB_ID
 
@@ -23,7 +23,7 @@ SERVED = "a-queue"
 def worker(url: str) -> None:
     """A live worker that serves one task."""
     said = {"worker_id": "ann", "queues": [SERVED], "tasks": ["add"], "lease_seconds": 600}
-    assert httpx2.post(f"{url}/api/v1/workers/register", verify=False, json=said).is_success
+    assert httpx2.post(f"{url}/api/v1/workers/register", verify=False, json=said, timeout=PATIENCE_S).is_success
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def test_waiting_says_why_nothing_happens(windlass: Windlass, queue: str) -> Non
 def test_waiting_tells_when_the_reason_changes(url: str, tmp_path: Path, hands: Hands, queue: str) -> None:
     """Paused, then due for nobody, then running: each is said once; the result stands alone at the end."""
     pause = f"{url}/api/v1/queues/{queue}"
-    assert httpx2.post(f"{pause}/pause", verify=False, json={"reason": "no mail today"}).is_success
+    assert httpx2.post(f"{pause}/pause", verify=False, json={"reason": "no mail today"}, timeout=PATIENCE_S).is_success
 
     with running(tmp_path, "submit", "add", "--queue", queue, "--wait", "--url", url) as process:
         process.said(rf"is queued\. Queue {queue} is paused by .*: no mail today\.")
-        assert httpx2.post(f"{pause}/resume", verify=False).is_success
+        assert httpx2.post(f"{pause}/resume", verify=False, timeout=PATIENCE_S).is_success
         process.said(f"No live worker serves queue {queue}")
         job = hands.claim("add", queue=queue)
         process.said(r"is (running|assigned) on hands\.")

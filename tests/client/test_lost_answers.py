@@ -70,7 +70,7 @@ async def silent(*, answers: bool) -> AsyncIterator[Silent]:
 @pytest.mark.parametrize("voice", ["sync", "async"], indirect=True)
 async def test_rel_d3_a_submit_is_said_again_within_its_patience(voice: Any) -> None:
     """An answer that does not come leaves time for a second try, under the key of the first."""
-    async with silent(answers=True) as server, App(url=server.url, patience="5s") as app:
+    async with silent(answers=True) as server, App(url=server.url, patience="10s") as app:
         job = await voice(app, "enqueue", "pay", {"x": 1})
 
     assert JOB == job.id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit, urlunsplit
@@ -13,9 +12,10 @@ import asyncpg
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import connected, opened
+from tests.databases import OPEN_LONG, connected, open_with, opened
 from tests.db.queries import SQL, names, now, put
 from tests.kept import NAME
+from tests.leftovers import nothing_left
 from tests.pooler import TransactionPooler
 from tests.proxy import CuttingProxy
 from windlass.db import Database, open_database
@@ -30,6 +30,7 @@ from windlass.errors import (
     Unavailable,
 )
 
+PATIENCE_S = 60
 ACTIVITY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 WAITING = f"{ACTIVITY} AND wait_event_type = 'Lock'"
 BACKENDS = f"{ACTIVITY} AND backend_type = 'client backend' AND application_name <> '{NAME}'"
@@ -44,7 +45,7 @@ def at_port(url: str, port: int) -> str:
 
 async def until(url: str, query: str, wanted: int) -> None:
     """Ask the server until `query` gives the number wanted."""
-    async with asyncio.timeout(10), connected(url) as connection:
+    async with asyncio.timeout(PATIENCE_S), connected(url) as connection:
         while await connection.fetchval(query) != wanted:
             pass
 
@@ -109,15 +110,13 @@ async def test_a_database_that_is_not_there_is_a_setup_error(timely_postgres_url
 
 async def test_closing_gives_back_every_connection(fresh_postgres_url: str) -> None:
     """After `close` the server has no connection of ours left, listeners included, and we no thread or task."""
-    threads, tasks = threading.active_count(), len(asyncio.all_tasks())
-    async with opened(fresh_postgres_url) as db:
+    async with nothing_left(), opened(fresh_postgres_url, OPEN_LONG) as db:
         await asyncio.gather(*(put(db, f"{n}") for n in range(20)))
         await db.maintain("ANALYZE windlass.dedup")
         async with db.listen("windlass_wake"):
             await names(db)
 
     await until(fresh_postgres_url, BACKENDS, 0)
-    assert (threads, tasks) == (threading.active_count(), len(asyncio.all_tasks()))
 
 
 async def test_a_failed_open_leaves_no_connection(fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +244,7 @@ async def test_a_swallowed_error_commits_nothing(postgres_db: Database) -> None:
 async def held_up(db: Database, url: str, then: Callable[[asyncio.Task[list[object]]], Awaitable[None]]) -> None:
     """Let a query wait for a row that a rival has locked, then do `then` with its task."""
     await put(db, "x")
-    # Connected before the query waits: it waits for a second only.
+    # Connected before the query waits: it may wait for a second only.
     async with connected(url) as witness, db.transaction() as rival:
         await rival.fetch(SQL["lock"], scope="a")
         waiting = asyncio.create_task(db.fetch(SQL["stamp"], scope="a"))
@@ -268,14 +267,18 @@ async def test_a_task_cancelled_while_it_waits_for_a_lock(postgres_db: Database,
     assert 1 == len(await postgres_db.fetch(SQL["stamp"], scope="a"))
 
 
-async def test_a_lock_is_not_waited_for_for_ever(postgres_db: Database, postgres_url: str) -> None:
+async def test_a_lock_is_not_waited_for_for_ever(postgres_url: str, clock: TestClock) -> None:
     """A row that a rival keeps is Contention after a second: nothing was written, running it again is safe."""
 
     async def outlast(waiting: asyncio.Task[list[object]]) -> None:
         with pytest.raises(Contention, match="Running it again is safe"):
             await waiting
 
-    await held_up(postgres_db, postgres_url, outlast)
+    db = await open_with(OPEN_LONG, postgres_url, clock=clock)
+    try:
+        await held_up(db, postgres_url, outlast)
+    finally:
+        await db.close()
 
 
 async def test_a_deadlock_is_contention(postgres_db: Database) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from tests.clock import START, TestClock
 from tests.db.queries import SQL, names, now, put
+from tests.leftovers import nothing_left
 from windlass.clock import Clock
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
@@ -373,27 +374,21 @@ async def test_a_busy_file_is_contention(sqlite_url: str) -> None:
 
 async def test_closing_leaves_no_thread_and_no_file_open(sqlite_url: str) -> None:
     """After `close` the threads have ended, no descriptor is left, and the log has gone into the file."""
-    threads, descriptors = threading.active_count(), len(files_in(Path("/proc/self/fd")))
-    async with opened(sqlite_url) as db:
+    async with nothing_left(), opened(sqlite_url) as db:
         await put(db, "x")
         await asyncio.gather(*(names(db) for _ in range(10)))
 
-    assert threads == threading.active_count()
-    assert descriptors == len(files_in(Path("/proc/self/fd")))
     assert not path_of(sqlite_url).with_name("windlass.db-wal").exists()
 
 
 async def test_a_refused_open_leaves_nothing(tmp_path: Path) -> None:
     """An open that fails leaves no thread, descriptor or role behind."""
     (tmp_path / "letter.db").write_bytes(b"no database " * 100)
-    threads, descriptors = threading.active_count(), len(files_in(Path("/proc/self/fd")))
 
-    for _ in range(2):
-        with pytest.raises(SetupError, match="Cannot open"):
-            await open_database(f"sqlite:///{tmp_path}/letter.db")
-
-    assert threads == threading.active_count()
-    assert descriptors == len(files_in(Path("/proc/self/fd")))
+    async with nothing_left():
+        for _ in range(2):
+            with pytest.raises(SetupError, match="Cannot open"):
+                await open_database(f"sqlite:///{tmp_path}/letter.db")
 
 
 async def test_a_clients_clock_is_not_ahead_of_its_servers(tmp_path: Path) -> None:

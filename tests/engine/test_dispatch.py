@@ -12,7 +12,7 @@ import pytest
 from windlass.engine import dispatch
 from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
-from windlass.errors import Conflict, InvalidInput, NotFound
+from windlass.errors import Conflict, Contention, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history, workers
 from windlass.queue.claim import Claimed, claim
@@ -252,6 +252,31 @@ async def test_a_limited_queue_hands_out_no_more_than_its_limit(
     assert ids[:2] == ids_of(first)
     assert Status.APPLIED is answer.status
     assert [ids[2]] == ids_of(second)
+
+
+async def test_room_made_while_a_rival_claims_is_used_at_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job ends while a claim from its limited queue is refused for a rival's sake: the queue is asked again."""
+    await engine.acts.configure_queue(LaneName("default", "mail"), max_running=1)
+    ids = await submit(engine, 2, queue="mail")
+    session = await opened(engine, "w")
+    for name in ("LOOK_S", "LOOK_WITHOUT_NOTIFY_S"):
+        monkeypatch.setattr(dispatch, name, 1000.0)
+    [handed] = (await engine.claim(asking(session=session, queues=("mail",), wait_s=0))).jobs
+    end = Complete(job_id=handed.job.id, fence=handed.job.fence, worker="w", session=session)
+    claimed = engine._dispatch._hands.claimed
+    refusals = iter([Contention("A rival has the lock.")])
+
+    async def refused_once(*arguments: Any) -> list[Claimed]:
+        for refusal in refusals:
+            await engine.report([end])
+            raise refusal
+        return await claimed(*arguments)
+
+    monkeypatch.setattr(engine._dispatch._hands, "claimed", refused_once)
+    engine._dispatch._full.clear()
+    second = await asyncio.wait_for(engine.claim(asking(session=session, queues=("mail",))), PATIENCE_S)
+
+    assert ids == [handed.job.id, *ids_of(second)]
 
 
 async def test_a_worker_of_limited_and_free_queues_gets_both(engine: Engine) -> None:

@@ -41,6 +41,21 @@ MUTANTS = (
         "rule 6: one lock order",
     ),
     Mutant(
+        "cancel-holds-the-keys-of-one-place-for-the-other",
+        (
+            Edit(
+                "queue/control.py",
+                "            # Also of a job that ends at once",
+                "            ended += await transaction.fetch(\n"
+                "                SQL.cancel_timed, ids=open_ids, tenant=tenant, reason=None)\n"
+                "            # Also of a job that ends at once",
+            ),
+        ),
+        races("timers::rel_x22_cancel_beside_submit_of_the_same_keys"),
+        "rule 6: one lock order, of unique keys too",
+        only="postgres",
+    ),
+    Mutant(
         "cancel-tried-once",
         (Edit("queue/control.py", "TRIES = 10", "TRIES = 1"),),
         races("timers::rel_x16_promotion_beside_cancel"),

@@ -82,6 +82,12 @@ MUTANTS = (
         "X21: a lost wake-up costs a moment, never a job",
     ),
     Mutant(
+        "claim-forgets-room-made-meanwhile",
+        (Edit("engine/dispatch.py", "        if freed == self._freed_count:\n", "        if True:\n"),),
+        (f"{DISPATCH}room_made_while_a_rival_claims_is_used_at_once[sqlite]",),
+        "a lease that ends while its limited queue is asked makes room at once",
+    ),
+    Mutant(
         "claim-dead-session-in-the-way",
         (Edit("engine/hands.py", "            if known is None or not known.alive:\n", "            if False:\n"),),
         (f"{DISPATCH}a_session_that_ended_does_not_stand_in_the_way[sqlite]",),

@@ -19,6 +19,8 @@ from windlass.queue.deadletters import purge, retry
 from windlass.queue.lanes import LaneName, configure
 from windlass.queue.workers import Beat, heartbeat
 
+PATIENCE_S = 60
+
 FIGURES = ("succeeded", "failed", "lost", "dead", "cancelled", "expired", "claimed", "wait_ms", "run_ms")
 
 
@@ -391,13 +393,40 @@ async def test_storage_names_who_holds_the_oldest_snapshot(postgres_url: str, cl
             await holder.execute("SET application_name = 'report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
             pid = await holder.fetchval("SELECT pg_backend_pid()")
             seen = await stats.storage(db)
+            async with asyncio.timeout(PATIENCE_S):
+                # An autovacuum that began before has an older one, for a moment.
+                while seen.oldest_snapshot is None or pid != seen.oldest_snapshot.pid:
+                    seen = await stats.storage(db)
     finally:
         await db.close()
 
     assert seen.dead_rows is not None
     assert {"queue", "session", "timer"} <= seen.dead_rows.keys()
-    assert seen.oldest_snapshot is not None
-    assert (pid, "report") == (seen.oldest_snapshot.pid, seen.oldest_snapshot.application)
+    assert "report" == seen.oldest_snapshot.application
     assert seen.oldest_snapshot.age_s is not None
     assert seen.oldest_snapshot.age_s >= 0
     assert None is seen.wal_bytes
+
+
+async def test_a_vacuum_hinders_no_vacuum(fresh_postgres_url: str, clock: TestClock) -> None:
+    """O8: a vacuum under way is not named as the holder of the oldest snapshot."""
+    db = await open_database(fresh_postgres_url, clock=clock)
+    try:
+        async with connected(fresh_postgres_url) as vacuuming, connected(fresh_postgres_url) as watching:
+            await vacuuming.execute("CREATE TABLE wide AS SELECT repeat('x', 100) FROM generate_series(1, 50000)")
+            await vacuuming.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+            pid = await vacuuming.fetchval("SELECT pg_backend_pid()")
+            under_way = asyncio.create_task(vacuuming.execute("VACUUM wide"))
+            while not await watching.fetchval(
+                "SELECT 1 FROM pg_stat_progress_vacuum JOIN pg_stat_activity USING (pid)"
+                " WHERE pid = $1 AND backend_xmin IS NOT NULL",
+                pid,
+            ):
+                assert not under_way.done()
+            seen = await stats.storage(db)
+            await watching.execute("SELECT pg_cancel_backend($1)", pid)
+            await asyncio.gather(under_way, return_exceptions=True)
+    finally:
+        await db.close()
+
+    assert seen.oldest_snapshot is None or seen.oldest_snapshot.pid != pid

@@ -130,10 +130,10 @@ def ignores(context: Context) -> None:
 @app.task(isolation="process")
 def holds(context: Context) -> None:
     """Hold the interpreter in a C call that no signal interrupts: a lock that is taken twice."""
-    print("begun")
     mutex = ctypes.create_string_buffer(256)
     library = ctypes.PyDLL(None)
     library.pthread_mutex_lock(mutex)
+    print("begun")
     library.pthread_mutex_lock(mutex)
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx2
 import msgspec
 
-from tests.worker.running import quick
+from tests.worker.running import PATIENCE_S, quick
 from windlass.config import Settings
 
 
@@ -21,7 +21,7 @@ def to(url: str, *, key: str | None = None, **worker: Any) -> Settings:
 
 async def submit(url: str, task: str, payload: Any = None) -> UUID:
     """Submit a job over HTTP."""
-    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         answer = await client.post("/api/v1/jobs", json={"task": task, "payload": payload})
         return UUID(answer.json()["id"])
 
@@ -38,6 +38,6 @@ async def ended(url: str, job: UUID) -> dict[str, Any]:
 
 async def attempts_of(url: str, job: UUID) -> list[dict[str, Any]]:
     """Return the ended attempts of a job."""
-    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         attempts: list[dict[str, Any]] = (await client.get(f"/api/v1/jobs/{job}/attempts")).json()["attempts"]
         return attempts

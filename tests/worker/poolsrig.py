@@ -86,6 +86,8 @@ class Rig:
     def __init__(self, tasks: Tasks, settings: Worker, **options: Any) -> None:
         self.started: list[Lease] = []
         self.may_begin = True
+        self.ahead_s = 0.0
+        """How far a test has moved the clock of the pools."""
         self.woken = threading.Event()
         self.ended: dict[UUID, list[Ended]] = {}
         self.lines: dict[UUID, list[LogLine]] = {}
@@ -98,17 +100,22 @@ class Rig:
             on_start=self.started.extend,
             may_begin=lambda: self.may_begin,
             wake=self.woken.set,
+            clock=self.now,
             **(arguments | options),
         )
 
+    def now(self) -> float:
+        """Return what the clock of the pools shows."""
+        return time.monotonic() + self.ahead_s
+
     def start(self, *jobs: wire.ClaimedJob) -> None:
         """Hand jobs over."""
-        self.pools.start(jobs, now=time.monotonic())
+        self.pools.start(jobs, now=self.now())
 
     def look(self) -> None:
         """Tend, and take everything there is."""
         self.woken.clear()
-        self.pools.tend(time.monotonic())
+        self.pools.tend(self.now())
         for ended in self.pools.take_ended():
             self.ended.setdefault(ended.job_id, []).append(ended)
         chunks, notes = self.pools.take_trail()

@@ -11,6 +11,7 @@ import httpx2
 
 from tests.proofs.processes import server_arguments, started
 from tests.worker.overhttp import ended, submit, to
+from tests.worker.running import PATIENCE_S
 from tests.worker.test_runner_process import runner
 from windlass.config import Settings
 from windlass.queue.keys import make_token
@@ -47,7 +48,7 @@ async def work(stack: AsyncExitStack, settings: Settings, folder: Path, *, name:
 
 async def schedules(url: str) -> list[dict[str, Any]]:
     """Return the schedules that the application has at the server."""
-    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         answer = await client.get("/api/v1/schedules", params={"owner": "shop"})
         found: list[dict[str, Any]] = answer.json()["schedules"]
         return found
@@ -83,7 +84,7 @@ async def test_the_key_of_a_worker_is_enough_to_declare(sqlite_url: str, tmp_pat
         url = await server.serving()
         headers = {"Authorization": f"Bearer {token}"}
         client = await stack.enter_async_context(
-            httpx2.AsyncClient(verify=False, base_url=f"{url}/api/v1", headers=headers)
+            httpx2.AsyncClient(verify=False, base_url=f"{url}/api/v1", headers=headers, timeout=PATIENCE_S)
         )
         made = await client.post(
             "/keys", json={"name": "w", "role": "worker", "tenant": "default", "queues": ["default"]}

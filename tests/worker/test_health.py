@@ -7,6 +7,7 @@ import asyncio
 import httpx2
 import pytest
 
+from tests.worker.running import PATIENCE_S
 from windlass.errors import SetupError
 from windlass.worker.health import answering
 
@@ -14,7 +15,10 @@ from windlass.worker.health import answering
 async def test_a_worker_that_is_well_answers_200() -> None:
     """And again 200 when what was wrong is over."""
     problems: list[str] = []
-    async with answering("127.0.0.1:0", lambda: problems) as port, httpx2.AsyncClient(verify=False) as client:
+    async with (
+        answering("127.0.0.1:0", lambda: problems) as port,
+        httpx2.AsyncClient(verify=False, timeout=PATIENCE_S) as client,
+    ):
         address = f"http://127.0.0.1:{port}/healthz"
         well = await client.get(address)
         problems.append("worker-1 stands still")
@@ -30,7 +34,7 @@ async def test_a_worker_that_is_well_answers_200() -> None:
 async def test_nothing_else_is_answered() -> None:
     """Another path is 404; what is no request is not answered."""
     async with answering("127.0.0.1:0", list) as port:
-        async with httpx2.AsyncClient(verify=False) as client:
+        async with httpx2.AsyncClient(verify=False, timeout=PATIENCE_S) as client:
             assert 404 == (await client.get(f"http://127.0.0.1:{port}/metrics")).status_code
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"x" * 100_000 + b"\r\n\r\n")

@@ -99,15 +99,13 @@ async def test_a_process_that_does_not_read_its_job_is_killed(monkeypatch: pytes
     assert "read nothing" in entry.error_message
 
 
-async def test_a_process_that_is_not_up_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_is_not_up_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that hangs when it is imported must not hold a slot for ever."""
+    (tmp_path / "hangs.py").write_text("import threading; threading.Event().wait()")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "src"), str(tmp_path)]))
     monkeypatch.setattr(cellprocess, "START_S", 0.2)
-    async with cells(threads=1) as rig:
-        job = claimed("about")
-        rig.start(job)
-        os.kill((await started(rig)).pid, signal.SIGSTOP)
-
-        entry = failed(await rig.end(job))
+    async with cells(threads=1, app_target="hangs:app") as rig:
+        entry = failed(await rig.run(claimed("about")))
 
     assert ("ProcessNotStarted", True) == (entry.error_type, entry.retryable)
     assert "not ready after 0 s" in entry.error_message

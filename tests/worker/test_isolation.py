@@ -14,18 +14,20 @@ import pytest
 from msgspec import Raw
 
 from tests.worker.cellbodies import app
-from tests.worker.poolsrig import SHORT, Rig, claimed, completed, failed
+from tests.worker.poolsrig import PATIENCE_S, SHORT, Rig, claimed, completed, failed
 from windlass.config.settings import Worker
 from windlass.wire import work as wire
 from windlass.worker.isolated import cell_environment
 
 TARGET = "tests.worker.cellbodies:app"
+TIMEOUT_S = 600
+"""However long a process takes to come up, no time-out comes before a test moves the clock."""
 
 
 @asynccontextmanager
 async def cells(settings: Worker = SHORT, **options: Any) -> AsyncIterator[Rig]:
     """Pools whose bodies are isolated."""
-    made = Rig(app.tasks, settings, **({"app_target": TARGET, "abandon_s": 5.0} | options))
+    made = Rig(app.tasks, settings, **({"app_target": TARGET, "abandon_s": PATIENCE_S} | options))
     try:
         yield made
     finally:
@@ -170,11 +172,13 @@ async def test_an_isolated_body_is_stopped_and_the_rung_recorded(task: str, rung
         kill_seconds=30.0 if rung == "sigterm" else 0.1,
     )
     async with cells(graces, threads=1, abandon_s=30.0) as rig:
-        job = claimed(task, timeout_s=2 if why == "timeout" else None)
+        job = claimed(task, timeout_s=TIMEOUT_S if why == "timeout" else None)
         rig.start(job)
         await begun(rig, job)
         if why == "cancel":
             rig.pools.stop((job.id, job.fence), "cancel")
+        else:
+            rig.ahead_s = TIMEOUT_S
         ended = await rig.end(job)
         entry = failed(ended)
 

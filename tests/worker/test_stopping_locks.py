@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,23 +22,40 @@ from windlass.worker.capture import CAPTURE
 WRITER = logging.getLogger("test.stopping")
 
 
+class Told(logging.StreamHandler[io.StringIO]):
+    """A handler that tells which thread is about to take its lock."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.taker: int | None = None
+
+    def filter(self, record: logging.LogRecord) -> Any:
+        """Pass a line; its lock is taken next."""
+        self.taker = threading.get_ident()
+        return super().filter(record)
+
+    def waited_for(self) -> bool:
+        """Say whether a thread is at the lock, which somebody else has."""
+        top = None if self.taker is None else sys._current_frames().get(self.taker)
+        return top is not None and top.f_code.co_name in ("acquire", "handle")
+
+
 @pytest.fixture
-def handler() -> Iterator[logging.Handler]:
+def handler() -> Iterator[Told]:
     """A handler of the logger that bodies write to."""
-    made = logging.StreamHandler(io.StringIO())
+    made = Told()
     WRITER.addHandler(made)
     yield made
     WRITER.removeHandler(made)
 
 
-async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after_it(handler: logging.Handler) -> None:
+async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after_it(handler: Told) -> None:
     """An exception raised between taking that lock and the code that lets it go would leave it taken for ever."""
     lock = handler.lock
     assert lock is not None
-    entered, nothing = threading.Event(), threading.Event()
+    nothing = threading.Event()
 
     def chatty(context: Context) -> None:
-        entered.set()
         WRITER.warning("one line")
         while True:
             nothing.wait(0.001)
@@ -46,7 +64,7 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
         job = claimed("chatty")
         with lock:
             pools.start(job)
-            await pools.until(entered.is_set)
+            await pools.until(handler.waited_for)
             [attempt] = pools.pools._running
             pools.pools.stop((job.id, job.fence), "cancel")
             await pools.until(lambda: attempt.ladder is not None and attempt.ladder.rung == "exception")
@@ -59,7 +77,7 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
     lock.release()
 
 
-async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(handler: logging.Handler) -> None:
+async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(handler: Told) -> None:
     """However often a body is stopped while it logs, the next one can log."""
 
     over = threading.Event()

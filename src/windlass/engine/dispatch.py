@@ -333,12 +333,13 @@ class Dispatch:
 
     async def _limited_pass(self, lanes: list[Lane]) -> None:
         """Serve one limited queue; whatever becomes of it, the others and those who wait go on."""
+        freed = self._freed_count
         try:
             async with asyncio.timeout(ROUND_S):
                 await self._limited_round(lanes)
         except (WindlassError, TimeoutError) as error:
             # A rival has its lock, and is claiming: it is asked again at the next look, or when a job of it ends.
-            self._full.add((lanes[0].name.tenant, lanes[0].name.queue))
+            self._no_room(lanes[0].name, freed)
             logger.debug("A claim from a limited queue failed: %s", error)
         except Exception:
             logger.exception("A claim from a limited queue failed.")
@@ -372,17 +373,20 @@ class Dispatch:
             self._hands.hand_out([(numbers, slots)], jobs)
             finish(slots)
             if claiming.answer.full:
-                # A lease that ended while this was under way may have made room after the count.
-                if freed == self._freed_count:
-                    self._full.add((name.tenant, name.queue))
-                else:
-                    self._bells[1].set()
+                self._no_room(name, freed)
                 if claiming.answer.again_s is not None:
                     self._again_in(claiming.answer.again_s, name)
                 return
             if len(jobs) < len(slots):
                 self._hot.empty(stamps)
                 await self._hands.dismiss_dead(slots)
+
+    def _no_room(self, name: LaneName, freed: int) -> None:
+        """Ask a queue again when one of its leases ends: now, if one did since `freed` was read."""
+        if freed == self._freed_count:
+            self._full.add((name.tenant, name.queue))
+        else:
+            self._bells[1].set()
 
     def _again_in(self, pause_s: float, name: LaneName) -> None:
         """Ask a queue with a rate again when its next job may start."""

@@ -69,19 +69,22 @@ async def cancel(
         open_ids = sorted(set(ids) - answers.keys())
         if not open_ids:
             break
+        # Each place in a transaction of its own: their unique keys are locked in one order within a statement only.
         async with db.transaction() as transaction:
             # Only what is locked here, in one order: a job promoted meanwhile is found by the next try.
             found = [r["id"] for r in await transaction.fetch(SQL.lock_places, ids=open_ids, tenant=tenant)]
             stopped = await transaction.fetch(
                 SQL.cancel_leased, ids=found, tenant=tenant, patience_ms=grace_ms + margin_ms
             )
-            ended = [
-                row
-                for query, among in ((SQL.cancel_queued, found), (SQL.cancel_timed, open_ids))
-                for row in await transaction.fetch(query, ids=among, tenant=tenant, reason=actor.reason)
-            ]
+            ended = await transaction.fetch(SQL.cancel_queued, ids=found, tenant=tenant, reason=actor.reason)
             # Also of a job that ends at once: its end tells why, but not who asked.
             await note_events(transaction, [row["id"] for row in (*stopped, *ended)], "cancel_requested", actor)
+        elsewhere = sorted(set(open_ids) - set(found))
+        if elsewhere:
+            async with db.transaction() as transaction:
+                timed = await transaction.fetch(SQL.cancel_timed, ids=elsewhere, tenant=tenant, reason=actor.reason)
+                await note_events(transaction, [row["id"] for row in timed], "cancel_requested", actor)
+            ended += timed
         answers.update((row["id"], Cancelled(row["id"], State.CANCELLING)) for row in stopped)
         answers.update((row["id"], Cancelled(row["id"], State.CANCELLED)) for row in ended)
         answers.update(await _settled(db, sorted(set(open_ids) - answers.keys()), tenant))

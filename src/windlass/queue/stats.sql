@@ -159,11 +159,13 @@ SELECT name, 0 AS dead_rows FROM sqlite_master WHERE false
 
 -- name: oldest_snapshot
 -- Who keeps vacuum from removing the most: the oldest snapshot that any other connection of this database holds.
+-- A vacuum's own snapshot hinders no vacuum.
 -- postgres
 SELECT a.pid, a.application_name, a.state, CAST(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, a.query_start)) AS double precision) AS age_s,
        a.query_start AS query_started_at
   FROM pg_catalog.pg_stat_activity a
  WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.datname = current_database()
+   AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_stat_progress_vacuum v WHERE v.pid = a.pid)
  ORDER BY age(a.backend_xmin) DESC, a.xact_start LIMIT 1
 -- sqlite
 SELECT 0 AS pid, '' AS application_name, '' AS state, 0.0 AS age_s, 0 AS query_started_at WHERE false

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import connected
+from tests.databases import OPEN_LONG, connected, open_with
 from tests.db.queries import now
 from tests.db.test_postgres import BACKENDS
 from tests.db.test_sqlite import path_of
@@ -20,7 +20,7 @@ from tests.queue.races.conftest import staged
 from tests.queue.races.stage import Stage
 from tests.queue.races.test_reports import say_it
 from tests.queue.steps import Steps
-from windlass.db import Database, open_database, postgres
+from windlass.db import Database, postgres
 from windlass.errors import CommitAborted, Unavailable
 from windlass.queue.check import check
 from windlass.queue.report import Status
@@ -40,7 +40,7 @@ ROOM = "DROP FUNCTION windlass.no_room CASCADE"
 @asynccontextmanager
 async def few(url: str, clock: TestClock) -> AsyncIterator[Steps]:
     """Open a database with few connections for a block."""
-    db = await open_database(url, clock=clock, connections=CONNECTIONS)
+    db = await open_with(OPEN_LONG, url, clock=clock, connections=CONNECTIONS)
     try:
         yield Steps(db, clock)
         assert [] == await check(db)

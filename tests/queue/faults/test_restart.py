@@ -11,7 +11,7 @@ from asyncpg import Pool
 
 from tests import cluster
 from tests.cluster import Cluster
-from tests.databases import connected, opened
+from tests.databases import PATIENT, connected, opened
 from tests.db.test_postgres import WAITING, until
 from tests.queue.faults.traffic import WORKERS, Traffic
 from tests.queue.races.pausing import Pausing
@@ -139,7 +139,7 @@ async def test_rel_x25_backend_ended_in_a_report(
 
 async def test_rel_x25_backend_ended_in_a_statement(own_cluster: Cluster) -> None:
     """A statement that commits by itself and whose connection ends is of unknown fate; said again it is done once."""
-    async with opened(own_cluster.url) as db, connected(own_cluster.url) as rival:
+    async with opened(own_cluster.url, PATIENT) as db, connected(own_cluster.url) as rival:
         session = workers.NewSession(id=Ids().new(), worker="ann")
         await workers.register(db, session)
         async with rival.transaction():

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from tests.clock import TestClock
-from tests.databases import Emptied, KeptDatabases
+from tests.databases import OPEN_LONG, PATIENT, Emptied, KeptDatabases, open_with
 from tests.kept import Kept
 from tests.queue.races.stage import Stage
-from windlass.db import Database, open_database
+from windlass.db import Database
 
 
 @asynccontextmanager
 async def staged(
-    url: str, clock: TestClock, *, servers: int = 2, opened: Sequence[Database] = (), kept: Kept | None = None
+    url: str,
+    clock: TestClock,
+    *,
+    servers: int = 2,
+    settings: Mapping[str, str] = PATIENT,
+    opened: Sequence[Database] = (),
+    kept: Kept | None = None,
 ) -> AsyncIterator[Stage]:
-    """Open a stage on the database at `url`, of as many servers, or of those that are `opened` already.
+    """Open a stage on the database at `url`, of as many servers with such settings, or of those that are `opened`.
 
     A SQLite file has one server. `kept` is a connection to the database on which invariants and waits are looked at.
     """
@@ -28,7 +34,7 @@ async def staged(
         several = url.startswith("postgres")
         used = [*opened]
         for _ in range(0 if used else servers if several else 1):
-            database = await open_database(url, clock=clock)
+            database = await open_with(settings, url, clock=clock)
             stack.push_async_callback(database.close)
             used.append(database)
         if several and kept is None:
@@ -55,6 +61,13 @@ async def postgres_stage(
     """Three servers on an empty PostgreSQL database."""
     opened = await kept_databases.opened(3, clock)
     async with staged(postgres_url, clock, opened=opened, kept=worker_database.kept) as made:
+        yield made
+
+
+@pytest.fixture
+async def hasty_stage(postgres_url: str, clock: TestClock, worker_database: Emptied) -> AsyncIterator[Stage]:
+    """Two servers on an empty PostgreSQL database, which wait for a lock as long as in service."""
+    async with staged(postgres_url, clock, settings=OPEN_LONG, kept=worker_database.kept) as made:
         yield made
 
 

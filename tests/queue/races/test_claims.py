@@ -11,13 +11,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tests.databases import connected
+from tests.databases import PATIENT, connected, open_with
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good
-from windlass.db import Database, open_database
-from windlass.db.postgres import HOT_SETTINGS
+from windlass.db import Database
 from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import Outcome, State
@@ -339,18 +338,18 @@ async def test_rel_x20_slow_enqueue_below_the_hint(postgres_stage: Stage) -> Non
     assert [lease.id for lease in opened] == [job.id]
 
 
-async def test_rel_x24_claim_beside_ddl(postgres_stage: Stage, postgres_url: str) -> None:
+async def test_rel_x24_claim_beside_ddl(hasty_stage: Stage, postgres_url: str) -> None:
     """A claim that meets a lock on the whole table gives up after the lock time-out, and may be run again."""
-    scene = await postgres_stage.scene()
+    scene = await hasty_stage.scene()
     async with connected(postgres_url) as keeper:
         await keeper.execute("BEGIN; LOCK TABLE windlass.queue IN ACCESS EXCLUSIVE MODE")
         async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(Contention):
-                await postgres_stage.claim(postgres_stage.db, scene.queue, scene.session)
+                await hasty_stage.claim(hasty_stage.db, scene.queue, scene.session)
         await keeper.execute("ROLLBACK")
 
-    assert 1 == len(await postgres_stage.claim(postgres_stage.db, scene.queue, scene.session))
-    await postgres_stage.sound()
+    assert 1 == len(await hasty_stage.claim(hasty_stage.db, scene.queue, scene.session))
+    await hasty_stage.sound()
 
 
 async def test_rel_x24_claim_beside_vacuum(postgres_stage: Stage) -> None:
@@ -372,7 +371,7 @@ async def test_rel_x24_claim_beside_vacuum(postgres_stage: Stage) -> None:
 @pytest.mark.parametrize("end", ["rescue", "expire"])
 async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end: str) -> None:
     """I20: a transaction that began before a job was made, or claimed, and sees it, gives it no earlier time."""
-    db = await open_database(fresh_postgres_url)
+    db = await open_with(PATIENT, fresh_postgres_url)
     lanes, ids, session = Lanes(), Ids(), uuid4()
     await workers.register(db, workers.NewSession(id=session, worker="w"))
     late = datetime.now(UTC) if end == "expire" else None
@@ -400,12 +399,9 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
 
 
 @pytest.mark.parametrize("said", ["complete", "fail", "cancelled"])
-async def test_rel_i20_a_report_that_waited_ends_after_the_start(
-    fresh_postgres_url: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rel_i20_a_report_that_waited_ends_after_the_start(fresh_postgres_url: str, said: str) -> None:
     """I20: a start told while a report waits for its locks is not after the end that the report records."""
-    monkeypatch.setitem(HOT_SETTINGS, "lock_timeout", "20s")  # two connections are opened while it waits
-    db = await open_database(fresh_postgres_url)
+    db = await open_with(PATIENT, fresh_postgres_url)
     lanes, ids, session = Lanes(), Ids(), uuid4()
     await workers.register(db, workers.NewSession(id=session, worker="w", capacity=2))
     await submit(db, lanes, [NewJob(id=ids.new(), task="t") for _ in range(2)])

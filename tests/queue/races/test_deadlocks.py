@@ -19,7 +19,6 @@ from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import LEASE_MS, Scene, Stage, no_jitter
 from tests.queue.races.test_limits import replaced
 from windlass.db import Database
-from windlass.db.postgres import HOT_SETTINGS
 from windlass.errors import Contention
 from windlass.queue import control, deadletters, deadlines, timers, workers
 from windlass.queue import report as reports
@@ -125,9 +124,8 @@ class Crowd:
 
 
 @pytest.fixture
-async def stage(fresh_postgres_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+async def stage(fresh_postgres_url: str, clock: TestClock) -> AsyncIterator[Stage]:
     """Three servers on a PostgreSQL that notices a deadlock long before a lock time-out would hide it."""
-    monkeypatch.setitem(HOT_SETTINGS, "lock_timeout", "20s")
     name = urlsplit(fresh_postgres_url).path[1:]
     async with connected(fresh_postgres_url) as connection:
         await connection.execute(f"ALTER DATABASE \"{name}\" SET deadlock_timeout = '30ms'")

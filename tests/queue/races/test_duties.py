@@ -186,9 +186,9 @@ async def test_a_renewal_and_a_taking_that_wait_for_a_third_do_not_block_each_ot
     assert {names[0], names[2]} == won.keys()
 
 
-async def test_rel_b4_taking_waits_for_nobody_long(postgres_stage: Stage) -> None:
+async def test_rel_b4_taking_waits_for_nobody_long(hasty_stage: Stage) -> None:
     """U3, B4: a server that was stopped with a row locked keeps nobody waiting: that duty is not to be had now."""
-    stage = postgres_stage
+    stage = hasty_stage
     name = await held_by_a(stage, over=True)
     stopped = Pausing(stage.servers[0])
     point = stopped.hold_before(COMMIT)

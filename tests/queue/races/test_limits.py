@@ -14,7 +14,7 @@ from tests.queue.races.stage import Scene, Stage, no_jitter
 from tests.queue.races.test_claims import Noted, note, noted
 from tests.queue.races.test_reports import good
 from windlass.db import Database, Statements
-from windlass.errors import Contention, WindlassError
+from windlass.errors import WindlassError
 from windlass.queue import claim as claims
 from windlass.queue import lanes, limits, workers
 from windlass.queue.claim import Claimed
@@ -147,16 +147,9 @@ async def test_rel_x7_three_servers_two_slots(postgres_stage: Stage) -> None:
     first = Pausing(stage.servers[0])
     point = first.hold_before(COMMIT)
 
-    async def claim(db: Database) -> list[Claimed]:
-        while True:
-            try:
-                return await claim_limited(stage, db, scene)
-            except Contention:  # its lock time-out passed before the other rival was seen waiting
-                continue
-
-    claims = [asyncio.create_task(claim(first))]
+    claims = [asyncio.create_task(claim_limited(stage, first, scene))]
     await point.reached.wait()
-    claims += [asyncio.create_task(claim(db)) for db in stage.servers[1:]]
+    claims += [asyncio.create_task(claim_limited(stage, db, scene)) for db in stage.servers[1:]]
     await stage.until_waiting(2)
     point.release()
 

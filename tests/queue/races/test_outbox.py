@@ -262,9 +262,9 @@ async def test_rel_r13_heartbeats_do_not_wait_for_an_open_finish(postgres_stage:
     await ended_by_the_application(stage, scene)
 
 
-async def test_rel_r13_a_cancel_does_not_wait_for_an_open_finish(postgres_stage: Stage) -> None:
+async def test_rel_r13_a_cancel_does_not_wait_for_an_open_finish(hasty_stage: Stage) -> None:
     """Whoever cancels a job that is being finished hears so while the application's transaction is still open."""
-    stage = postgres_stage
+    stage = hasty_stage
     scene = await stage.leased(started=True)
 
     async with stage.servers[0].transaction() as transaction:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from unittest.mock import patch
 from uuid import UUID
 
 import pytest
 
 from tests.clock import START, TestClock
-from tests.databases import connected
+from tests.databases import OPEN_LONG, PATIENT, connected, open_with
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage
@@ -93,7 +94,8 @@ async def test_rel_x23_opened_by_many(postgres_url: str, clock: TestClock) -> No
     """Servers that start at once on a database whose days have run out all start, and history can be written."""
     clock.advance(days=30)
 
-    servers = await asyncio.gather(*(open_database(postgres_url, clock=clock) for _ in range(4)))
+    with patch.dict(HOT_SETTINGS, OPEN_LONG):
+        servers = await asyncio.gather(*(open_database(postgres_url, clock=clock) for _ in range(4)))
 
     try:
         assert [[]] * 4 == [await check(db) for db in servers]
@@ -113,7 +115,7 @@ async def test_rel_x23_opened_while_a_rival_has_the_lock(postgres_url: str, cloc
         rival.transaction(),
     ):
         await rival.execute("LOCK TABLE windlass.done IN SHARE UPDATE EXCLUSIVE MODE")
-        opening = asyncio.create_task(open_database(postgres_url, clock=clock))
+        opening = asyncio.create_task(open_with(PATIENT, postgres_url, clock=clock))
         while not await watcher.fetchval(WAITING):
             pass
     db = await opening
@@ -126,18 +128,18 @@ async def test_rel_x23_opened_while_a_rival_has_the_lock(postgres_url: str, cloc
 
 @pytest.mark.parametrize(("days", "starts"), [(1, True), (6, True), (7, False), (8, False)])
 async def test_rel_x23_opened_while_a_lock_is_held(
-    postgres_url: str, clock: TestClock, monkeypatch: pytest.MonkeyPatch, days: int, starts: bool
+    postgres_url: str, clock: TestClock, days: int, starts: bool
 ) -> None:
     """A lock on history that stays keeps a server from starting only if today or tomorrow cannot be written."""
-    monkeypatch.setitem(HOT_SETTINGS, "lock_timeout", "10ms")
+    soon = {**OPEN_LONG, "lock_timeout": "10ms"}
     clock.advance(days=days)
     async with connected(postgres_url) as rival, rival.transaction():
         await rival.execute("LOCK TABLE windlass.done IN SHARE UPDATE EXCLUSIVE MODE")
         if not starts:
             with pytest.raises(Contention):
-                await open_database(postgres_url, clock=clock)
+                await open_with(soon, postgres_url, clock=clock)
             return
-        db = await open_database(postgres_url, clock=clock)
+        db = await open_with(soon, postgres_url, clock=clock)
 
     try:
         assert days * len(PARTITIONED) == len(await make_partitions(db))

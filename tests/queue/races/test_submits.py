@@ -6,17 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.clock import TestClock
+from tests.databases import PATIENT
 from tests.proxy import CuttingProxy
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database, open_database
+from windlass.db.postgres import HOT_SETTINGS
 from windlass.errors import CommitAborted, CommitUnknown, InvalidInput, KeyReused, WindlassError
 from windlass.job import State
 from windlass.queue import history, workers
@@ -33,11 +36,13 @@ async def proxied(url: str, clock: TestClock | None) -> AsyncIterator[tuple[Cutt
     parts = urlsplit(url)
     async with CuttingProxy(parts.hostname or "", parts.port or 5432) as proxy:
         netloc = parts.netloc.replace(f":{parts.port}", f":{proxy.port}")
-        db = await open_database(parts._replace(netloc=netloc, query="pooler=transaction").geturl(), clock=clock)
-        try:
-            yield proxy, db
-        finally:
-            await db.close()
+        # By `pooler` each transaction begins with its settings.
+        with patch.dict(HOT_SETTINGS, PATIENT):
+            db = await open_database(parts._replace(netloc=netloc, query="pooler=transaction").geturl(), clock=clock)
+            try:
+                yield proxy, db
+            finally:
+                await db.close()
 
 
 async def count(stage: Stage, queue: str) -> int:

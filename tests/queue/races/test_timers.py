@@ -20,6 +20,7 @@ from windlass.queue.control import Actor, Cancelled
 from windlass.queue.deadletters import Retried
 from windlass.queue.history import Filter
 from windlass.queue.report import report
+from windlass.queue.submit import Submitted, submit
 from windlass.queue.timers import Promoted
 
 Found = Cancelled | JobFinished | NotFound
@@ -179,6 +180,31 @@ async def test_rel_k2_two_cancels(stage: Stage) -> None:
         }
 
     await Race(stage.scene, cancel, cancel, judge).in_every_order(stage)
+
+
+async def test_rel_x22_cancel_beside_submit_of_the_same_keys(stage: Stage) -> None:
+    """A cancel of jobs in both places and a submit of their unique keys wait for each other one way round only."""
+
+    async def prepare() -> Scene:
+        scene = await stage.scene(0)
+        ids = [
+            *await stage.submit(scene.queue, unique_key=f"{scene.queue}-b"),
+            *await stage.submit(scene.queue, unique_key=f"{scene.queue}-a", delay_ms=5000),
+        ]
+        return Scene(scene.queue, scene.worker, scene.session, ids)
+
+    async def cancel_both(db: Database, scene: Scene) -> list[Found]:
+        return await control.cancel(db, scene.ids, tenant="default", actor=Actor())
+
+    async def submit_both(db: Database, scene: Scene) -> list[Submitted]:
+        jobs = [stage.job(scene.queue, unique_key=f"{scene.queue}-{end}") for end in "ab"]
+        return await submit(db, stage.lanes, jobs)
+
+    async def judge(scene: Scene, found: list[Found] | WindlassError, made: list[Submitted] | WindlassError) -> None:
+        assert [Cancelled(job_id, State.CANCELLED) for job_id in scene.ids] == good(found)
+        assert [answer.id in scene.ids for answer in good(made)] == [answer.duplicate for answer in good(made)]
+
+    await Race(prepare, cancel_both, submit_both, judge).in_every_order(stage)
 
 
 async def test_rel_k2_two_retries(stage: Stage) -> None:

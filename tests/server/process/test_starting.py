@@ -27,7 +27,7 @@ async def test_a_server_sets_an_empty_file_up_and_serves(launch: Launch) -> None
 
     url = await server.serving()
 
-    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         assert 200 == (await client.get("/readyz")).status_code
         assert 201 == (await client.post("/api/v1/jobs", json={"task": "t"})).status_code
     assert "No key is needed: everybody from this machine may do everything." == server.lines[0]
@@ -63,7 +63,7 @@ async def test_rel_g4_second_server_of_a_file(launch: Launch) -> None:
     assert second.lines[-1].startswith("Error: ")
     assert "windlass.db" in second.lines[-1]
     assert "Traceback" not in second.text
-    async with httpx2.AsyncClient(verify=False, base_url=url) as client:
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         assert 201 == (await client.post("/api/v1/jobs", json={"task": "t"})).status_code
 
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 import trustme
 
-from tests.proofs.processes import server_arguments
+from tests.proofs.processes import PATIENCE_S, server_arguments
 from tests.server.process.conftest import Launch
 
 FILE = "sqlite:///windlass.db"
@@ -45,12 +45,12 @@ async def test_rel_t14_a_server_speaks_tls(launch: Launch, papers: Papers) -> No
     url = await server.serving()
 
     assert url.startswith("https://")
-    async with httpx2.AsyncClient(base_url=url, verify=papers.client()) as client:
+    async with httpx2.AsyncClient(base_url=url, verify=papers.client(), timeout=PATIENCE_S) as client:
         assert 200 == (await client.get("/readyz")).status_code
-    async with httpx2.AsyncClient(base_url=url) as stranger:
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE_S) as stranger:
         with pytest.raises(httpx2.ConnectError):
             await stranger.get("/readyz")
-    async with httpx2.AsyncClient(base_url=url.replace("https", "http")) as clear:
+    async with httpx2.AsyncClient(base_url=url.replace("https", "http"), timeout=PATIENCE_S) as clear:
         with pytest.raises(httpx2.HTTPError):
             await clear.get("/readyz")
 
