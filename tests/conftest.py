@@ -52,7 +52,7 @@ if memory_is_free():
 # A database on a busy machine may take long over any one example, so none has a deadline.
 # `make test` draws the same examples each time, so that it fails by a change and not by chance; the others explore.
 hypothesis.settings.register_profile(
-    "dev", max_examples=16, stateful_step_count=30, deadline=None, derandomize=True, database=None
+    "dev", max_examples=12, stateful_step_count=30, deadline=None, derandomize=True, database=None
 )
 hypothesis.settings.register_profile("all", max_examples=100, stateful_step_count=30, deadline=None)
 hypothesis.settings.register_profile("long", max_examples=1000, stateful_step_count=50, deadline=None)

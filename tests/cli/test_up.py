@@ -123,7 +123,9 @@ def test_the_sample_has_a_database_of_its_own(tmp_path: Path) -> None:
     assert [(0,)] == stored(tmp_path, "SELECT count(*) FROM jobs")
 
 
-@pytest.mark.parametrize("by", ["flag", "environment", "file"])
+@pytest.mark.parametrize(
+    "by", ["flag", *(pytest.param(by, marks=pytest.mark.exhaustive) for by in ("environment", "file"))]
+)
 def test_the_sample_goes_to_the_database_that_the_user_names(tmp_path: Path, by: str) -> None:
     """By whichever way it is named."""
     if by == "file":
@@ -312,6 +314,7 @@ def test_workers_without_the_key_that_they_need_are_not_started(tmp_path: Path) 
     assert "Windlass is up" not in process.text
 
 
+@pytest.mark.exhaustive
 def test_more_workers_than_usual_need_no_second_flag(tmp_path: Path) -> None:
     """`--workers 9` is no error although eight is the usual most."""
     with running(tmp_path, "up", "--port", "0", "--workers", "9") as process:
@@ -343,6 +346,7 @@ def test_code_that_changes_is_run_anew(tmp_path: Path) -> None:
     assert (42, 1000, 0) == (before, after, code)
 
 
+@pytest.mark.exhaustive
 def test_the_demonstration_ends_well(tmp_path: Path) -> None:
     """It runs its jobs, shows them, checks them, and leaves nothing behind."""
     settings = {"TMPDIR": str(tmp_path), "WINDLASS_URL": "http://127.0.0.1:1"}

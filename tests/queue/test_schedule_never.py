@@ -31,6 +31,7 @@ NEVER: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.one_kind
 @pytest.mark.parametrize("how", ["create", "replace", "skip", "edit", "load", "declare", "dry run", "declare again"])
 @pytest.mark.parametrize("never", NEVER)
 async def test_what_never_fires_is_not_stored(steps: Steps, never: str, how: str) -> None:

@@ -2,7 +2,7 @@
 
 The first step is held at each of its marks in turn (pausing.py): before each query and before each commit. There the
 second runs to its end, or until it waits for a lock that the first has. Then the first goes on. The last order is the
-first step whole and then the second; afterwards the two change roles.
+first step whole and then the second; afterwards the two change roles, unless they are the same.
 
 A step of several transactions has orders beyond these: both are under way, each held once. `crossed` plays one of them.
 """
@@ -41,7 +41,7 @@ class Race(Generic[S, L, R]):
     async def in_every_order(self, stage: Stage) -> int:
         """Play all orders; return how many there were."""
         played = 0
-        for left_first in (True, False):
+        for left_first in (True,) if self.left == self.right else (True, False):
             number, held = 0, True
             while held:
                 held = await self._play(stage, left_first=left_first, number=number)
