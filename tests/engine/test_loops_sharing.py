@@ -149,6 +149,7 @@ async def test_no_duty_is_without_a_holder_while_duties_rotate(
 
     for of_one in turns.values():
         assert len(of_one) >= 4
+        assert all(before != after for (_, before), (_, after) in itertools.pairwise(of_one))
         for (_, before), (came_s, _), (left_s, after) in zip(of_one, of_one[1:], of_one[2:], strict=False):
             assert before != after or left_s - came_s >= 3
 

@@ -143,6 +143,7 @@ async def test_a_result_is_waited_for_on_another_server(pair: tuple[Engine, Engi
     one, other = pair
     [job_id] = await submit(one)
     task = asyncio.create_task(other.wait_ended(job_id, tenant="default", wait_s=POLL_S))
+    await until(lambda: job_id in other.waits._waiting)
     job = (await one.claim(asking(wait_s=PATIENCE_S))).jobs[0].job
 
     await one.report([Complete(job_id=job_id, fence=job.fence, worker="w", result='{"ok":true}')])
