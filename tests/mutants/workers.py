@@ -109,4 +109,10 @@ MUTANTS = (
         (f"{LEASE}a_poison_result_fails_only_its_own_job[sqlite]",),
         "S9: too long a result fails its own job, by name",
     ),
+    Mutant(
+        "reset-connection-is-no-http-error",
+        (Edit("httpclient.py", "except AttributeError as error:", "except KeyError as error:"),),
+        ("tests/test_httpclient.py::test_a_worker_asks_again",),
+        "A7: a worker outlives a server that dies between a connection and its first byte",
+    ),
 )

@@ -22,6 +22,7 @@ import httpx2
 
 from tests.proofs.ledger import Ledger, Said
 from tests.proofs.witness import Connection
+from windlass.httpclient import AsyncClient
 
 Json = dict[str, Any]
 
@@ -49,7 +50,7 @@ class Load:
     ) -> None:
         self.ledger = Ledger()
         self._urls = list(urls)
-        self._clients = [httpx2.AsyncClient(base_url=f"{url}/api/v1", timeout=ANSWER_S) for url in urls]
+        self._clients = [AsyncClient(base_url=f"{url}/api/v1", timeout=ANSWER_S) for url in urls]
         self._kinds = kinds
         self._pace_s = pace_s
         self._submitter_count = submitters

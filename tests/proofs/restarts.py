@@ -28,6 +28,7 @@ from tests.proofs.failover import drained
 from tests.proofs.ledger import Ledger
 from tests.proofs.load import KINDS, Load
 from tests.proofs.verdict import Line, verdict
+from windlass.httpclient import AsyncClient
 
 MODES = ("fast", "immediate", "kill")
 """A shutdown that ends sessions, one without a checkpoint, and a postmaster that is killed."""
@@ -118,7 +119,7 @@ async def _accepts(url: str) -> float:
 
 async def _stored(url: str, ledger: Ledger) -> float:
     """Return when the server at `url` stored a job."""
-    async with asyncio.timeout(PATIENCE_S), httpx2.AsyncClient(base_url=url, timeout=10.0) as client:
+    async with asyncio.timeout(PATIENCE_S), AsyncClient(base_url=url, timeout=10.0) as client:
         while True:
             with suppress(httpx2.HTTPError):
                 answer = await client.post("/api/v1/jobs", json={"task": "plain", "payload": "probe"})

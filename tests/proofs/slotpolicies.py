@@ -22,6 +22,7 @@ from tests.proofs.slotkinds import BATCH_PATH, JOBS_OF_SLOTS, RUN_QUEUE, Kind, a
 from tests.proofs.takeover import PATIENCE_S
 from tests.proofs.verdict import Line
 from tests.proofs.witness import Connection
+from windlass.httpclient import AsyncClient
 
 RUN = {"queue": RUN_QUEUE, "task": "while_slot"}
 FIRING = (
@@ -107,7 +108,7 @@ class Edits:
     async def _said(self, method: str, path: str, body: dict[str, object]) -> bool:
         self._urls = [*self._urls[1:], self._urls[0]]
         try:
-            async with httpx2.AsyncClient(base_url=self._urls[0], timeout=ANSWER_S) as client:
+            async with AsyncClient(base_url=self._urls[0], timeout=ANSWER_S) as client:
                 answer = await client.request(method, f"/api/v1/schedules/{path}", json=body)
         except httpx2.TransportError:
             self.silent_count += 1

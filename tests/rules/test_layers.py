@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.rules.source import REPOSITORY, files, outline_of
 
-PURE = {"job", "errors", "wire", "clock", "ids", "durations", "shards", "config", "log", "certificates"}
+PURE = {"job", "errors", "wire", "clock", "ids", "durations", "shards", "config", "log", "httpclient"}
 PURE_STEPS = ("queue.retry", "queue.cron")
 BELOW_ENGINE = {"queue", "db"}
 ALL = {"cli", "server", "worker", "client", "embedded", "engine", "queue", "db", "bench", "testing", "compat", "sample"}

@@ -11,7 +11,6 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windlass.certificates import trusted_for
 from windlass.client.answers import Answer
 from windlass.client.requests import Request
 from windlass.client.tries import NotHeard, ServerDown
@@ -127,17 +126,19 @@ class HttpDoor:
                 asyncio.run_coroutine_threadsafe(client.aclose(), loop)
 
     def _new_in_loop(self, *, waits: bool) -> httpx2.AsyncClient:
-        import httpx2
+        from windlass.httpclient import AsyncClient
 
         with self._lock:
             # Connections belong to their loop, and what it left behind goes with it.
             self._in_loops = {place: client for place, client in self._in_loops.items() if not place[0].is_closed()}
-            client = httpx2.AsyncClient(**self._how(waits=waits))
+            client = AsyncClient(**self._how(waits=waits))
             self._in_loops[asyncio.get_running_loop(), waits] = client
         return client
 
     def _how(self, *, waits: bool) -> dict[str, Any]:
         import httpx2
+
+        from windlass.httpclient import trusted_for
 
         most, kept = (None, KEPT_WAITS) if waits else (CONNECTIONS, CONNECTIONS)
         return {

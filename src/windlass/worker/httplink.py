@@ -15,9 +15,9 @@ from uuid import UUID
 import httpx2
 import msgspec
 
-from windlass.certificates import trusted_for
 from windlass.config import Settings
 from windlass.errors import InvalidInput, Unavailable, WindlassError
+from windlass.httpclient import AsyncClient, trusted_for
 from windlass.wire import work as wire
 from windlass.wire.base import Problem
 
@@ -35,7 +35,7 @@ class HttpLink:
 
     def __init__(self, settings: Settings, *, client: httpx2.AsyncClient | None = None) -> None:
         key = settings.client.key
-        self._client = client or httpx2.AsyncClient(
+        self._client = client or AsyncClient(
             base_url=settings.server.url.rstrip("/") + BASE,
             headers=None if key is None else {"authorization": f"Bearer {key}"},
             # A fleet shares it, and each of its workers has requests that wait.

@@ -12,9 +12,9 @@ import httpx2
 import msgspec
 
 from windlass import log
-from windlass.certificates import trusted_for
 from windlass.config import Settings
 from windlass.engine.outside import Outside
+from windlass.httpclient import AsyncClient, trusted_for
 from windlass.wire.people import Scale
 
 TIMEOUT_S = 5.0
@@ -33,7 +33,7 @@ async def follow(fleet: Scaled, settings: Settings, outside: Outside) -> None:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     was_answered = True
     url = settings.server.url
-    async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=trusted_for(url)) as client:
+    async with AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT_S, verify=trusted_for(url)) as client:
         while True:
             await outside.pause(settings.workers.scale_interval_ms / 1000)
             try:

@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 import httpx2
 import msgspec
 
-from windlass.certificates import trusted_for
 from windlass.clock import Clock, system_clock
 from windlass.config import Settings
 from windlass.engine.outside import Outside
+from windlass.httpclient import AsyncClient, trusted_for
 
 TIMEOUT_S = 1.0
 POLL_S = 2.0
@@ -143,9 +143,7 @@ async def wait_for_notice(settings: Settings, outside: Outside, clock: Clock = s
         return None
     base = settings.worker.spot_url or ADDRESS
     # A proxy has other machines' metadata.
-    async with httpx2.AsyncClient(
-        base_url=base, timeout=TIMEOUT_S, trust_env=False, verify=trusted_for(base)
-    ) as client:
+    async with AsyncClient(base_url=base, timeout=TIMEOUT_S, trust_env=False, verify=trusted_for(base)) as client:
         cloud = await find_cloud(client, clouds) if wanted == "auto" else clouds[wanted]
         if cloud is None:
             return None

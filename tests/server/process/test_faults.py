@@ -20,6 +20,7 @@ from tests.proofs.load import QUICK, Load
 from tests.proofs.processes import PATIENCE_S, server_arguments
 from tests.proofs.verdict import Line, verdict
 from tests.server.process.conftest import Launch
+from windlass.httpclient import AsyncClient
 
 FILE = "sqlite:///windlass.db"
 
@@ -66,7 +67,7 @@ async def test_rel_a5_killed_server_of_a_file(launch: Launch) -> None:
     """The server of a SQLite file is killed under submits: what it acknowledged is there, and a repeat finds it."""
     server = await launch(*server_arguments(FILE))
     told: dict[str, str] = {}
-    async with httpx2.AsyncClient(verify=False, base_url=await server.serving(), timeout=PATIENCE_S) as client:
+    async with AsyncClient(verify=False, base_url=await server.serving(), timeout=PATIENCE_S) as client:
         submits = [asyncio.create_task(submit(client, f"key-{number}", told)) for number in range(100)]
         await asyncio.wait(submits[:40])
         server.send(signal.SIGKILL)
@@ -76,7 +77,7 @@ async def test_rel_a5_killed_server_of_a_file(launch: Launch) -> None:
 
     again = await launch(*server_arguments(FILE))
 
-    async with httpx2.AsyncClient(verify=False, base_url=await again.serving(), timeout=PATIENCE_S) as client:
+    async with AsyncClient(verify=False, base_url=await again.serving(), timeout=PATIENCE_S) as client:
         for number in range(100):
             assert await submit(client, f"key-{number}", told)
         jobs = (await client.get("/api/v1/jobs", params={"limit": 500})).json()["jobs"]

@@ -19,6 +19,7 @@ from tests.proofs.processes import PATIENCE_S, ServerProcess, server_arguments
 from tests.proofs.takeover import takeovers, victim_of
 from tests.proofs.witness import Connection
 from tests.server.process.conftest import Launch
+from windlass.httpclient import AsyncClient
 
 FILE = "sqlite:///windlass.db"
 STOPS = "server.stopping"
@@ -57,7 +58,7 @@ async def hanging(server: ServerProcess) -> AsyncIterator[None]:
 async def test_rel_a12_term_drains(launch: Launch) -> None:
     """SIGTERM: who waits is answered, a balancer sees 503, and the process ends with 0, having said nothing odd."""
     server = await launch(*server_arguments(FILE))
-    async with httpx2.AsyncClient(verify=False, base_url=await server.serving(), timeout=PATIENCE_S) as client:
+    async with AsyncClient(verify=False, base_url=await server.serving(), timeout=PATIENCE_S) as client:
         waiting = await polling(client)
 
         server.send(signal.SIGTERM)
