@@ -76,6 +76,7 @@ def test_pip_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cluster.pip_folder() == found.folder
 
 
+@pytest.mark.exhaustive
 @needs_pip_binaries
 async def test_binaries_in_a_closed_folder_are_copied(tmp_path: Path) -> None:
     """A checkout that other users cannot enter does not keep root from running PostgreSQL as one of them."""

@@ -151,6 +151,7 @@ def test_the_queues_that_tasks_name_are_served(tmp_path: Path) -> None:
     assert ("sent", {("default", "mail")}, {("default",)}) == (job["result"], queues, told)
 
 
+@pytest.mark.exhaustive
 def test_schedules_that_were_declared_are_told_in_one_line(tmp_path: Path) -> None:
     """Whoever starts it sees what it has made of the code: what was added, changed and removed; later nothing.
 
@@ -203,6 +204,7 @@ def stored(folder: Path, statement: str) -> list[Any]:
         return list(connection.execute(statement))
 
 
+@pytest.mark.exhaustive
 def test_a_second_interrupt_gives_back_at_once(tmp_path: Path) -> None:
     """Nobody waits for the drain; nothing is lost, and no attempt is used."""
     (tmp_path / "tasks.py").write_text(APP)

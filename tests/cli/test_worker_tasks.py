@@ -90,6 +90,7 @@ def test_a_worker_serves_the_kinds_alone(tmp_path: Path, url: str) -> None:
     assert "succeeded" == job["state"]
 
 
+@pytest.mark.exhaustive
 def test_dev_tells_the_tasks_of_each_start(tmp_path: Path) -> None:
     """A task that was added to the code is in the line that follows."""
     (tmp_path / "tasks.py").write_text(APP)

@@ -46,10 +46,8 @@ class Target:
         self._token = token
         self._folder = folder
 
-    async def fuzz(
-        self, phases: Sequence[str], *, examples: int, seed: int | None = None, only: Sequence[str] = ()
-    ) -> Round:
-        """Call every operation, or only some, with up to so many examples each in the phases that make them up.
+    async def fuzz(self, phases: Sequence[str], *, examples: int, seed: int | None = None) -> Round:
+        """Call every operation with up to so many examples each in the phases that make them up.
 
         Without a seed every run does the same.
         """
@@ -58,7 +56,6 @@ class Target:
             *(sys.executable, "-c", _COMMAND, "--config-file", str(Path(__file__).parent / "schemathesis.toml"), "run"),
             *(f"{self.url}/openapi.json", "--header", f"Authorization: Bearer {self._token}"),
             *("--phases", ",".join(phases), "--max-examples", str(examples), "--no-color", "--no-shrink", *how),
-            *(part for name in only for part in ("--include-name", name)),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,

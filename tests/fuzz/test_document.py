@@ -11,32 +11,18 @@ import pytest
 
 from tests.fuzz.run import faults, target
 
-LEAST_REQUESTS = 300
-EACH_KIND = ("POST /api/v1/jobs/claim", "PUT /api/v1/queues/{name}")
-"""A body, and a name in the path; tests/server/test_bad_input.py has every route."""
-
-
-async def test_rel_s1_edges_of_each_kind_of_operation_hold(sqlite_url: str, tmp_path: Path) -> None:
-    """Each bound of each field from both sides, each missing field, each method that is not there."""
-    async with target(sqlite_url, tmp_path) as server:
-        found = await server.fuzz(["examples", "coverage"], examples=1, only=EACH_KIND)
-        answered = await server.answered()
-
-    assert found.passed, found.said
-    assert answered.total() >= LEAST_REQUESTS
-    assert [] == [status for status in answered if status >= 500]
-    assert [] == faults(server.process)
+LEAST_REQUESTS = 9_000
 
 
 @pytest.mark.exhaustive
 async def test_rel_s1_every_edge_of_the_document_holds(sqlite_url: str, tmp_path: Path) -> None:
-    """The same of every operation."""
+    """Each bound of each field from both sides, each missing field, each method that is not there."""
     async with target(sqlite_url, tmp_path) as server:
         found = await server.fuzz(["examples", "coverage"], examples=1)
         answered = await server.answered()
 
     assert found.passed, found.said
-    assert answered.total() >= 30 * LEAST_REQUESTS
+    assert answered.total() >= LEAST_REQUESTS
     assert [] == [status for status in answered if status >= 500]
     assert [] == faults(server.process)
 

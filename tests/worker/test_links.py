@@ -90,6 +90,7 @@ async def test_every_call_over_http(database_url: str) -> None:
         await link.aclose()
 
 
+@pytest.mark.one_kind
 async def test_a_worker_over_http(database_url: str) -> None:
     """Jobs run to their end over HTTP; under load reports carry the next claim."""
     async with started(*server_arguments(database_url)) as server:
@@ -114,6 +115,7 @@ async def test_a_worker_over_http(database_url: str) -> None:
             assert any(report.claim is not None for report in link.reports)
 
 
+@pytest.mark.one_kind
 async def test_rel_z3_a_report_outlives_a_restart_of_the_server(database_url: str) -> None:
     """A server dies while a body runs: its end is told to the next one at the same address, and recorded once."""
     gate, port = Gate(), free_port()

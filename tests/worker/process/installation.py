@@ -18,10 +18,12 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tests.cluster import free_port
+from tests.proofs.load import pause
 from tests.proofs.processes import ServerProcess, server_arguments, started
 from tests.rules.source import REPOSITORY
 
 PATIENCE_S = 60.0
+POLL_S = 0.05
 FOR_EVER_MS = 180_000
 """Longer than anybody waits here; what a broken test leaves behind ends nevertheless."""
 SAMPLE = "tests.worker.process.sample:app"
@@ -133,6 +135,7 @@ class Installation:
                 answer = await self._call("GET", path, params=query)
                 if so(answer):
                     return answer
+                await pause(asyncio.Event(), POLL_S)
 
     async def _call(self, method: str, path: str, **parts: Any) -> dict[str, Any]:
         async with httpx2.AsyncClient(verify=False, base_url=f"{self.url}/api/v1", timeout=PATIENCE_S) as client:

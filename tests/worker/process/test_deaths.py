@@ -8,6 +8,8 @@ import signal
 from typing import Self
 from urllib.parse import urlsplit
 
+import pytest
+
 from tests.cluster import free_port
 from tests.proofs.processes import ServerProcess
 from tests.worker.process.installation import FOR_EVER_MS, SHORT, Begun, Installation, kill
@@ -152,6 +154,7 @@ async def test_rel_d2_a_worker_cut_off_loses_its_job_to_another(installation: In
     assert ["lost", "succeeded"] == [attempt["outcome"] for attempt in await installation.attempts(first.job_id)]
 
 
+@pytest.mark.exhaustive
 async def test_a_killed_server_and_killed_workers_lose_nothing(installation: Installation) -> None:
     """Both come back, in any order; the job runs again after its lease."""
     fleet = await installation.start_workers(**SHORT)

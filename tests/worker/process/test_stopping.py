@@ -10,8 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.proofs.load import pause
 from tests.worker.answers import Asked, answers
-from tests.worker.process.installation import FOR_EVER_MS, PATIENCE_S, Installation
+from tests.worker.process.installation import FOR_EVER_MS, PATIENCE_S, POLL_S, Installation
 
 GONE = "http://127.0.0.1:1"
 
@@ -144,12 +145,12 @@ async def test_the_probe_of_a_worker_answers_while_it_is_well(installation: Inst
     async with httpx2.AsyncClient(verify=False, base_url=f"http://{address}", timeout=PATIENCE_S) as client:
         async with asyncio.timeout(PATIENCE_S):
             while (await client.get("/healthz")).status_code != 200:  # it may have stood still until now
-                pass
+                await pause(asyncio.Event(), POLL_S)
         await installation.submit("hold", port=installation.port, ms=FOR_EVER_MS)
         await installation.begun()
 
         while (answer := await client.get("/healthz")).status_code == 200:
-            pass
+            await pause(asyncio.Event(), POLL_S)
 
         assert 503 == answer.status_code
         assert "said nothing" in answer.json()["reasons"][0]
