@@ -1,4 +1,4 @@
-"""What our HTTP clients share: which certificates they trust, and one name for a connection that was never made."""
+"""What our HTTP clients share: the certificates they trust, and the error for a connection that is reset at once."""
 
 from __future__ import annotations
 
