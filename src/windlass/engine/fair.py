@@ -1,0 +1,179 @@
+"""Fairness by tenant: a queue in which tenants take turns, and a turnstile that admits callers in that order.
+
+Each tenant has a line of its own. The next item comes from the tenant that has been served least, measured by the cost
+of its items (start-time fair queueing). A tenant with a thousand large requests therefore delays a tenant with one
+small request by one item at most. A tenant that was away gains nothing by it: its line begins at the present.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
+from heapq import heappop, heappush
+from typing import Generic, TypeVar
+
+from windlass.errors import TooMany, Unavailable
+
+Item = TypeVar("Item")
+
+PATIENCE_S = 5.0
+"""How long a caller waits to be admitted before it is told to come back."""
+MOST_REMEMBERED = 1000
+"""Tenants without a line whose past use is remembered."""
+
+
+class FairQueue(Generic[Item]):
+    """Items in the order in which they are served."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[tuple[Item, float]]] = {}
+        self._heads: list[tuple[float, int, str]] = []
+        """A heap with one entry for each tenant that has a line: the use at which it is next, and a tie-breaker."""
+        self._used: dict[str, float] = {}
+        self._now = 0.0
+        """The use at which the latest item was served."""
+        self._order = itertools.count()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def waiting(self, tenant: str) -> int:
+        """Return how many items of a tenant wait."""
+        return len(self._lines.get(tenant, ()))
+
+    def push(self, tenant: str, item: Item, cost: float = 1.0) -> None:
+        """Add an item to the end of its tenant's line."""
+        if tenant not in self._lines:
+            self._lines[tenant] = deque()
+            heappush(self._heads, (max(self._used.get(tenant, 0.0), self._now), next(self._order), tenant))
+        self._lines[tenant].append((item, cost))
+        self._count += 1
+
+    def peek(self) -> Item | None:
+        """Return the item that is next; None if nothing waits."""
+        return self._lines[self._heads[0][2]][0][0] if self._heads else None
+
+    def pop(self, without: Container[str] = ()) -> Item | None:
+        """Take the next item of a tenant that is not in `without`; None if there is none."""
+        passed: list[tuple[float, int, str]] = []
+        try:
+            while self._heads:
+                head = heappop(self._heads)
+                if head[2] not in without:
+                    return self._take(head[2], head[0])
+                passed.append(head)
+            return None
+        finally:
+            for head in passed:
+                heappush(self._heads, head)
+
+    def _take(self, tenant: str, used: float) -> Item:
+        line = self._lines[tenant]
+        item, cost = line.popleft()
+        self._count -= 1
+        self._now = max(self._now, used)
+        self._used.pop(tenant, None)  # so that the tenant served longest ago stands first
+        self._used[tenant] = used + cost
+        if line:
+            heappush(self._heads, (used + cost, next(self._order), tenant))
+        else:
+            del self._lines[tenant]
+            while len(self._used) > len(self._lines) + MOST_REMEMBERED:
+                del self._used[next(iter(self._used))]
+        return item
+
+
+class Turnstile:
+    """Admits a few callers at once; tenants that wait take turns."""
+
+    def __init__(
+        self, what: str, *, at_once: int, at_once_each: int, room_each: int, patience_s: float = PATIENCE_S
+    ) -> None:
+        """`at_once` callers are admitted, of one tenant `at_once_each`.
+
+        Of one tenant `room_each` callers may be inside or wait, of one key half of these.
+        """
+        self._what = what
+        self._at_once = at_once
+        self._at_once_each = at_once_each
+        self._room_each = room_each
+        self._patience_s = patience_s
+        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
+        self._inside: Counter[str] = Counter()
+        self._full: set[str] = set()
+        """The tenants that have as many callers inside as they may."""
+        self._inside_count = 0
+        self._room: Counter[tuple[str, str | None]] = Counter()
+        """Callers inside or waiting, by tenant and by key."""
+
+    @asynccontextmanager
+    async def turn(self, tenant: str, key: str | None = None) -> AsyncIterator[None]:
+        """Run the block when it is this tenant's turn.
+
+        Raises TooMany if the tenant or the key has too many callers here, Unavailable if the wait was too long.
+        """
+        self._check_room(tenant, key)
+        parties = {(tenant, None), (tenant, key)}
+        self._room.update(parties)
+        try:
+            await self._enter(tenant)
+            try:
+                yield
+            finally:
+                self._leave(tenant)
+        finally:
+            for party in parties:
+                self._room[party] -= 1
+                if not self._room[party]:
+                    del self._room[party]
+
+    def _check_room(self, tenant: str, key: str | None) -> None:
+        if self._room[tenant, None] >= self._room_each:
+            raise TooMany(f"{self._room_each} {self._what} of tenant {tenant} are under way here. Try again later.")
+        if key is not None and self._room[tenant, key] >= self._room_each // 2:
+            raise TooMany(f"{self._room_each // 2} {self._what} of this key are under way here. Try again later.")
+
+    async def _enter(self, tenant: str) -> None:
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.push(tenant, (tenant, admitted))
+        self._admit()
+        if admitted.done():
+            return
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await admitted
+        except TimeoutError:
+            self._give_up(tenant, admitted)
+            raise Unavailable(f"Other {self._what} took all turns for {self._patience_s:g} s. Try again.") from None
+        except BaseException:
+            self._give_up(tenant, admitted)
+            raise
+
+    def _give_up(self, tenant: str, admitted: asyncio.Future[None]) -> None:
+        if admitted.cancelled():
+            return  # it stays in its line, and is passed over there
+        # It was admitted at the very moment at which it gave up.
+        self._leave(tenant)
+
+    def _admit(self) -> None:
+        while self._inside_count < self._at_once and (next_caller := self._waiting.pop(self._full)) is not None:
+            tenant, admitted = next_caller
+            if admitted.done():
+                continue
+            self._inside_count += 1
+            self._inside[tenant] += 1
+            if self._inside[tenant] >= self._at_once_each:
+                self._full.add(tenant)
+            admitted.set_result(None)
+
+    def _leave(self, tenant: str) -> None:
+        self._inside_count -= 1
+        self._inside[tenant] -= 1
+        self._full.discard(tenant)
+        if not self._inside[tenant]:
+            del self._inside[tenant]
+        self._admit()

@@ -1,0 +1,190 @@
+"""Tenants take turns: neither the number nor the cost of one tenant's items delays another tenant by more than one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from windlass.engine.fair import MOST_REMEMBERED, FairQueue, Turnstile
+from windlass.errors import TooMany, Unavailable
+
+
+def drained(queue: FairQueue[str]) -> list[str]:
+    """Return all items in the order in which they are served."""
+    items = []
+    while (item := queue.pop()) is not None:
+        items.append(item)
+    return items
+
+
+def test_one_tenant_is_served_in_the_order_it_came() -> None:
+    """Within a tenant nothing overtakes."""
+    queue: FairQueue[str] = FairQueue()
+    for item in ("first", "second", "third"):
+        queue.push("a", item)
+
+    assert "first" == queue.peek()
+    assert ["first", "second", "third"] == drained(queue)
+    assert None is queue.peek()
+
+
+def test_a_newcomer_waits_for_one_item_at_most() -> None:
+    """A tenant that comes late does not wait for all that another has brought before."""
+    queue: FairQueue[str] = FairQueue()
+    for number in range(5):
+        queue.push("a", f"a{number}")
+    queue.pop()
+
+    queue.push("b", "b0")
+    queue.push("b", "b1")
+
+    assert ["b0", "a1", "b1", "a2", "a3", "a4"] == drained(queue)
+
+
+def test_turns_are_shared_by_cost() -> None:
+    """Ten small items weigh as much as one that costs ten times as much."""
+    queue: FairQueue[str] = FairQueue()
+    for number in range(2):
+        queue.push("a", f"A{number}", cost=10)
+    for _ in range(12):
+        queue.push("b", "b", cost=1)
+
+    assert "A0" + "b" * 10 == "".join(drained(queue))[:12]
+
+
+def test_a_tenant_that_was_away_saves_nothing_up() -> None:
+    """A long absence gives no right to more than an equal share."""
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(100):
+        queue.push("a", "a")
+    for _ in range(50):
+        queue.pop()
+
+    for _ in range(100):
+        queue.push("b", "b")
+
+    assert 5 == [queue.pop() for _ in range(10)].count("b")
+
+
+def test_a_tenant_that_comes_back_at_once_has_not_used_less() -> None:
+    """Bringing one item at a time is no way to be served more often than the others that wait."""
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(20):
+        queue.push("b", "b")
+    served = []
+
+    for _ in range(10):
+        queue.push("a", "a", cost=3)
+        served += [queue.pop(), queue.pop()]
+        if "a" not in served[-2:]:
+            served.append(queue.pop())
+
+    assert served.count("a") * 3 <= served.count("b") + 6
+
+
+def test_tenants_can_be_passed_over() -> None:
+    """The next item of the others is taken, and the one passed over keeps its place."""
+    queue: FairQueue[str] = FairQueue()
+    queue.push("a", "a")
+    queue.push("b", "b")
+
+    assert "b" == queue.pop({"a"})
+    assert None is queue.pop({"a"})
+    assert 1 == queue.waiting("a") == len(queue)
+    assert "a" == queue.pop()
+
+
+def test_past_use_is_not_remembered_without_bound() -> None:
+    """A thousand tenants that have gone leave no entries behind."""
+    queue: FairQueue[str] = FairQueue()
+    queue.push("stays", "x")
+    queue.push("stays", "x")
+
+    for number in range(3 * MOST_REMEMBERED):
+        queue.push(f"t{number}", "x")
+    for _ in range(3 * MOST_REMEMBERED):
+        queue.pop()
+
+    assert len(queue._used) <= MOST_REMEMBERED + 2
+
+
+async def test_a_tenant_cannot_take_all_turns() -> None:
+    """With two of three turns taken by one tenant, which may have two, the third is for others."""
+    gates = Turnstile("lists", at_once=3, at_once_each=2, room_each=10)
+    async with AsyncExitStack() as inside:
+        for _ in range(2):
+            await inside.enter_async_context(gates.turn("a"))
+        third = asyncio.create_task(inside.enter_async_context(gates.turn("a")))
+        await asyncio.sleep(0)
+
+        await inside.enter_async_context(gates.turn("b"))
+
+        assert not third.done()
+        third.cancel()
+        await asyncio.wait([third])
+
+
+async def test_those_that_wait_are_admitted_by_turns() -> None:
+    """When a turn is free it goes to the tenant that was served least."""
+    gates = Turnstile("lists", at_once=1, at_once_each=1, room_each=10)
+    admitted = []
+
+    async def come(tenant: str) -> None:
+        async with gates.turn(tenant):
+            admitted.append(tenant)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(come(tenant) for tenant in ["a", "a", "a", "a", "b", "b"]))
+
+    assert ["a", "b", "a", "b", "a", "a"] == admitted
+
+
+async def test_a_tenant_and_a_key_have_only_so_much_room() -> None:
+    """One key may take half of the room of its tenant, and no tenant the room of another."""
+    gates = Turnstile("lists", at_once=10, at_once_each=10, room_each=4)
+    async with AsyncExitStack() as inside:
+        for key in ("k1", "k1", "k2"):
+            await inside.enter_async_context(gates.turn("a", key))
+
+        with pytest.raises(TooMany, match="2 lists of this key"):
+            await inside.enter_async_context(gates.turn("a", "k1"))
+        await inside.enter_async_context(gates.turn("a", "k2"))
+        with pytest.raises(TooMany, match="4 lists of tenant a"):
+            await inside.enter_async_context(gates.turn("a", "k3"))
+        await inside.enter_async_context(gates.turn("b", "k4"))
+
+    async with gates.turn("a", "k1"):
+        assert 2 == len(gates._room)
+    assert not gates._room
+
+
+async def test_a_long_wait_ends_with_a_word() -> None:
+    """A caller that is not admitted in time is told to come back, and its place is free for the next."""
+    gates = Turnstile("lists", at_once=1, at_once_each=1, room_each=10, patience_s=0)
+    async with gates.turn("a"):
+        with pytest.raises(Unavailable, match="Other lists took all turns"):
+            async with gates.turn("b"):
+                pass
+
+    async with gates.turn("c"):
+        assert {"c": 1} == gates._inside
+
+
+async def test_a_caller_that_leaves_at_its_admission_gives_the_turn_on() -> None:
+    """A cancel that meets the admission loses no turn."""
+    gates = Turnstile("lists", at_once=1, at_once_each=1, room_each=10)
+
+    async def come() -> None:
+        async with gates.turn("b"):
+            pass
+
+    async with gates.turn("a"):
+        waiting = asyncio.create_task(come())
+        await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    async with gates.turn("c"):
+        assert {"c": 1} == gates._inside
