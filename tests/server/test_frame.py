@@ -14,9 +14,9 @@ from msgspec import Meta
 from tests.server.frame import bearer, client_of, make_door
 from windlass.config.redact import Redactor
 from windlass.errors import Contention, InvalidInput, NotFound, SetupError, TooMany
-from windlass.server import bodies
-from windlass.server.bodies import BodyDecoder
+from windlass.server import shapes
 from windlass.server.call import Call, ClientGone, Message, Reply
+from windlass.server.decoding import BodyDecoder
 from windlass.server.route import Route
 from windlass.wire.base import Body, Words
 from windlass.wire.jobs import BatchRequest
@@ -478,10 +478,10 @@ async def test_rel_t9_names_in_camel_case_cost_little() -> None:
     decoder = BodyDecoder(BatchRequest)
     entry = {"task": "t", "maxRetries": 2.0}
     decoder.decode(msgspec.json.encode({"jobs": [entry]}))
-    before = bodies._shape.cache_info()
+    before = shapes.shape_of.cache_info()
 
     decoder.decode(msgspec.json.encode({"jobs": [{**entry, "uniqueKey": f"k{n}"} for n in range(1000)]}))
 
-    after = bodies._shape.cache_info()
+    after = shapes.shape_of.cache_info()
     assert before.misses == after.misses
     assert 1000 <= after.hits - before.hits <= 2000

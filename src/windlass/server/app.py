@@ -25,8 +25,9 @@ from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
-from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
+from windlass.server.bodies import BODY_SECONDS, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
+from windlass.server.decoding import BodyDecoder
 from windlass.server.problems import problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import IDENTIFIED, Ready, Route, Router
@@ -174,7 +175,7 @@ class Door:
             body = await read_body(call.receive, call.headers, limit=route.body_bytes, timeout_s=self._body_seconds)
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
-        return decoder.decode(body or b"{}", others)
+        return await decoder.decode_in_turns(body or b"{}", others)
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"
