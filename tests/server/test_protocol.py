@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -15,7 +17,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from windlass.server.app import PIECE_BYTES
 from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, Protocol
+from windlass.server.tls import Certificates, TlsListener
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
@@ -51,9 +55,10 @@ class App:
             more = scope["path"] == "/stream"
             headers = [] if more else [(b"content-length", str(LARGE).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"x" * LARGE, "more_body": more})
-            if more:
-                await send({"type": "http.response.body", "body": b"x"})  # waits until the first piece was taken
+            piece = b"x" * PIECE_BYTES
+            for _ in range(LARGE // PIECE_BYTES - 1):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
             return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -99,9 +104,9 @@ class Serving:
         """Set when a connection has ended."""
         self.wires: list[Wire] = []
 
-    async def connect(self) -> Wire:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
         """Open a connection."""
-        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port)))
+        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)))
         return self.wires[-1]
 
     async def ask(self, data: bytes) -> Answer:
@@ -112,8 +117,14 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(kind: type[Protocol] = Protocol, *, cap: int | None = None) -> AsyncIterator[Serving]:
-    """Serve with a protocol."""
+async def serving(
+    kind: type[Protocol] = Protocol,
+    *,
+    cap: int | None = None,
+    certificates: Certificates | None = None,
+    encrypted: type[TlsListener] = TlsListener,
+) -> AsyncIterator[Serving]:
+    """Serve with a protocol, over TLS where there are certificates."""
     app = App()
     config = uvicorn.Config(
         app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
@@ -130,19 +141,31 @@ async def serving(kind: type[Protocol] = Protocol, *, cap: int | None = None) ->
             super().connection_lost(exc)
             server.lost.set()
 
-    listener = await asyncio.get_running_loop().create_server(lambda: Seen(config, state, {}), "127.0.0.1", 0)
-    server = Serving(app, listener.sockets[0].getsockname()[1], state)
-    try:
-        yield server
-    finally:
-        app.go_on.set()
-        listener.close()
-        for connection in list(state.connections):
-            connection.transport.abort()
-        await asyncio.gather(*state.tasks)
-        for wire in server.wires:
-            wire.writer.transport.abort()
-            await wire.end()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        server = Serving(app, listening.getsockname()[1], state)
+
+        def make() -> Protocol:
+            return cast(Protocol, Seen(config, state, {}))
+
+        listener: Any
+        if certificates is None:
+            listener = await asyncio.get_running_loop().create_server(make, sock=listening)
+        else:
+            listener = encrypted(listening, certificates, make)
+        try:
+            yield server
+        finally:
+            app.go_on.set()
+            listener.close()
+            for connection in list(state.connections):
+                connection.shutdown()
+                if isinstance(connection, Protocol):
+                    connection.transport.abort()
+            await asyncio.gather(*state.tasks)
+            for wire in server.wires:
+                wire.writer.transport.abort()
+                await wire.end()
 
 
 def assert_problem(answer: Answer, status: int, code: str) -> None:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from windlass.server.auth import Gate
 
 
+PIECE_BYTES = 256 << 10
+"""Of an answer that are handed to its connection at a time."""
 END_S = 1.0
 """For the last piece of a stream that is ended from here."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -233,7 +235,10 @@ class Door:
         if reply.status == 204:
             del headers[0]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        # In pieces, so that the next one waits until the reader has taken some; what TLS has encrypted is not seen.
+        for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+            await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
+        await send({"type": "http.response.body", "body": body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]})
 
 
 async def _send_parts(parts: AsyncGenerator[bytes, None], send: Send) -> None:

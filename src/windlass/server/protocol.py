@@ -21,7 +21,6 @@ from weakref import WeakKeyDictionary
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -81,8 +80,8 @@ class Protocol(HttpToolsProtocol):
     head_s = HEAD_S
     take_s = TAKE_S
     linger_s = LINGER_S
-    below: asyncio.Transport | None = None
-    """What carries the encrypted bytes, where they are encrypted: its buffer is not seen from above."""
+    handshake: Idle | None = None
+    """What this connection was counted as before."""
 
     def __init__(
         self,
@@ -108,6 +107,8 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and make room if there are too many connections."""
         super().connection_made(transport)
+        if self.handshake is not None:
+            leave(self.handshake, self.server_state)
         enter(self, self.server_state, self.cap)
         self._timer = self.loop.call_later(self.head_s, self._late)
 
@@ -180,7 +181,7 @@ class Protocol(HttpToolsProtocol):
         is_closing = self.transport.is_closing()
         if not self._busy and not is_closing:
             self._waiting[self] = None
-        if is_closing or self._unsent() > HIGH_WATER_LIMIT:
+        if is_closing:
             self._watch_reader()
 
     def pause_writing(self) -> None:
@@ -195,26 +196,23 @@ class Protocol(HttpToolsProtocol):
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection without another request; one with an answer that was never read at once."""
-        if self._unsent():
+        if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
 
     def _watch_reader(self) -> None:
         self._stop_reader_timer()
-        self._reader_timer = self.loop.call_later(self.take_s, self._look_at_reader, self._unsent())
+        unsent = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self.take_s, self._look_at_reader, unsent)
 
     def _look_at_reader(self, unsent: int) -> None:
         """Go on waiting for a reader that has taken something of `unsent` bytes; abort otherwise."""
         self._reader_timer = None
-        left = self._unsent()
+        left = self.transport.get_write_buffer_size()
         if left >= unsent and left:
             self.transport.abort()
         elif left:
             self._watch_reader()
-
-    def _unsent(self) -> int:
-        below = 0 if self.below is None else self.below.get_write_buffer_size()
-        return self.transport.get_write_buffer_size() + below
 
     def _stop_reader_timer(self) -> None:
         if self._reader_timer is not None:
