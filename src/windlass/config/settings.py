@@ -60,6 +60,8 @@ class Server(Section, frozen=True, kw_only=True):
     """Set it behind a proxy that has TLS: listen on another address than loopback without TLS; keys stay needed."""
     max_connections: Count = 10_000
     """Lower it where memory is short; the limit of open files is raised for it, and may allow fewer."""
+    body_budget_mib: Annotated[int, Meta(ge=32, le=65_536)] = 128
+    """Lower it where memory is short: MiB of request bodies at a time; a tenant has half of what others leave of it."""
     drain_seconds: SecondsOrNone = 30.0
     """Raise it when requests take long: how long a stopping server finishes those under way."""
 

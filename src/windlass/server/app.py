@@ -25,7 +25,7 @@ from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
-from windlass.server.bodies import BODY_SECONDS, check_media, read_body
+from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
 from windlass.server.decoding import BodyDecoder
 from windlass.server.problems import problem_of, unexpected
@@ -86,6 +86,7 @@ class Door:
         self._numbers = itertools.count(1)
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
+        self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -155,26 +156,21 @@ class Door:
         if call.principal.queues is not None:
             await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
-        if ready.decode_body is not None:
-            call.body = await self._body(route, ready.decode_body, call=call, others=others)
-        await acted.look(call, route)
-        try:
-            answer = await route.handler(call)
-        except (ClientGone, Unauthorized):
-            # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
-            await acted.keep(call, route)
-            raise
-        if not isinstance(answer, Reply):
-            answer = Reply(route.status, answer)
-        if answer.status < 400:
-            await acted.keep(call, route, answer.content)
-        return answer
+        if ready.decode_body is None:
+            return await _handled(call, route)
+        key_id = call.principal.key_id
+        with self._bodies.share(*(() if key_id is None else (call.tenant, key_id))) as share:
+            call.body = await self._body(route, ready.decode_body, call=call, others=others, share=share)
+            return await _handled(call, route)
 
-    async def _body(self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any]) -> Any:
+    async def _body(
+        self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any], share: BodyShare
+    ) -> Any:
         body = b""
         if call.headers.get("content-length", "0") != "0" or "transfer-encoding" in call.headers:
             check_media(call.headers)
-            body = await read_body(call.receive, call.headers, limit=route.body_bytes, timeout_s=self._body_seconds)
+            limit, timeout_s = route.body_bytes, self._body_seconds
+            body = await read_body(call.receive, call.headers, limit=limit, timeout_s=timeout_s, share=share)
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
         return await decoder.decode_in_turns(body or b"{}", others)
@@ -239,6 +235,22 @@ class Door:
         for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
             await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
         await send({"type": "http.response.body", "body": body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]})
+
+
+async def _handled(call: Call, route: Route) -> Reply:
+    """Call the endpoint, and keep what it did in the audit."""
+    await acted.look(call, route)
+    try:
+        answer = await route.handler(call)
+    except (ClientGone, Unauthorized):
+        # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
+        await acted.keep(call, route)
+        raise
+    if not isinstance(answer, Reply):
+        answer = Reply(route.status, answer)
+    if answer.status < 400:
+        await acted.keep(call, route, answer.content)
+    return answer
 
 
 async def _send_parts(parts: AsyncGenerator[bytes, None], send: Send) -> None:

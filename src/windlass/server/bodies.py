@@ -1,28 +1,101 @@
-"""The body of a request, read within bounds. How it becomes a struct is in decoding.py."""
+"""The body of a request, read within bounds. How it becomes a struct is in decoding.py.
+
+All bodies of a server that are received, decoded or acted on share a budget of bytes. A tenant has half of what other
+tenants leave of it, and a key half of what other keys leave of its tenant's half: nobody can have all of it, and there
+is some left for whoever comes next. A small body needs none.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from windlass.errors import BodyTooLarge, SlowBody, WrongMedia
+from windlass.errors import BodyTooLarge, SlowBody, Unavailable, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
+SMALL_BYTES = 64 << 10
+"""Bodies up to this are not counted: a connection buffers as much by itself, and heartbeats must always get in."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float) -> bytes:
+class BodyBudget:
+    """How many bytes of bodies a server has at a time, and whose."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used: Counter[tuple[str, ...]] = Counter()
+        """By nothing: of all; by tenant; by tenant and key."""
+
+    @property
+    def used(self) -> int:
+        """How many bytes are under way."""
+        return self._used[()]
+
+    @contextmanager
+    def share(self, *owner: str) -> Iterator[BodyShare]:
+        """Give a request of a tenant and key its share for the block. Where no key is needed all callers are one."""
+        share = BodyShare(self, owner)
+        try:
+            yield share
+        finally:
+            if share.size:
+                self.add(owner, -share.size)
+
+    def left(self, owner: tuple[str, ...]) -> int:
+        """Return how many bytes more the owner may have: at each step half of what others leave."""
+        left = self._total - self.used
+        for step in range(1, len(owner) + 1):
+            own = self._used[owner[:step]]
+            left = (left + own) // 2 - own
+        return left
+
+    def add(self, owner: tuple[str, ...], size: int) -> None:
+        """Count bytes of an owner, or give them back."""
+        for step in range(len(owner) + 1):
+            self._used[owner[:step]] += size
+            if not self._used[owner[:step]]:
+                del self._used[owner[:step]]
+
+
+class BodyShare:
+    """What one request has of the budget."""
+
+    def __init__(self, budget: BodyBudget, owner: tuple[str, ...]) -> None:
+        self._budget = budget
+        self._owner = owner
+        self.size = 0
+
+    def grow_to(self, size: int) -> None:
+        """Have room for a body of this size; Unavailable if there is none."""
+        if size <= max(self.size, SMALL_BYTES):
+            return
+        if size - self.size > self._budget.left(self._owner):
+            raise Unavailable(
+                f"The bodies under way leave no room for one of {size} bytes from here. "
+                "Try again, send less at once, or ask another server."
+            )
+        self._budget.add(self._owner, size - self.size)
+        self.size = size
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float, share: BodyShare
+) -> bytes:
     """Return the whole body; BodyTooLarge as soon as that is known, SlowBody if it does not come in time."""
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
-        raise _too_large(limit)
+    if length.isascii() and length.isdigit():
+        if int(length[:20]) > limit:
+            raise _too_large(limit)
+        share.grow_to(int(length))
     try:
         async with asyncio.timeout(timeout_s):
             message = await receive()
             body = _part(message)
             if message.get("more_body"):
-                body = await _read_rest(receive, body, limit)
+                body = await _read_rest(receive, body, limit, share)
     except TimeoutError:
         raise SlowBody(f"The body did not come within {timeout_s:g} seconds. Send it at once.") from None
     if len(body) > limit:
@@ -30,14 +103,16 @@ async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int,
     return body
 
 
-async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
+async def _read_rest(receive: Receive, first: bytes, limit: int, share: BodyShare) -> bytes:
     parts, size, more = [first], len(first), True
+    share.grow_to(size)
     while more:
         message = await receive()
         parts.append(_part(message))
         size += len(parts[-1])
         if size > limit:
             raise _too_large(limit)
+        share.grow_to(size)
         more = message.get("more_body", False)
     return b"".join(parts)
 
