@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
@@ -226,7 +226,7 @@ class _Renaming:
         return (yield from self.body(raw, structs, where))
 
 
-def _known(text: bytes, struct: type[msgspec.Struct], shape: Shape, where: str) -> dict[_Name, Raw]:
+def _known(text: bytes, struct: type[msgspec.Struct], shape: Shape, where: str) -> dict[str, Raw]:
     """Return the members of an object by the names of the fields; InvalidInput at the first that is none."""
     aliases: Mapping[str, str] = getattr(struct, "aliases", {})
     extras: str | None = getattr(struct, "extras", None)
@@ -250,7 +250,7 @@ def _known(text: bytes, struct: type[msgspec.Struct], shape: Shape, where: str) 
             raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
         return _Name(known)
 
-    return msgspec.json.decode(text, type=dict[_Name, Raw], dec_hook=ours)
+    return _members(text, ours)
 
 
 def _entries_of_list(text: bytes, most: int, where: str) -> list[Raw]:
@@ -264,7 +264,7 @@ def _entries_of_list(text: bytes, most: int, where: str) -> list[Raw]:
     return [item for item in msgspec.structs.astuple(found) if item is not UNSET]
 
 
-def _entries_of_object(text: bytes, most: int, where: str) -> dict[_Name, Raw]:
+def _entries_of_object(text: bytes, most: int, where: str) -> dict[str, Raw]:
     """Return the entries, whose names are the caller's; InvalidInput if there are more than `most`."""
     count = 0
 
@@ -275,7 +275,13 @@ def _entries_of_object(text: bytes, most: int, where: str) -> dict[_Name, Raw]:
             raise InvalidInput(where, f"Expected object of length <= {most}")
         return _Name(name)
 
-    return msgspec.json.decode(text, type=dict[_Name, Raw], dec_hook=counted)
+    return _members(text, counted)
+
+
+def _members(text: bytes, hook: Callable[[type, str], _Name]) -> dict[str, Raw]:
+    """Return the members of an object by the names that the hook gives them; it is asked of each as it comes."""
+    members = msgspec.json.decode(text, type=dict[_Name, Raw], dec_hook=hook)
+    return {str(name): raw for name, raw in members.items()}  # plain texts: the others cannot be encoded
 
 
 def _cost(text: bytes | Raw) -> int:
