@@ -167,8 +167,11 @@ class MalformedRequest(WindlassError):
     status = 422
     exit_code = 2
 
-    def __init__(self) -> None:
-        super().__init__("This is no HTTP request that can be read. Check its first line, its headers and its length.")
+    def __init__(
+        self,
+        message: str = "This is no HTTP request that can be read. Check its first line, its headers and its length.",
+    ) -> None:
+        super().__init__(message)
 
 
 class HeadTooLarge(WindlassError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass.errors import InvalidInput
-from windlass.server.bodies import BodyDecoder
+from windlass.server.decoding import BodyDecoder
 from windlass.server.routes import ROUTES
 from windlass.wire.jobs import JobRequest, Policy
 

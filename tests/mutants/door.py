@@ -10,6 +10,9 @@ WORK = "tests/server/test_work.py::test_"
 PEOPLE = "tests/server/test_people.py::test_"
 MATRIX = "tests/server/test_matrix.py::test_"
 BAD = "tests/server/test_bad_input.py::test_"
+DECODING = "tests/server/test_decoding.py::test_"
+PROTOCOL = "tests/server/test_protocol.py::test_"
+TLS = "tests/server/test_tls.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -53,6 +56,148 @@ MUTANTS = (
         (Edit("server/bodies.py", "        if size > limit:\n", "        if size > limit * 1000:\n"),),
         (f"{FRAME}a_large_body_is_refused_by_its_length_and_while_it_comes",),
         "T9: a body is counted while it comes",
+    ),
+    Mutant(
+        "bodies-without-budget",
+        (Edit("server/bodies.py", "if size - self.size > self._budget.left(self._owner):", "if size < 0:"),),
+        (f"{FRAME}rel_s8_bodies_under_way_share_a_budget[length0]",),
+        "S8: bodies under way have a budget",
+    ),
+    Mutant(
+        "one-tenant-has-all-bodies",
+        (Edit("server/bodies.py", "            left = (left + own) // 2 - own\n", "            left -= 0 * own\n"),),
+        (f"{FRAME}nobody_can_have_all_of_the_budget",),
+        "T15: a tenant has half of what others leave",
+    ),
+    Mutant(
+        "budget-is-used-up",
+        (Edit("server/bodies.py", "                self.add(owner, -share.size)\n", "                pass\n"),),
+        (f"{FRAME}the_budget_of_a_body_is_given_back[gone]",),
+        "S8: the budget of a body is given back",
+    ),
+    Mutant(
+        "list-walked-before-it-is-counted",
+        (Edit("server/decoding.py", '    if text.count(b",") < most:\n', "    if True:\n"),),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs1]",),
+        "T9: a list is counted before it is walked",
+    ),
+    Mutant(
+        "values-made-before-they-are-counted",
+        (Edit("server/decoding.py", 'if bytes(text).count(b",") >= TURN:', "if False:"),),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs1]",),
+        "T9: a list is counted before its values are made",
+    ),
+    Mutant(
+        "every-name-looked-at",
+        (
+            Edit(
+                "server/decoding.py",
+                "        if count > most:\n            raise InvalidInput(where or",
+                "        if False:\n            raise InvalidInput(where or",
+            ),
+        ),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs[0]]",),
+        "T9: an object has a bounded number of names",
+    ),
+    Mutant(
+        "renaming-without-end",
+        (Edit("server/decoding.py", "        if self._left < 0:\n", "        if False:\n"),),
+        (f"{DECODING}rel_t9_only_so_many_objects_may_have_names_of_others",),
+        "T9: what renaming costs is bounded",
+    ),
+    Mutant(
+        "decoded-in-one-go",
+        (Edit("server/decoding.py", "                await asyncio.sleep(0)\n", "                pass\n"),),
+        (f"{DECODING}rel_t9_a_large_body_is_decoded_in_turns",),
+        "T9: nobody holds the event loop",
+    ),
+    Mutant(
+        "upgrade-with-a-body",
+        (Edit("server/protocol.py", "if self.parser.should_upgrade() and _has_body(self.headers):", "if False:"),),
+        (f"{PROTOCOL}rel_s3_no_request_hides_in_the_body_of_an_upgrade[POST-Content-Length: 32\\r\\n]",),
+        "S3: no request hides in the body of another",
+    ),
+    Mutant(
+        "read-on-behind-an-upgrade",
+        (
+            Edit(
+                "server/protocol.py",
+                "            self._refused = True\n            self.cycle.keep_alive = False\n",
+                "",
+            ),
+        ),
+        (f"{PROTOCOL}an_upgrade_is_answered_as_if_it_were_none",),
+        "S3: what comes behind an upgrade is not read",
+    ),
+    Mutant(
+        "broken-request-answered-first",
+        (Edit("server/protocol.py", "if is_whole or self.cycle is not self._running:", "if is_whole:"),),
+        (f"{PROTOCOL}rubbish_in_a_body_behind_a_request_is_answered_in_its_turn",),
+        "S3: answers come in the order of their requests",
+    ),
+    Mutant(
+        "slow-reader-dropped",
+        (Edit("server/protocol.py", "if left >= unsent and left:", "if left:"),),
+        (f"{PROTOCOL}a_slow_reader_is_waited_for[99-False]",),
+        "S8: a reader that takes something is waited for",
+    ),
+    Mutant(
+        "silent-reader-kept",
+        (Edit("server/protocol.py", "if left >= unsent and left:", "if left > unsent:"),),
+        (f"{PROTOCOL}a_slow_reader_is_waited_for[100-True]",),
+        "S8: a reader that takes nothing is dropped",
+    ),
+    Mutant(
+        "writes-to-who-has-gone",
+        (Edit("server/protocol.py", "            self._running.disconnected = True\n", ""),),
+        (f"{PROTOCOL}rel_s8_a_stream_that_nobody_reads_is_dropped[with a request behind]",),
+        "A12: a caller that has gone leaves no trace in the log",
+    ),
+    Mutant(
+        "handshakes-not-counted",
+        (Edit("server/tls.py", "        enter(self, self._state, protocol.cap)\n", ""),),
+        (f"{TLS}rel_t9_handshakes_that_never_come_lock_nobody_out",),
+        "T9: handshakes count among the connections",
+    ),
+    Mutant(
+        "broken-certificate-taken",
+        (
+            Edit(
+                "server/tls.py",
+                "        except OSError as error:\n            log.event(",
+                "        except ZeroDivisionError as error:\n            log.event(",
+            ),
+        ),
+        (f"{TLS}rel_d13_a_certificate_that_is_broken_is_not_taken",),
+        "D13: a broken certificate leaves the one before",
+    ),
+    Mutant(
+        "no-files-for-itself",
+        (Edit("server/run.py", "allowed = max(limit - OWN_FILES, limit // 2)", "allowed = limit"),),
+        (
+            "tests/server/process/test_starting.py::test_the_limit_of_files_is_raised_as_far_as_it_goes[1024-1024-896-1024]",
+        ),
+        "T9: a server keeps files for itself",
+    ),
+    Mutant(
+        "plain-beyond-loopback",
+        (Edit("server/run.py", "if settings.security.tls_cert is None and not server.allow_plain:", "if False:"),),
+        (
+            "tests/server/process/test_starting.py::test_rel_t14_beyond_this_machine_tls_is_needed[server0-security0-True]",
+        ),
+        "T14: beyond loopback TLS is needed unless told",
+    ),
+    Mutant(
+        "health-names-a-host",
+        (
+            Edit(
+                "server/admin.py",
+                'return Health(status="ok")',
+                'return Health(status="ok", reasons=[_call.engine.name])',
+            ),
+        ),
+        (f"{PEOPLE}health_version_and_figures[sqlite]",),
+        "L6: no name of a host without a key",
     ),
     Mutant(
         "compressed-body-taken",
@@ -107,7 +252,7 @@ MUTANTS = (
     ),
     Mutant(
         "acts-without-audit",
-        (Edit("server/app.py", "            await acted.keep(call, route, answer.content)\n", "            pass\n"),),
+        (Edit("server/app.py", "        await acted.keep(call, route, answer.content)\n", "        pass\n"),),
         (f"{PEOPLE}acts_are_kept_in_the_audit",),
         "X10: every act of an operator is kept",
     ),

@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import os
 import re
+import resource
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
@@ -99,8 +100,19 @@ class ServerProcess:
             self._said.notify_all()
 
 
-async def start(*arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None) -> ServerProcess:
-    """Start `windlass` with these arguments and environment variables; the caller closes it."""
+async def start(
+    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, files: int | None = None
+) -> ServerProcess:
+    """Start `windlass` with these arguments and environment variables; the caller closes it.
+
+    `files` is how many files it may have open, and no more.
+    """
+
+    def prepare() -> None:
+        _die_with_parent()
+        if files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -113,17 +125,17 @@ async def start(*arguments: str, settings: Mapping[str, str] | None = None, cwd:
         cwd=cwd,
         limit=LONGEST_LINE,
         start_new_session=True,  # Ctrl-C is for the test run
-        preexec_fn=_die_with_parent,
+        preexec_fn=prepare,
     )
     return ServerProcess(process)
 
 
 @asynccontextmanager
 async def started(
-    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None
+    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, files: int | None = None
 ) -> AsyncIterator[ServerProcess]:
     """Start `windlass` with these arguments for a block; the process is gone when it ends."""
-    process = await start(*arguments, settings=settings, cwd=cwd)
+    process = await start(*arguments, settings=settings, cwd=cwd, files=files)
     try:
         yield process
     finally:

@@ -5,15 +5,19 @@ door      the application, with the keys of tests/server/frame.py
 key_ring  its gate, whose keys a test may revoke
 client    a client whose key is `admin.a`
 calls     a function from the name of a key to a client with that key
+papers    an authority, and the server's certificate as files
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any, cast
 
 import httpx2
 import pytest
+import trustme
 
 from tests.server.frame import KeyRing, bearer
 from windlass.config import Settings
@@ -71,3 +75,30 @@ async def calls(door: Door) -> AsyncIterator[Callable[[str], httpx2.AsyncClient]
 def client(calls: Callable[[str], httpx2.AsyncClient]) -> httpx2.AsyncClient:
     """A client whose key may do everything in tenant `a`."""
     return calls("admin.a")
+
+
+class Papers:
+    """An authority, and the server's certificate as files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cert, self.key = folder / "server.pem", folder / "server.key"
+        self.issue()
+
+    def issue(self) -> None:
+        """Write a certificate of a new authority."""
+        self.authority = trustme.CA()
+        certificate = self.authority.issue_cert("127.0.0.1")
+        certificate.private_key_pem.write_to_path(self.key)
+        self.cert.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+
+    def client(self) -> ssl.SSLContext:
+        """Return what a client needs: trust in the server."""
+        context = ssl.create_default_context()
+        self.authority.configure_trust(context)
+        return context
+
+
+@pytest.fixture
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    """Certificates for one test."""
+    return Papers(tmp_path_factory.mktemp("papers"))

@@ -14,9 +14,10 @@ from msgspec import Meta
 from tests.server.frame import bearer, client_of, make_door
 from windlass.config.redact import Redactor
 from windlass.errors import Contention, InvalidInput, NotFound, SetupError, TooMany
-from windlass.server import bodies
-from windlass.server.bodies import BodyDecoder
+from windlass.server import shapes
+from windlass.server.bodies import BodyBudget
 from windlass.server.call import Call, ClientGone, Message, Reply
+from windlass.server.decoding import BodyDecoder
 from windlass.server.route import Route
 from windlass.wire.base import Body, Words
 from windlass.wire.jobs import BatchRequest
@@ -276,6 +277,62 @@ async def test_rel_d10_a_body_that_dribbles_is_given_up() -> None:
     assert (b"connection", b"close") in sent[0]["headers"]
 
 
+@pytest.mark.parametrize("length", [(b"content-length", b"900000"), (b"transfer-encoding", b"chunked")])
+async def test_rel_s8_bodies_under_way_share_a_budget(length: tuple[bytes, bytes]) -> None:
+    """S8: beyond its share a key is told to come back; another tenant has room, and small bodies always get in."""
+    door = make_door(ROUTES)
+    door._bodies = BodyBudget(5_000_000)
+    large = {"type": "http.request", "body": b" " * 900_000, "more_body": True}
+    small = {"type": "http.request", "body": b'{"name":"a"}', "more_body": False}
+    other = (b"authorization", b"Bearer reader.other")
+    first = asyncio.create_task(exchange(door, {"headers": [KEY, JSON, length]}, [dict(large)]))
+    for _ in range(20):  # nothing but our own steps is waited for
+        await asyncio.sleep(0)
+
+    refused = await exchange(door, {"headers": [KEY, JSON, length]}, [dict(large)])
+    others = await exchange(door, {"headers": [other, JSON, length]}, [dict(large), {"type": "http.request"}])
+    let_in = await exchange(door, {"headers": [KEY, JSON, (b"content-length", b"12")]}, [small])
+
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert [503, 422, 200] == [sent[0]["status"] for sent in (refused, others, let_in)]
+    assert (b"retry-after", b"1") in refused[0]["headers"]
+    assert 0 == door._bodies.used
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"type": "http.request", "body": b'{"name":"a"}' + b" " * 99_988}],
+        [{"type": "http.request", "body": b"{" * 100_000}],
+        [{"type": "http.request", "body": b"{", "more_body": True}],
+        [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}],
+    ],
+    ids=["taken", "refused", "too slow", "gone"],
+)
+async def test_the_budget_of_a_body_is_given_back(messages: list[Message]) -> None:
+    """However a request ends."""
+    door = make_door(ROUTES, body_seconds=0.01)
+
+    await exchange(door, {"headers": [KEY, JSON, (b"content-length", b"100000")]}, messages)
+
+    assert 0 == door._bodies.used
+
+
+def test_nobody_can_have_all_of_the_budget() -> None:
+    """A tenant has half of what others leave, a key half of that; there is always some left for another tenant."""
+    budget = BodyBudget(128)
+    left = []
+
+    for tenant in ("a", "b", "c"):
+        for key in ("first", "second"):
+            left.append(budget.left((tenant, key)))
+            budget.add((tenant, key), left[-1])
+
+    assert [32, 16, 20, 10, 12, 6] == left
+    assert 128 - sum(left) == budget.left(())
+
+
 async def test_a_caller_that_hangs_up_in_its_body_is_not_answered() -> None:
     """Nobody is there: nothing is sent."""
     sent = await exchange(
@@ -478,10 +535,10 @@ async def test_rel_t9_names_in_camel_case_cost_little() -> None:
     decoder = BodyDecoder(BatchRequest)
     entry = {"task": "t", "maxRetries": 2.0}
     decoder.decode(msgspec.json.encode({"jobs": [entry]}))
-    before = bodies._shape.cache_info()
+    before = shapes.shape_of.cache_info()
 
     decoder.decode(msgspec.json.encode({"jobs": [{**entry, "uniqueKey": f"k{n}"} for n in range(1000)]}))
 
-    after = bodies._shape.cache_info()
+    after = shapes.shape_of.cache_info()
     assert before.misses == after.misses
     assert 1000 <= after.hits - before.hits <= 2000

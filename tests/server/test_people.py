@@ -334,7 +334,7 @@ async def test_duties_show_their_holders(calls: Calls, engine: Engine) -> None:
 
 
 async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
-    """Open to everybody: alive, ready, version; the figures need a key above tenants."""
+    """Open to everybody: alive, ready, version, and no name of a host; the figures need a key above tenants."""
     client = calls("")
     root = "http://windlass.test"
 
@@ -343,6 +343,7 @@ async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
     figures = await calls("root").get(f"{root}/metrics")
 
     assert [200] * 4 == [answer.status_code for answer in open_]
+    assert not [answer.url for answer in open_ if engine.name in answer.text]
     assert figures.headers["content-type"].startswith("text/plain")
     assert 'windlass_jobs_submitted_total{queue="default"} 1.0' in figures.text
     assert 'windlass_http_requests_total{route="POST /jobs",status="201"} 1.0' in figures.text

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from windlass.server.app import PIECE_BYTES
 from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, Protocol
+from windlass.server.tls import Certificates, TlsListener
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+LARGE = 16 << 20
+"""More bytes than the buffers of a connection take."""
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -42,6 +51,15 @@ class App:
                 pass
             if message["type"] == "http.disconnect":
                 return
+        if scope["path"] in ("/large", "/stream"):
+            more = scope["path"] == "/stream"
+            headers = [] if more else [(b"content-length", str(LARGE).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            piece = b"x" * PIECE_BYTES
+            for _ in range(LARGE // PIECE_BYTES - 1):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": piece, "more_body": more})
+            return
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
@@ -56,6 +74,10 @@ class Wire:
         """Send bytes, though nobody may read them."""
         self.writer.write(data)
         await self.writer.drain()
+
+    def stop_reading(self) -> None:
+        """Take no more of what comes."""
+        cast(asyncio.Transport, self.writer.transport).pause_reading()
 
     async def answer(self) -> Answer:
         """Read one answer: status, headers, body."""
@@ -74,13 +96,17 @@ class Wire:
 class Serving:
     """A server on a port of its own."""
 
-    def __init__(self, app: App, port: int) -> None:
-        self.app, self.port = app, port
+    def __init__(self, app: App, port: int, state: ServerState) -> None:
+        self.app, self.port, self.state = app, port, state
+        self.received: asyncio.Queue[bytes] = asyncio.Queue()
+        """Pieces of bytes that a connection has been given."""
+        self.lost = asyncio.Event()
+        """Set when a connection has ended."""
         self.wires: list[Wire] = []
 
-    async def connect(self) -> Wire:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
         """Open a connection."""
-        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port)))
+        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)))
         return self.wires[-1]
 
     async def ask(self, data: bytes) -> Answer:
@@ -91,27 +117,55 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(kind: type[Protocol] = Protocol, *, cap: int | None = None) -> AsyncIterator[Serving]:
-    """Serve with a protocol."""
+async def serving(
+    kind: type[Protocol] = Protocol,
+    *,
+    cap: int | None = None,
+    certificates: Certificates | None = None,
+    encrypted: type[TlsListener] = TlsListener,
+) -> AsyncIterator[Serving]:
+    """Serve with a protocol, over TLS where there are certificates."""
     app = App()
     config = uvicorn.Config(
         app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
     )
     config.load()
     state = ServerState()
-    listener = await asyncio.get_running_loop().create_server(lambda: kind(config, state, {}), "127.0.0.1", 0)
-    server = Serving(app, listener.sockets[0].getsockname()[1])
-    try:
-        yield server
-    finally:
-        app.go_on.set()
-        listener.close()
-        for connection in list(state.connections):
-            connection.transport.abort()
-        await asyncio.gather(*state.tasks)
-        for wire in server.wires:
-            wire.writer.transport.abort()
-            await wire.end()
+
+    class Seen(kind):  # type: ignore[misc,valid-type]
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            server.received.put_nowait(data)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            server.lost.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        server = Serving(app, listening.getsockname()[1], state)
+
+        def make() -> Protocol:
+            return cast(Protocol, Seen(config, state, {}))
+
+        listener: Any
+        if certificates is None:
+            listener = await asyncio.get_running_loop().create_server(make, sock=listening)
+        else:
+            listener = encrypted(listening, certificates, make)
+        try:
+            yield server
+        finally:
+            app.go_on.set()
+            listener.close()
+            for connection in list(state.connections):
+                connection.shutdown()
+                if isinstance(connection, Protocol):
+                    connection.transport.abort()
+            await asyncio.gather(*state.tasks)
+            for wire in server.wires:
+                wire.writer.transport.abort()
+                await wire.end()
 
 
 def assert_problem(answer: Answer, status: int, code: str) -> None:
@@ -239,13 +293,99 @@ async def test_rubbish_behind_a_request_does_not_take_its_answer() -> None:
 
 
 async def test_an_upgrade_is_answered_as_if_it_were_none(caplog: pytest.LogCaptureFixture) -> None:
-    """No other protocol is spoken here, and the log is not told."""
+    """No other protocol is spoken here, and the log is not told; what comes behind such a request is not read."""
     async with serving() as server:
+        wire = await server.connect()
         with caplog.at_level(logging.INFO):
-            answer = await server.ask(GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            await wire.send(GET + UPGRADE + b"\r\n" + GET + b"\r\n")
+            answer = await wire.answer()
+            with contextlib.suppress(ConnectionError):
+                await wire.send(GET + b"\r\n")
 
-        assert 200 == answer[0]
+        assert (200, "close", b"") == (answer[0], answer[1].get("connection"), await wire.end())
         assert [] == caplog.messages
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 32\r\n", b"Transfer-Encoding: chunked\r\n"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_rel_s3_no_request_hides_in_the_body_of_an_upgrade(method: bytes, length: bytes) -> None:
+    """S3: the parser does not read that body, so the request is refused, and what comes next is no request."""
+    async with serving() as server:
+        wire = await server.connect()
+        await wire.send(method + GET[3:] + UPGRADE + length + b"\r\n")
+        answer = await wire.answer()
+        with contextlib.suppress(ConnectionError):
+            await wire.send(GET + b"\r\n")
+
+        assert_problem(answer, 422, "malformed_request")
+        assert b"" == await wire.end()
+
+
+async def test_rubbish_in_a_body_behind_a_request_is_answered_in_its_turn(caplog: pytest.LogCaptureFixture) -> None:
+    """Answers come in the order of their requests, whichever of them is broken; the log has no trace of it."""
+    async with serving() as server:
+        wire = await server.connect()
+        await wire.send(b"GET /wait HTTP/1.1\r\n\r\n")
+        await server.received.get()
+        await wire.send(b"POST /read HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+        with caplog.at_level(logging.INFO):
+            await server.received.get()
+            server.app.go_on.set()
+
+            first, second = await wire.answer(), await wire.answer()
+
+        assert (200, b"ok") == (first[0], first[2])
+        assert_problem(second, 422, "malformed_request")
+        assert b"" == await wire.end()
+        assert [] == caplog.messages
+
+
+class Impatient(Protocol):
+    """The protocol, with a patience for readers that a test can await."""
+
+    take_s = 0.05
+
+
+@pytest.mark.parametrize("headers", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+async def test_rel_s8_a_reader_that_takes_nothing_is_dropped(headers: bytes) -> None:
+    """S8: an answer that nobody reads does not stay in memory, nor does its connection, closed or not."""
+    async with serving(Impatient) as server:
+        wire = await server.connect()
+        wire.stop_reading()
+        await wire.send(b"GET /large HTTP/1.1\r\n" + headers + b"\r\n")
+
+        await server.lost.wait()
+
+
+@pytest.mark.parametrize("behind", [b"", GET + b"\r\n"], ids=["alone", "with a request behind"])
+async def test_rel_s8_a_stream_that_nobody_reads_is_dropped(behind: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """S8: a stream ends when its reader takes nothing, though it is never complete; the log has no trace of it."""
+    async with serving(Impatient) as server:
+        wire = await server.connect()
+        wire.stop_reading()
+        with caplog.at_level(logging.INFO):
+            await wire.send(b"GET /stream HTTP/1.1\r\n\r\n" + behind)
+
+            await server.lost.wait()
+            await asyncio.gather(*server.state.tasks)
+
+        assert [] == caplog.messages
+
+
+@pytest.mark.parametrize(("left", "is_aborted"), [(100, True), (120, True), (99, False), (0, False)])
+async def test_a_slow_reader_is_waited_for(left: int, is_aborted: bool) -> None:
+    """A reader that has taken something within the time goes on, however slow it is."""
+    config = uvicorn.Config(App(), http=Protocol, ws="none", lifespan="off", log_config=None)
+    protocol = Protocol(config, ServerState(), {})
+    transport = Mock(**{"get_write_buffer_size.return_value": 100, "get_extra_info.return_value": None})
+    protocol.connection_made(transport)
+    protocol.pause_writing()
+
+    transport.get_write_buffer_size.return_value = left
+    protocol._look_at_reader(100)
+
+    assert is_aborted == transport.abort.called
+    protocol.connection_lost(None)
 
 
 async def test_rel_t9_idle_connections_lock_nobody_out() -> None:

@@ -138,7 +138,7 @@ class Reading:
     """Turns lines into schedules to store, by the rules of a server with the same settings."""
 
     def __init__(self, settings: Settings) -> None:
-        from windlass.server.bodies import BodyDecoder
+        from windlass.server.decoding import BodyDecoder
 
         self._settings = settings
         self._decoder = BodyDecoder(ScheduleRequest)

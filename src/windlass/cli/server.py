@@ -54,7 +54,7 @@ def server(
     if not keys_required(settings):
         where = "from this machine" if is_loopback(settings.server.host) else "from ANYWHERE that reaches this address"
         click.secho(f"No key is needed: everybody {where} may do everything.", fg="yellow", err=True)
-    if not is_loopback(settings.server.host) and settings.security.tls_cert is None:
+    if settings.server.insecure and not is_loopback(settings.server.host) and settings.security.tls_cert is None:
         click.secho("Keys and jobs travel unencrypted: set security.tls_cert, or use a proxy.", fg="yellow", err=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(serve(settings, migrate=migrates, said=lambda text: click.echo(text, err=True)))

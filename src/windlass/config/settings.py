@@ -49,15 +49,19 @@ class Server(Section, frozen=True, kw_only=True):
     url: HttpUrl = "http://localhost:8000"
     """Set it on clients and workers: where the servers, or the load balancer before them, are reached."""
     host: Word = "127.0.0.1"
-    """Set it to 0.0.0.0 when others than this machine may call; keys are needed then."""
+    """Set it to 0.0.0.0 when others than this machine may call; keys and TLS are needed then."""
     port: Port = 8000
     """Change it when 8000 is taken; 0 takes any free one."""
     vocabulary: Literal["canonical", "a", "b", "c", "d"] = "canonical"
     """Change it when existing clients expect the state names of another system."""
     insecure: bool = False
-    """Only on a closed network: listen on another address than loopback without keys."""
+    """Only on a closed network: listen on another address than loopback without keys, and without TLS."""
+    allow_plain: bool = False
+    """Set it behind a proxy that has TLS: listen on another address than loopback without TLS; keys stay needed."""
     max_connections: Count = 10_000
-    """Lower it where memory or file descriptors are short; more connections than this are refused."""
+    """Lower it where memory is short; the limit of open files is raised for it, and may allow fewer."""
+    body_budget_mib: Annotated[int, Meta(ge=32, le=65_536)] = 128
+    """Lower it where memory is short: MiB of request bodies at a time; a tenant has half of what others leave of it."""
     drain_seconds: SecondsOrNone = 30.0
     """Raise it when requests take long: how long a stopping server finishes those under way."""
 
@@ -281,7 +285,7 @@ class Security(Section, frozen=True, kw_only=True):
     keys_required: bool | Literal["auto"] = "auto"
     """Set it to true to demand keys on loopback too; auto demands them on every other address."""
     tls_cert: Text | None = None
-    """Set it, with tls_key, to serve HTTPS without a proxy: the certificate's file."""
+    """Set it, with tls_key, to serve HTTPS without a proxy: the certificate's file, read anew when it changes."""
     tls_key: Text | None = None
     """The file of the certificate's private key."""
     redact: Annotated[tuple[Word, ...], Meta(max_length=200)] = SECRET_NAMES

@@ -68,13 +68,13 @@ class Lobby:
 async def ready(call: Call) -> Reply:
     """Answer 200 while this server can do its work: its database answers, and it is not stopping."""
     reasons = await call.lobby.reasons()
-    health = Health(status="unavailable" if reasons else "ok", server=call.engine.name, reasons=reasons)
+    health = Health(status="unavailable" if reasons else "ok", reasons=reasons)
     return Reply(503 if reasons else 200, health, ((b"retry-after", b"1"),) if reasons else ())
 
 
-async def alive(call: Call) -> Health:
+async def alive(_call: Call) -> Health:
     """Answer that this process lives."""
-    return Health(status="ok", server=call.engine.name)
+    return Health(status="ok")
 
 
 async def version(_call: Call) -> Version:

@@ -25,8 +25,9 @@ from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, require
-from windlass.server.bodies import BODY_SECONDS, BodyDecoder, check_media, read_body
+from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
+from windlass.server.decoding import BodyDecoder
 from windlass.server.problems import problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import IDENTIFIED, Ready, Route, Router
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from windlass.server.auth import Gate
 
 
+PIECE_BYTES = 256 << 10
+"""Of an answer that are handed to its connection at a time."""
 END_S = 1.0
 """For the last piece of a stream that is ended from here."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -83,6 +86,7 @@ class Door:
         self._numbers = itertools.count(1)
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
+        self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -152,29 +156,24 @@ class Door:
         if call.principal.queues is not None:
             await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
-        if ready.decode_body is not None:
-            call.body = await self._body(route, ready.decode_body, call=call, others=others)
-        await acted.look(call, route)
-        try:
-            answer = await route.handler(call)
-        except (ClientGone, Unauthorized):
-            # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
-            await acted.keep(call, route)
-            raise
-        if not isinstance(answer, Reply):
-            answer = Reply(route.status, answer)
-        if answer.status < 400:
-            await acted.keep(call, route, answer.content)
-        return answer
+        if ready.decode_body is None:
+            return await _handled(call, route)
+        key_id = call.principal.key_id
+        with self._bodies.share(*(() if key_id is None else (call.tenant, key_id))) as share:
+            call.body = await self._body(route, ready.decode_body, call=call, others=others, share=share)
+            return await _handled(call, route)
 
-    async def _body(self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any]) -> Any:
+    async def _body(
+        self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any], share: BodyShare
+    ) -> Any:
         body = b""
         if call.headers.get("content-length", "0") != "0" or "transfer-encoding" in call.headers:
             check_media(call.headers)
-            body = await read_body(call.receive, call.headers, limit=route.body_bytes, timeout_s=self._body_seconds)
+            limit, timeout_s = route.body_bytes, self._body_seconds
+            body = await read_body(call.receive, call.headers, limit=limit, timeout_s=timeout_s, share=share)
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
-        return decoder.decode(body or b"{}", others)
+        return await decoder.decode_in_turns(body or b"{}", others)
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"
@@ -232,7 +231,26 @@ class Door:
         if reply.status == 204:
             del headers[0]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        # In pieces, so that the next one waits until the reader has taken some; what TLS has encrypted is not seen.
+        for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+            await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
+        await send({"type": "http.response.body", "body": body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]})
+
+
+async def _handled(call: Call, route: Route) -> Reply:
+    """Call the endpoint, and keep what it did in the audit."""
+    await acted.look(call, route)
+    try:
+        answer = await route.handler(call)
+    except (ClientGone, Unauthorized):
+        # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
+        await acted.keep(call, route)
+        raise
+    if not isinstance(answer, Reply):
+        answer = Reply(route.status, answer)
+    if answer.status < 400:
+        await acted.keep(call, route, answer.content)
+    return answer
 
 
 async def _send_parts(parts: AsyncGenerator[bytes, None], send: Send) -> None:

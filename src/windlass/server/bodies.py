@@ -1,41 +1,101 @@
-"""The body of a request: read within bounds, then decoded strictly.
+"""The body of a request, read within bounds. How it becomes a struct is in decoding.py.
 
-Decoding is one call of a typed decoder. Only where that finds a field it does not know, the names are looked at one by
-one: an older name or the camelCase form of a field is put into ours, and what `extras` of the struct takes goes there.
-In an object that names a field twice the last one counts.
+All bodies of a server that are received, decoded or acted on share a budget of bytes. A tenant has half of what other
+tenants leave of it, and a key half of what other keys leave of its tenant's half: nobody can have all of it, and there
+is some left for whoever comes next. A small body needs none.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
-from typing import Any, get_args, get_origin, get_type_hints
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-import msgspec
-
-from windlass.errors import BodyTooLarge, InvalidInput, SlowBody, WrongMedia
+from windlass.errors import BodyTooLarge, SlowBody, Unavailable, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
-from windlass.wire.base import Body, snake_case
-from windlass.wire.problems import named_problem
 
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
-_WHOLE = re.compile(rb"-?[0-9]{1,18}(\.0{1,20})")
+SMALL_BYTES = 64 << 10
+"""Bodies up to this are not counted: a connection buffers as much by itself, and heartbeats must always get in."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float) -> bytes:
+class BodyBudget:
+    """How many bytes of bodies a server has at a time, and whose."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used: Counter[tuple[str, ...]] = Counter()
+        """By nothing: of all; by tenant; by tenant and key."""
+
+    @property
+    def used(self) -> int:
+        """How many bytes are under way."""
+        return self._used[()]
+
+    @contextmanager
+    def share(self, *owner: str) -> Iterator[BodyShare]:
+        """Give a request of a tenant and key its share for the block. Where no key is needed all callers are one."""
+        share = BodyShare(self, owner)
+        try:
+            yield share
+        finally:
+            if share.size:
+                self.add(owner, -share.size)
+
+    def left(self, owner: tuple[str, ...]) -> int:
+        """Return how many bytes more the owner may have: at each step half of what others leave."""
+        left = self._total - self.used
+        for step in range(1, len(owner) + 1):
+            own = self._used[owner[:step]]
+            left = (left + own) // 2 - own
+        return left
+
+    def add(self, owner: tuple[str, ...], size: int) -> None:
+        """Count bytes of an owner, or give them back."""
+        for step in range(len(owner) + 1):
+            self._used[owner[:step]] += size
+            if not self._used[owner[:step]]:
+                del self._used[owner[:step]]
+
+
+class BodyShare:
+    """What one request has of the budget."""
+
+    def __init__(self, budget: BodyBudget, owner: tuple[str, ...]) -> None:
+        self._budget = budget
+        self._owner = owner
+        self.size = 0
+
+    def grow_to(self, size: int) -> None:
+        """Have room for a body of this size; Unavailable if there is none."""
+        if size <= max(self.size, SMALL_BYTES):
+            return
+        if size - self.size > self._budget.left(self._owner):
+            raise Unavailable(
+                f"The bodies under way leave no room for one of {size} bytes from here. "
+                "Try again, send less at once, or ask another server."
+            )
+        self._budget.add(self._owner, size - self.size)
+        self.size = size
+
+
+async def read_body(
+    receive: Receive, headers: Mapping[str, str], *, limit: int, timeout_s: float, share: BodyShare
+) -> bytes:
     """Return the whole body; BodyTooLarge as soon as that is known, SlowBody if it does not come in time."""
     length = headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length[:20]) > limit:
-        raise _too_large(limit)
+    if length.isascii() and length.isdigit():
+        if int(length[:20]) > limit:
+            raise _too_large(limit)
+        share.grow_to(int(length))
     try:
         async with asyncio.timeout(timeout_s):
             message = await receive()
             body = _part(message)
             if message.get("more_body"):
-                body = await _read_rest(receive, body, limit)
+                body = await _read_rest(receive, body, limit, share)
     except TimeoutError:
         raise SlowBody(f"The body did not come within {timeout_s:g} seconds. Send it at once.") from None
     if len(body) > limit:
@@ -43,14 +103,16 @@ async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int,
     return body
 
 
-async def _read_rest(receive: Receive, first: bytes, limit: int) -> bytes:
+async def _read_rest(receive: Receive, first: bytes, limit: int, share: BodyShare) -> bytes:
     parts, size, more = [first], len(first), True
+    share.grow_to(size)
     while more:
         message = await receive()
         parts.append(_part(message))
         size += len(parts[-1])
         if size > limit:
             raise _too_large(limit)
+        share.grow_to(size)
         more = message.get("more_body", False)
     return b"".join(parts)
 
@@ -75,135 +137,3 @@ def check_media(headers: Mapping[str, str]) -> None:
         raise WrongMedia(f"The body is declared as {media_type[:100]!r}. JSON is UTF-8; leave the parameter out.")
     if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
         raise WrongMedia("The body is declared as encoded. Send it uncompressed.")
-
-
-class BodyDecoder:
-    """Decodes bodies of one type. The decoder is made for the first body: making all of them slows a server's start."""
-
-    def __init__(self, struct: type[msgspec.Struct]) -> None:
-        self._struct = struct
-
-    @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[Any]:
-        return msgspec.json.Decoder(self._struct)
-
-    def decode(self, body: bytes, others: Mapping[str, Any] | None = None) -> Any:
-        """Return the struct; `others` are fields that stood elsewhere. InvalidInput names the field that is wrong."""
-        if others:
-            body = self._joined(body, others)
-        try:
-            return self._decoder.decode(body)
-        except msgspec.ValidationError as error:
-            # A whole number may be written as 1.0.
-            if "unknown field" not in str(error) and "got `float`" not in str(error):
-                raise named_problem(error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _malformed(error) from None
-        try:
-            return self._decoder.decode(_renamed(body, self._struct))
-        except msgspec.ValidationError as error:
-            raise named_problem(error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _malformed(error) from None
-
-    def _joined(self, body: bytes, others: Mapping[str, Any]) -> bytes:
-        try:
-            fields = msgspec.json.decode(_renamed(body or b"{}", self._struct), type=dict[str, msgspec.Raw])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _malformed(error) from None
-        for name, value in others.items():
-            if name in fields:
-                raise InvalidInput(name, "it stands in the query and in the body. Give it once.")
-            fields[name] = msgspec.Raw(msgspec.json.encode(value))
-        return msgspec.json.encode(fields)
-
-
-def _malformed(error: Exception) -> InvalidInput:
-    if isinstance(error, RecursionError):
-        return InvalidInput("body", "it is nested too deep.")
-    if isinstance(error, UnicodeDecodeError):
-        return InvalidInput("body", "it is not UTF-8.")
-    return InvalidInput("body", f"it is not JSON: {error}.")
-
-
-def _renamed(body: bytes | msgspec.Raw, struct: type[msgspec.Struct]) -> bytes:
-    """Return the object with older names and camelCase put into ours, here and in the structs inside it."""
-    try:
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.ValidationError:
-        return bytes(body)  # not an object: the typed decoder says so
-    aliases: Mapping[str, str] = getattr(struct, "aliases", {})
-    extras: str | None = getattr(struct, "extras", None)
-    shape = _shape(struct)
-    own_names = {*struct.__struct_fields__, struct.__struct_config__.tag_field}
-    fields: dict[str, Any] = {}
-    spare: dict[str, msgspec.Raw] = {}
-    for name, raw in given.items():
-        known = name if name in own_names else aliases.get(snake_case(name), snake_case(name))
-        if known not in own_names:
-            (spare if extras else fields)[name] = raw
-        elif known in fields:
-            raise InvalidInput(name[:100], f"it is {known}, which is given too. Give it once.")
-        else:
-            fields[known] = _inside(raw, known, shape)
-    if extras and spare:
-        own = msgspec.json.decode(fields.get(extras, b"null"), type=dict[str, msgspec.Raw] | None)
-        fields[extras] = {**(own or {}), **spare}
-    return msgspec.json.encode(fields)
-
-
-class _Shape(msgspec.Struct, frozen=True):
-    """Which fields of a struct are to be looked into."""
-
-    bodies: dict[str, list[type[Body]]]
-    """They hold a body of their own, or many; and what it can be."""
-    by_name: frozenset[str]
-    """They hold such bodies by names that are the caller's."""
-    whole: frozenset[str]
-    """They take whole numbers."""
-
-
-@cache
-def _shape(struct: type[msgspec.Struct]) -> _Shape:
-    bodies: dict[str, list[type[Body]]] = {}
-    by_name, whole = set(), set()
-    for field, hint in get_type_hints(struct).items():
-        waiting = [hint]
-        while waiting:
-            part = waiting.pop(0)
-            waiting += get_args(part)
-            if get_origin(part) is dict:
-                by_name.add(field)
-            elif part is int:
-                whole.add(field)
-            elif isinstance(part, type) and get_origin(part) is None and issubclass(part, Body):
-                bodies.setdefault(field, []).append(part)
-    return _Shape(bodies, frozenset(by_name), frozenset(whole))
-
-
-def _inside(raw: msgspec.Raw, field: str, shape: _Shape) -> Any:
-    if field not in shape.bodies:
-        return _whole(raw) if field in shape.whole else raw
-    structs = shape.bodies[field]
-    text = bytes(raw).lstrip()
-    if text.startswith(b"{") and field in shape.by_name:
-        named = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-        return {name: _one(bytes(part).lstrip(), structs) for name, part in named.items()}
-    if text.startswith(b"["):
-        return [_one(bytes(part).lstrip(), structs) for part in msgspec.json.decode(text, type=list[msgspec.Raw])]
-    return _one(text, structs)
-
-
-def _one(text: bytes, structs: Sequence[type[Body]]) -> msgspec.Raw:
-    if not text.startswith(b"{"):
-        return msgspec.Raw(text)
-    struct = structs[0]
-    if (field := struct.__struct_config__.tag_field) is not None:
-        tag = msgspec.json.decode(text, type=dict[str, Any]).get(field)
-        struct = next((kind for kind in structs if kind.__struct_config__.tag == tag), struct)
-    return msgspec.Raw(_renamed(text, struct))
-
-
-def _whole(raw: msgspec.Raw) -> msgspec.Raw:
-    text = bytes(raw)
-    return msgspec.Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw

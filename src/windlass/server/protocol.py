@@ -1,9 +1,12 @@
-"""The protocol: bytes of a connection before they are a request.
+"""The protocol: bytes of a connection before they are a request, and after they are an answer.
 
 The parser has no limits of its own, so they stand here: how large the head of a request may be, how long it may take,
 and how many connections there are. What is no request is answered as a problem like every other error, and written to
 no log: who sends rubbish must not fill it. At the cap the connection that has waited longest without a request makes
-room; only where all are at work is the newcomer told to come back.
+room; only where all are at work is the newcomer told to come back. A reader that takes nothing is dropped.
+
+No other protocol is spoken here. A request that asks for one is answered as if it had not asked, and is the last of its
+connection: the parser does not read its body, so what comes behind it cannot be told from that body.
 
 The body of a request has its own limits in bodies.py; what happens to a whole request is in app.py.
 """
@@ -11,7 +14,8 @@ The body of a request has its own limits in bodies.py; what happens to a whole r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+import typing
+from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,18 +33,55 @@ HEAD_COUNT = 200
 """Headers of a request."""
 HEAD_S = 10.0
 """From the opening of a connection, or the first byte of a later request, to the end of its head."""
+TAKE_S = 30.0
+"""In which a reader must take some of what waits for it."""
 LINGER_S = 1.0
 """After a refusal what still comes is read and dropped, or the caller would see a reset instead of the answer."""
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_waiting: WeakKeyDictionary[ServerState, dict[Protocol, None]] = WeakKeyDictionary()
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class Idle(typing.Protocol):
+    """A connection without a request under way."""
+
+    def make_room(self) -> None:
+        """End at once."""
+        ...
+
+
+_waiting: WeakKeyDictionary[ServerState, dict[Idle, None]] = WeakKeyDictionary()
+
+
+def waiting_at(state: ServerState) -> dict[Idle, None]:
+    """Return the connections of a server without a request under way, the oldest first."""
+    return _waiting.setdefault(state, {})
+
+
+def enter(connection: Any, state: ServerState, cap: int | None) -> None:
+    """Count a new connection, which has no request yet, and make room if there are too many."""
+    waiting = waiting_at(state)
+    state.connections.add(connection)
+    waiting[connection] = None
+    if cap is not None and len(state.connections) > cap:
+        oldest = next(iter(waiting))
+        if oldest is not connection:
+            oldest.make_room()
+
+
+def leave(connection: Any, state: ServerState) -> None:
+    """Count a connection no more."""
+    waiting_at(state).pop(connection, None)
+    state.connections.discard(connection)
 
 
 class Protocol(HttpToolsProtocol):
     """One connection: uvicorn's, with limits, and with answers that are ours."""
 
     head_s = HEAD_S
+    take_s = TAKE_S
     linger_s = LINGER_S
+    handshake: Idle | None = None
+    """What this connection was counted as before."""
 
     def __init__(
         self,
@@ -50,36 +91,40 @@ class Protocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._cap = self.limit_concurrency
+        self.cap = self.limit_concurrency
         self.limit_concurrency = None
         self._door = self.app
-        self._waiting = _waiting.setdefault(server_state, {})
-        """The connections without a request under way, the oldest first."""
+        self._waiting = waiting_at(server_state)
         self._in_head = False
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
+        """Whether what still comes is dropped."""
+        self._running: RequestResponseCycle | None = None
+        """The request that is answered now; `cycle` is the last one that came."""
+        self._reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and make room if there are too many connections."""
         super().connection_made(transport)
-        self._waiting[self] = None
+        if self.handshake is not None:
+            leave(self.handshake, self.server_state)
+        enter(self, self.server_state, self.cap)
         self._timer = self.loop.call_later(self.head_s, self._late)
-        if self._cap is not None and len(self.connections) > self._cap:
-            oldest = next(iter(self._waiting))
-            if oldest is not self:
-                oldest.make_room()
 
     def make_room(self) -> None:
         """End a connection without a request, at once."""
-        self._waiting.pop(self, None)
-        self.connections.discard(self)
+        leave(self, self.server_state)
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        self._waiting.pop(self, None)
+        """Forget the connection; the request under way hears that its caller has gone."""
+        leave(self, self.server_state)
         self._stop_timer()
+        self._stop_reader_timer()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
@@ -99,7 +144,8 @@ class Protocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the request is answered as if it had not asked.
+            self._refused = True
+            self.cycle.keep_alive = False
             return
         except httptools.HttpParserError as error:
             reason = error.__context__
@@ -122,16 +168,60 @@ class Protocol(HttpToolsProtocol):
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > HEAD_BYTES or len(self.headers) > HEAD_COUNT:
             raise _too_large()
+        if self.parser.should_upgrade() and _has_body(self.headers):
+            raise MalformedRequest("The request asks for another protocol and has a body. Leave Upgrade or it out.")
         self._waiting.pop(self, None)
-        full = self._cap is not None and (len(self.connections) > self._cap or len(self.tasks) >= self._cap)
+        full = self.cap is not None and (len(self.connections) > self.cap or len(self.tasks) >= self.cap)
         self.app = _at_cap if full else self._door
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for one."""
         super().on_response_complete()
-        if not self._busy and not self.transport.is_closing():
+        is_closing = self.transport.is_closing()
+        if not self._busy and not is_closing:
             self._waiting[self] = None
+        if is_closing:
+            self._watch_reader()
+
+    def pause_writing(self) -> None:
+        """Wait for the reader, as long as it takes something."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """Go on: the reader has taken something."""
+        super().resume_writing()
+        self._stop_reader_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection without another request; one with an answer that was never read at once."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def _watch_reader(self) -> None:
+        self._stop_reader_timer()
+        unsent = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self.take_s, self._look_at_reader, unsent)
+
+    def _look_at_reader(self, unsent: int) -> None:
+        """Go on waiting for a reader that has taken something of `unsent` bytes; abort otherwise."""
+        self._reader_timer = None
+        left = self.transport.get_write_buffer_size()
+        if left >= unsent and left:
+            self.transport.abort()
+        elif left:
+            self._watch_reader()
+
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     @property
     def _busy(self) -> bool:
@@ -155,8 +245,11 @@ class Protocol(HttpToolsProtocol):
         self._refused = True
         self._stop_timer()
         if self._busy:
-            if not self.cycle.more_body:
+            is_whole = not self.cycle.more_body
+            if is_whole or self.cycle is not self._running:
                 self.cycle.keep_alive = False
+                if not is_whole:
+                    self.pipeline[0] = (self.cycle, _answering(problem))  # in its turn
                 return
             # It is the body of this very request that is malformed: who reads it finds the caller gone.
             self.cycle.disconnected = True
@@ -193,9 +286,15 @@ def _written(problem: WindlassError) -> bytes:
     return b"".join((STATUS_LINE[reply.status], lines, b"\r\n", reply.content))
 
 
-async def _at_cap(_scope: Any, _receive: Any, send: Send) -> None:
-    """Answer that there are as many requests as this server takes."""
-    reply = problem_of(Unavailable("This server has as many connections as it takes. Try again, or ask another."))
+def _has_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0")) for name, value in headers
+    )
+
+
+def _answering(problem: WindlassError) -> App:
+    """Return an application that answers every request with a problem, as the last one of its connection."""
+    reply = problem_of(problem)
     headers = [
         (b"content-type", reply.media_type),
         (b"content-length", str(len(reply.content)).encode()),
@@ -203,5 +302,12 @@ async def _at_cap(_scope: Any, _receive: Any, send: Send) -> None:
         (b"connection", b"close"),
         *reply.headers,
     ]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.content})
+
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": reply.content})
+
+    return answer
+
+
+_at_cap = _answering(Unavailable("This server has as many connections as it takes. Try again, or ask another."))

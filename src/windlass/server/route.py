@@ -13,8 +13,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from windlass.errors import NotFound, SetupError, WrongMethod
-from windlass.server.bodies import BodyDecoder
 from windlass.server.call import Call
+from windlass.server.decoding import BodyDecoder
 from windlass.server.queries import QueryDecoder
 
 Scope = Literal["submit", "work", "read", "operate", "admin"]

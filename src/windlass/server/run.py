@@ -4,6 +4,7 @@ The port is open before the database answers: until then the server lives and is
 by itself; one whose schema is older is left to `windlass migrate`, so that a deployment decides when.
 SIGTERM drains: `/readyz` fails, long polls are answered, duties go to others, requests under way finish, exit 0.
 SIGINT does the same without waiting for a load balancer to notice; a second signal ends at once.
+SIGHUP reads the certificate anew where there is one, and drains otherwise, as when a terminal is closed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import ipaddress
 import logging
 import math
 import os
+import resource
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,10 +40,13 @@ from windlass.server.app import create_app
 from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
+from windlass.server.tls import Certificates, TlsListener
 
 NOTICE_S = 1.0
 """After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
 BACKLOG = 2048
+OWN_FILES = 128
+"""Of the files that a process may have open, those that are no connections of callers: the database, pipes, logs."""
 INTERRUPTED = 130
 AT_ONCE_S = 1.0
 
@@ -49,10 +54,32 @@ logger = logging.getLogger("windlass")
 
 
 class _Listener(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, certificates: Certificates | None) -> None:
+        super().__init__(config)
+        self._certificates = certificates
+        self._encrypted: list[TlsListener] = []
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to us."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; with a certificate the handshake is ours, as it is to be counted, and ended when it takes long."""
+        if self._certificates is None:
+            await super().startup(sockets)
+            return
+        for listener in sockets or ():
+            make = partial(Protocol, self.config, self.server_state, {})
+            self._encrypted.append(TlsListener(listener, self._certificates, make))
+        self.servers = []
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and wait for what is under way."""
+        for listener in self._encrypted:
+            listener.close()
+        await super().shutdown(sockets)
 
 
 async def serve(
@@ -73,8 +100,9 @@ async def serve(
         host, port = listener.getsockname()[:2]
         url = f"{_scheme(settings)}://{_shown(host)}:{port}"
         door = Starting()
-        server = _Listener(_configuration(settings, door))
-        _load_certificates(server, settings)
+        certificates = _certificates(settings)
+        server = _Listener(_configuration(settings, door), certificates)
+        stopping.renew = certificates.reload if certificates is not None else None
         with stopping.on_signals():
             serving = asyncio.create_task(server.serve(sockets=[listener]), name="listen")
             try:
@@ -111,7 +139,10 @@ class Stopping:
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self._again = asyncio.Event()
+        self._hung_up = False
         self.gently = False
+        self.renew: Callable[[], None] | None = None
+        """What SIGHUP does, where there is something to read anew."""
 
     @property
     def at_once(self) -> bool:
@@ -120,14 +151,15 @@ class Stopping:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Hear SIGTERM and SIGINT within the block."""
+        """Hear SIGTERM, SIGINT and SIGHUP within the block."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.hear, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.remove_signal_handler(number)
 
     async def wait(self) -> None:
@@ -145,6 +177,14 @@ class Stopping:
         again = asyncio.create_task(self._again.wait())
         await asyncio.wait([task, again], return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
+
+    def _hang_up(self) -> None:
+        # A closed terminal may say so twice, by the shell and by the kernel: nobody is impatient.
+        if self.renew is not None:
+            self.renew()
+        elif not self._hung_up:
+            self._hung_up = True
+            self.hear(signal.SIGTERM)
 
     def hear(self, number: int) -> None:
         """Begin to stop; said again, stop at once."""
@@ -192,13 +232,19 @@ async def _check_keys(engine: Engine, settings: Settings) -> None:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Return if the server may listen where it is told to; SetupError if everybody could call it without a key."""
-    if is_loopback(settings.server.host) or keys_required(settings):
+    """Return if the server may listen where it is told to; SetupError if that needs keys or TLS which are off."""
+    server = settings.server
+    if is_loopback(server.host) or server.insecure:
         return
-    if not settings.server.insecure:
+    if not keys_required(settings):
         raise SetupError(
-            f"server.host is {settings.server.host}, and security.keys_required is off: anybody who reaches it could "
+            f"server.host is {server.host}, and security.keys_required is off: anybody who reaches it could "
             "run jobs. Leave keys on, listen on 127.0.0.1, or say --insecure."
+        )
+    if settings.security.tls_cert is None and not server.allow_plain:
+        raise SetupError(
+            f"server.host is {server.host}, and there is no TLS: keys and jobs could be read on the way. Set "
+            "security.tls_cert and tls_key, or set server.allow_plain where a proxy before this server has TLS."
         )
 
 
@@ -269,7 +315,6 @@ def _reached_at(settings: Settings, host: str, *, port: int) -> str:
 
 
 def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
-    security = settings.security
     return uvicorn.Config(
         app,
         loop="none",
@@ -282,23 +327,34 @@ def _configuration(settings: Settings, app: Any) -> uvicorn.Config:
         date_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=settings.server.max_connections,
+        limit_concurrency=connections_allowed(settings.server.max_connections),
         timeout_keep_alive=75,
         timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds),
-        ssl_certfile=security.tls_cert,
-        ssl_keyfile=security.tls_key,
     )
 
 
-def _load_certificates(server: uvicorn.Server, settings: Settings) -> None:
-    try:
-        server.config.load()
-    except (OSError, ssl.SSLError) as error:
-        security = settings.security
-        raise SetupError(
-            f"The certificate {security.tls_cert} with key {security.tls_key} cannot be used: {error}. "
-            "Check security.tls_cert and tls_key."
-        ) from error
+def connections_allowed(asked: int) -> int:
+    """Return how many connections there may be, with the limit of open files raised as far as that needs."""
+    wanted = asked + OWN_FILES
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    endless = resource.RLIM_INFINITY
+    if limit != endless and limit < wanted:
+        raised = wanted if most == endless else min(wanted, most)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, most))
+            limit = raised
+    if limit == endless or limit >= wanted:
+        return asked
+    allowed = max(limit - OWN_FILES, limit // 2)
+    log.event("server.few_files", asked=asked, allowed=allowed, limit=limit)
+    return allowed
+
+
+def _certificates(settings: Settings) -> Certificates | None:
+    security = settings.security
+    if security.tls_cert is None or security.tls_key is None:
+        return None
+    return Certificates(security.tls_cert, security.tls_key, now=asyncio.get_running_loop().time())
 
 
 def _scheme(settings: Settings) -> str:

@@ -11,7 +11,6 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this server can do its work."""
 
     status: Literal["ok", "unavailable"]
-    server: str
     reasons: list[str] = []
     """Why it cannot."""
 

@@ -16,15 +16,26 @@ _UNKNOWN = re.compile(r"unknown field `(.*?)`")
 _MISSING = re.compile(r"missing required field `(.*?)`")
 
 
-def named_problem(error: msgspec.ValidationError) -> InvalidInput:
-    """Return the error with the field it is about."""
+def named_problem(error: msgspec.ValidationError, within: str = "") -> InvalidInput:
+    """Return the error with the field it is about; `within` is where the decoded part stands."""
     text = str(error)
     place = _PATH.search(text)
     where, problem = (place[1], text[: place.start()]) if place else ("", text)
-    if found := _UNKNOWN.search(problem) or _MISSING.search(problem):
-        where = f"{where}.{found[1]}" if where else found[1]
-        unknown = NOT_YET.get(snake_case(found[1]), "it is not known here. Check its spelling.")
-        problem = "it is required." if "missing" in problem else unknown
+    where = f"{within}.{where}" if within and where else within or where
+    if found := _UNKNOWN.search(problem):
+        return unknown_field(where, found[1])
+    if found := _MISSING.search(problem):
+        where, problem = _joined(where, found[1]), "it is required."
     if _SPAN in problem:
         problem = "it is no duration. Give seconds, or a text such as 90s or 1h30m."
     return InvalidInput(where[:200] or "body", problem.replace("`", ""))
+
+
+def unknown_field(where: str, name: str) -> InvalidInput:
+    """Return the error about a name that stands for no field of the object at `where`."""
+    problem = NOT_YET.get(snake_case(name[:200]), "it is not known here. Check its spelling.")
+    return InvalidInput(_joined(where, name)[:200], problem)
+
+
+def _joined(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name

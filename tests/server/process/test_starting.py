@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests import cluster
 from tests.cluster import Cluster
 from tests.proofs.processes import PATIENCE_S, server_arguments
 from tests.proofs.starts import start_together
 from tests.server.process.conftest import Launch
+from windlass.config import Settings
+from windlass.config.settings import Security, Server
+from windlass.errors import SetupError
+from windlass.server.run import check_exposure, connections_allowed
 
 FILE = "sqlite:///windlass.db"
 
@@ -69,13 +76,80 @@ async def test_rel_g4_second_server_of_a_file(launch: Launch) -> None:
 
 async def test_an_open_address_without_a_key_is_refused(launch: Launch) -> None:
     """Where others can reach it a server does not start before there is a key."""
-    server = await launch(*server_arguments(FILE), "--host", "0.0.0.0")
+    server = await launch(*server_arguments(FILE), "--host", "0.0.0.0", server_allow_plain="true")
 
     code = await server.ended()
 
     assert 1 == code
     assert server.lines[-1].startswith("Error: There is no key yet, and callers of 0.0.0.0 need one.")
     assert "Traceback" not in server.text
+
+
+@pytest.mark.parametrize(
+    ("server", "security", "refused"),
+    [
+        (Server(host="0.0.0.0"), Security(), True),
+        (Server(host="0.0.0.0"), Security(keys_required=True), True),
+        (Server(host="0.0.0.0", allow_plain=True), Security(), False),
+        (Server(host="0.0.0.0", insecure=True), Security(), False),
+        (Server(host="0.0.0.0"), Security(tls_cert="a", tls_key="b"), False),
+        (Server(), Security(keys_required=True), False),
+    ],
+)
+def test_rel_t14_beyond_this_machine_tls_is_needed(server: Server, security: Security, refused: bool) -> None:
+    """T14: where others can reach it keys and jobs are encrypted, unless somebody says that it need not be."""
+    settings = Settings(server=server, security=security)
+
+    with pytest.raises(SetupError, match="there is no TLS") if refused else nullcontext():
+        check_exposure(settings)
+
+
+async def test_rel_t9_silent_connections_lock_nobody_out_where_files_are_few(launch: Launch) -> None:
+    """T9: a server keeps files for itself: with 1,024 at most, 1,500 connections that say nothing let callers in."""
+    server = await launch(*server_arguments(FILE), files=1024)
+    url = httpx2.URL(await server.serving())
+    assert url.port is not None
+    own, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(own, min(most, 4096)), most))
+
+    with ExitStack() as silent:
+        silent.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (own, most))
+        for _ in range(1500):
+            silent.enter_context(socket.create_connection((url.host, url.port)))
+        answers = []
+        for _ in range(20):
+            async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
+                answers.append((await client.post("/api/v1/jobs", json={"task": "t"})).status_code)
+
+    assert [201] * 20 == answers
+    told = [line for line in server.lines if "server.few_files" in line]
+    assert 1 == len(told)
+    assert "asked=10000 allowed=896 limit=1024" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "raised"),
+    [
+        (1024, 20_000, 10_000, 10_128),
+        (1024, 4096, 3968, 4096),
+        (1024, 1024, 896, 1024),
+        (100, 100, 50, 100),
+        (20_000, 20_000, 10_000, 20_000),
+        (1024, resource.RLIM_INFINITY, 10_000, 10_128),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, 10_000, resource.RLIM_INFINITY),
+    ],
+)
+def test_the_limit_of_files_is_raised_as_far_as_it_goes(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int, raised: int
+) -> None:
+    """Ten thousand connections and a reserve, or what the hard limit leaves beside the reserve."""
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, given: limits.append(given))
+
+    found = connections_allowed(10_000)
+
+    assert (allowed, (raised, hard)) == (found, limits[-1])
 
 
 async def test_keys_off_on_an_open_address_is_refused(launch: Launch) -> None:

@@ -89,6 +89,21 @@ async def test_rel_a12_int_ends_with_0(launch: Launch) -> None:
     assert "Traceback" not in server.text
 
 
+async def test_rel_a12_hup_drains(launch: Launch) -> None:
+    """SIGHUP, as a closed terminal sends it, once or twice: who waits is answered, and the process ends with 0."""
+    server = await launch(*server_arguments(FILE))
+    async with httpx2.AsyncClient(verify=False, base_url=await server.serving(), timeout=PATIENCE_S) as client:
+        waiting = await polling(client)
+
+        server.send(signal.SIGHUP)
+        await server.said(STOPS)
+        server.send(signal.SIGHUP)
+
+        assert 204 == (await waiting).status_code
+    assert 0 == await server.ended()
+    assert "Traceback" not in server.text
+
+
 async def until_held(connection: Connection) -> None:
     """Wait until somebody does every duty."""
     async with asyncio.timeout(PATIENCE_S):

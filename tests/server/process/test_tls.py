@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
-from pathlib import Path
+import signal
 
 import httpx2
 import pytest
-import trustme
 
 from tests.proofs.processes import PATIENCE_S, server_arguments
+from tests.server.conftest import Papers
 from tests.server.process.conftest import Launch
 
 FILE = "sqlite:///windlass.db"
-
-
-class Papers:
-    """An authority, and the server's certificate as files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = trustme.CA()
-        certificate = self.authority.issue_cert("127.0.0.1")
-        self.cert, self.key = folder / "server.pem", folder / "server.key"
-        certificate.private_key_pem.write_to_path(self.key)
-        self.cert.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-
-    def client(self) -> ssl.SSLContext:
-        """Return what a client needs: trust in the server."""
-        context = ssl.create_default_context()
-        self.authority.configure_trust(context)
-        return context
-
-
-@pytest.fixture
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    """Certificates for one test."""
-    return Papers(tmp_path_factory.mktemp("papers"))
 
 
 async def test_rel_t14_a_server_speaks_tls(launch: Launch, papers: Papers) -> None:
@@ -65,3 +41,25 @@ async def test_a_certificate_that_cannot_be_read_is_named(launch: Launch, papers
     assert 1 == code
     assert "Traceback" not in server.text
     assert str(papers.cert) in server.lines[-1]
+
+
+async def test_rel_d13_a_certificate_is_renewed_without_a_restart(launch: Launch, papers: Papers) -> None:
+    """D13: SIGHUP reads the files anew, for new connections; a certificate that is broken leaves the one before."""
+    server = await launch(*server_arguments(FILE), security_tls_cert=str(papers.cert), security_tls_key=str(papers.key))
+    url = await server.serving()
+
+    async def served() -> int:
+        async with httpx2.AsyncClient(base_url=url, verify=papers.client(), timeout=PATIENCE_S) as client:
+            return (await client.get("/readyz")).status_code
+
+    statuses = [await served()]
+    papers.issue()
+    server.send(signal.SIGHUP)
+    await server.said("server.certificate_read")
+    statuses.append(await served())
+    papers.key.write_text("nonsense")
+    server.send(signal.SIGHUP)
+    await server.said("server.certificate_kept")
+    statuses.append(await served())
+
+    assert [200, 200, 200] == statuses
