@@ -97,6 +97,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "server.started": (INFO, "The server listens: where."),
         "server.stopping": (INFO, "The server takes no more requests: how many are under way."),
         "server.stopped": (INFO, "The server has ended."),
+        "database.damaged": (ERROR, "A page of the SQLite file cannot be read: the file, and how to repair it."),
         "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
         "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
         "log.dropped": (WARNING, "Lines before this one could not be written: how many."),

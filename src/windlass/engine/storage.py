@@ -8,7 +8,7 @@ from windlass.config import Settings
 from windlass.db import Database, open_database
 from windlass.db import migrate as migrations
 from windlass.engine.outside import Outside
-from windlass.errors import Unavailable
+from windlass.errors import Damaged, Unavailable
 
 CONNECTIONS = 12
 """That write: claims 2, submits 2, reports 2, heartbeats and renewals 1, duties and what people do the rest."""
@@ -20,14 +20,16 @@ logger = logging.getLogger("windlass")
 async def storage(settings: Settings, *, migrate: bool = False, outside: Outside | None = None) -> Database:
     """Return the database, open, once it answers; an empty one is set up, an older one only if told to.
 
-    SchemaMismatch if it is older and not to be migrated, or newer than this program; SetupError for what waiting
-    cannot mend.
+    SchemaMismatch if it is older and not to be migrated, or newer than this program; SetupError or Damaged for what
+    waiting cannot mend.
     """
     pause = (outside or Outside()).pause
     pause_s = PAUSES_S[0]
     while True:
         try:
             return await _opened(settings, migrate=migrate)
+        except Damaged:
+            raise
         except Unavailable as error:
             logger.warning("The database does not answer yet: %s", error)
             await pause(pause_s)
