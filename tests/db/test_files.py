@@ -26,7 +26,7 @@ from windlass.errors import Damaged, SetupError
 PAGE = 4096
 
 
-@pytest.fixture(params=[0o000, 0o022, 0o077])
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
     """Make files as a process with this umask does."""
     before = os.umask(request.param)

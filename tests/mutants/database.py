@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant(
         "sqlite-file-by-the-umask",
         (Edit("db/files.py", "PRIVATE = 0o600", "PRIVATE = 0o666"),),
-        ("tests/db/test_files.py::test_only_their_owner_may_read_the_files",),
+        ("tests/db/test_files.py::test_only_their_owner_may_read_the_files[0o0]",),
         "nobody else on the machine reads the jobs",
     ),
     Mutant(
