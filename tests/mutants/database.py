@@ -112,4 +112,16 @@ MUTANTS = (
         ("tests/db/test_files.py::test_a_file_damaged_while_it_is_open_takes_no_more_writes",),
         "nothing is written into a file that is known to be damaged",
     ),
+    Mutant(
+        "commits-that-do-not-wait",
+        (Edit("db/postgres.py", '    "synchronous_commit": "on",\n', ""),),
+        ("tests/db/test_durability.py::test_every_write_waits_for_its_commit",),
+        "G6: what was acknowledged survives a crash",
+    ),
+    Mutant(
+        "database-that-forgets",
+        (Edit("db/durability.py", "    if not found:\n", "    if found or not found:\n"),),
+        ("tests/db/test_durability.py::test_a_server_refuses_a_database_that_forgets",),
+        "G6: what was acknowledged survives a crash",
+    ),
 )

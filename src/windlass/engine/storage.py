@@ -7,6 +7,7 @@ import logging
 from windlass.config import Settings
 from windlass.db import Database, open_database
 from windlass.db import migrate as migrations
+from windlass.db.durability import check_durable
 from windlass.engine.outside import Outside
 from windlass.errors import Damaged, Unavailable
 
@@ -40,6 +41,7 @@ async def _opened(settings: Settings, *, migrate: bool) -> Database:
     url, readers = settings.database.url, settings.database.pool_size
     db = await open_database(url, role="server", connections=CONNECTIONS, readers=readers)
     try:
+        await check_durable(db, is_allowed=settings.database.allow_undurable)
         if migrate:
             await migrations.migrate(db)
         await migrations.ensure_schema(db)
