@@ -99,6 +99,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "server.stopped": (INFO, "The server has ended."),
         "database.damaged": (ERROR, "A page of the SQLite file cannot be read: the file, and how to repair it."),
         "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
+        "request.refused": (
+            WARNING,
+            "A request was answered 401, 403 or 429: from where, which key id.",
+        ),
         "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
         "log.dropped": (WARNING, "Lines before this one could not be written: how many."),
         "log.other": (INFO, "A line of another library, with its logger and level."),

@@ -147,4 +147,28 @@ MUTANTS = (
         "T5: a tenant reads its own entries",
         only="sqlite",
     ),
+    Mutant(
+        "guesses-not-counted-by-network",
+        (Edit("server/auth.py", "        guesses.count += 1\n", ""),),
+        (f"{AUTH}rel_t2_made_up_ids_are_slowed_by_their_address",),
+        "L3: whoever makes ids up is told to wait",
+    ),
+    Mutant(
+        "unknown-ids-cost-more",
+        (Edit("server/auth.py", "if known is not None and not is_slowed:", "if known is not None and is_slowed:"),),
+        (f"{AUTH}rel_t2_known_and_unknown_ids_cost_the_same",),
+        "L3: a wrong secret costs the same whether its id is known or not",
+    ),
+    Mutant(
+        "look-ups-of-a-guesser-at-once",
+        (Edit("server/auth.py", "guesses.count < NETWORK_FAILURES", "guesses.count > 0"),),
+        (f"{AUTH}rel_t2_a_guessing_address_has_one_look_up_at_a_time",),
+        "L3: guessing keeps one connection busy at most",
+    ),
+    Mutant(
+        "refusals-fill-the-log",
+        (Edit("server/problems.py", "self._told.total() >= LINES_PER_SECOND or ", ""),),
+        ("tests/server/test_refusals.py::test_many_addresses_do_not_fill_the_log",),
+        "L11: refused requests leave as many lines as can be read",
+    ),
 )
