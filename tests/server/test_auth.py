@@ -258,7 +258,7 @@ async def test_rel_t2_known_and_unknown_ids_cost_the_same(gate: Gate, counting: 
     """L3: a wrong secret costs one look-up whether its id is in use, known or made up; after ten failures none."""
     _, in_use = await made(db)
     _, known = await made(db)
-    costs = {}
+    costs: dict[str, list[int]] = {}
     for name, wrong in {"in use": other_secret(in_use), "known": other_secret(known), "made up": make_token()}.items():
         costs[name] = []
         for _ in range(12):

@@ -26,7 +26,7 @@ from windlass.cli.pool import READY, Pool
 from windlass.cli.watch import changes, folder_of, names_of
 from windlass.config import Loaded, Settings
 from windlass.config.environment import for_workers, hide_secrets
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.errors import SetupError
 from windlass.server.run import Stopping, keys_required, serve
 
