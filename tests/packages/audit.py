@@ -35,6 +35,10 @@ def verdict(stdout: str, stderr: str) -> tuple[int, str]:
         for package in packages
         for flaw in package.get("vulns", [])
     ]
+    skipped = [package for package in packages if "skip_reason" in package]
     if known:
         return FOUND, "\n".join(known)
+    if skipped:
+        why = f"{len(skipped)} of {len(packages)} packages, such as {skipped[0]['name']}: {skipped[0]['skip_reason']}"
+        return NOT_ASKED, f"Nothing is known of {why[:200]}. Ask another audit database."
     return 0, f"No vulnerability is known of {len(packages)} packages."

@@ -61,13 +61,17 @@ def test_rel_t19_the_bill_of_materials_names_everything() -> None:
 
 
 def test_rel_t19_an_audit_says_what_it_knows() -> None:
-    """0 for nothing known, 1 with each flaw and what mends it, 2 in one line where nobody could be asked."""
+    """0 for nothing known, 1 with each flaw and what mends it, 2 in one line where not all could be asked about."""
     flaw = {"id": "PYSEC-1", "fix_versions": ["1.1"]}
     packages: list[dict[str, Any]] = [{"name": name, "version": "1.0", "vulns": []} for name in "ab"]
     clean = json.dumps({"dependencies": packages})
     packages[1]["vulns"] = [flaw]
     flawed = json.dumps({"dependencies": packages})
+    skipped = json.dumps({"dependencies": [packages[0], {"name": "c", "skip_reason": "not found"}]})
 
+    assert (2, "Nothing is known of 1 of 2 packages, such as c: not found. Ask another audit database.") == verdict(
+        skipped, ""
+    )
     assert (0, "No vulnerability is known of 2 packages.") == verdict(clean, "")
     assert (1, "b 1.0: PYSEC-1, mended in 1.1") == verdict(flawed, "Found 1 known vulnerability")
     code, told = verdict("", "Traceback …\nConnectionError: no route to the database\n")
