@@ -105,8 +105,8 @@ MUTANTS = (
         (
             Edit(
                 "server/auth.py",
-                "timedelta(0) <= asked_at - found.asked_at < BELIEVED",
-                "asked_at - found.asked_at < BELIEVED",
+                "timedelta(0) <= self._clock() - found.asked_at < BELIEVED",
+                "self._clock() - found.asked_at < BELIEVED",
             ),
         ),
         (f"{AUTH}rel_t3_a_clock_set_back_does_not_prolong_belief",),
@@ -120,13 +120,13 @@ MUTANTS = (
     ),
     Mutant(
         "gate-without-comparison",
-        (Edit("server/auth.py", "if found is not None and same else None", "if found is not None else None"),),
+        (Edit("server/auth.py", "if found is not None and same:", "if found is not None:"),),
         (f"{AUTH}rel_t2_every_refusal_is_the_same",),
         "T2: the id alone is no authority",
     ),
     Mutant(
         "gate-never-slows",
-        (Edit("server/auth.py", "if count >= FAILURES:", "if count < 0:"),),
+        (Edit("server/auth.py", "(FAILURES, count + 1, since_at),", "(FAILURES, 0, since_at),"),),
         (f"{AUTH}rel_t2_who_guesses_is_slowed", f"{AUTH}rel_t2_a_thousand_guesses_lock_no_good_key_out"),
         "T2: who guesses is told to wait",
     ),
