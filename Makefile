@@ -9,12 +9,13 @@ SUITE = -n $(JOBS) --dist worksteal --ignore=tests/rules --ignore=tests/typing
 BIN := .venv/bin
 RUNTIME := .venv/.runtime
 STAMP := .venv/.installed
+AUDIT := .venv/audit
 
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes: without compiled files each of them would compile the whole program.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install up demo check test test-all bench mutants soak-store fuzz proofs
+.PHONY: help install up demo check test test-all bench mutants soak-store fuzz proofs lock sbom audit
 
 help: ## say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name what; do \
@@ -23,16 +24,24 @@ help: ## say what the targets do
 install: $(STAMP) ## put Windlass and the tools of development into .venv
 
 # What `up` and `demo` need: a new user does not wait for the tools of development.
-$(RUNTIME): pyproject.toml constraints.txt
+# Nothing is installed but what the requirements files name, each file by its hash; ourselves without asking for more.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+
+$(RUNTIME): pyproject.toml requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'Windlass needs Python 3.11 or newer: make PYTHON=python3.12 …' >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.txt
+	$(PIP) --no-build-isolation -e .
 	@touch $@
 
-$(STAMP): $(RUNTIME)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+$(STAMP): $(RUNTIME) requirements-dev.txt
+	$(PIP) --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(AUDIT): requirements-audit.txt
+	test -x $@/bin/python || $(PYTHON) -m venv $@
+	$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-audit.txt
 	@touch $@
 
 up: $(RUNTIME) ## serve and work on this machine until Ctrl-C; ARGS="module:app --port 8080"
@@ -66,6 +75,15 @@ soak-store: $(STAMP) ## the long profile of the store's model tests
 
 fuzz: $(STAMP) ## ten thousand generated requests against the server's own document
 	$(BIN)/python -m tests.fuzz --requests 10000 $(ARGS)
+
+lock: $(STAMP) ## write the requirements files anew: newest versions, with the hashes of all their files
+	$(BIN)/python -m tests.packages lock
+
+sbom: $(STAMP) ## write sbom.json, the bill of materials (CycloneDX) of what is installed
+	$(BIN)/python -m tests.packages sbom sbom.json
+
+audit: $(STAMP) $(AUDIT) ## ask whether vulnerabilities are known: 0 none, 1 some, 2 nobody could be asked
+	@$(BIN)/python -m tests.packages audit $(AUDIT)/bin/pip-audit
 
 proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under load, move clocks: over an hour
 	$(BIN)/python -m tests.proofs failover $(ARGS)

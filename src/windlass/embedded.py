@@ -22,9 +22,10 @@ from windlass.config import Settings
 from windlass.config.address import sqlite_file
 from windlass.db import Database, open_database
 from windlass.db import migrate as migrations
+from windlass.db.files import make_private
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.errors import SetupError, Unavailable
+from windlass.errors import Unavailable
 from windlass.ids import Ids
 from windlass.server.app import Door, create_app
 from windlass.server.auth import Gate
@@ -101,10 +102,7 @@ async def open_here(settings: Settings, *, claims: bool = False) -> Database:
     file = sqlite_file(settings.database.url)
     if file is not None and not claims:
         # A client makes no file by a mistyped name; here nobody else may be there to make it.
-        try:
-            file.touch()
-        except OSError as error:
-            raise SetupError(f"Cannot open {file}: {error.strerror}. Check the path and its permissions.") from error
+        make_private(file)
     db = await open_database(
         settings.database.url,
         role="server" if claims else "client",

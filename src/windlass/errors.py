@@ -25,6 +25,7 @@
     ├── Unavailable             503, exit 5   the database did not answer, or the commit's fate is unknown
     │   ├── Contention          503, exit 5   a rival held the rows: safe to run again
     │   ├── CommitUnknown       503, exit 5
+    │   ├── Damaged             503, exit 1   a page of the database cannot be read: its file must be repaired
     │   └── CommitAborted       503, exit 5   surely not committed: safe to run again
     ├── NoResult                –,   exit 1   the job has ended, and not with a result
     │   ├── JobFailed           –,   exit 1   its last attempt failed: it is dead
@@ -233,6 +234,13 @@ class Contention(Unavailable):
 
 class CommitUnknown(Unavailable):
     """The connection broke at COMMIT and the fate of the transaction cannot be told."""
+
+
+class Damaged(Unavailable):
+    """A page of the database cannot be read, which no waiting mends: its file must be repaired or restored."""
+
+    exit_code = 1
+    retry_after_s = 60.0
 
 
 class CommitAborted(Unavailable):

@@ -100,7 +100,12 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "server.few_files": (WARNING, "The limit of open files allows fewer connections than asked: how many."),
         "server.certificate_read": (INFO, "The certificate was read anew, for new connections: its file."),
         "server.certificate_kept": (WARNING, "The new certificate cannot be used; the old one stays: the error."),
+        "database.damaged": (ERROR, "A page of the SQLite file cannot be read: the file, and how to repair it."),
         "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
+        "request.refused": (
+            WARNING,
+            "A request was answered 401, 403 or 429: from where, which key id.",
+        ),
         "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
         "log.dropped": (WARNING, "Lines before this one could not be written: how many."),
         "log.other": (INFO, "A line of another library, with its logger and level."),

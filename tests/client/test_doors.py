@@ -25,7 +25,7 @@ from windlass import App
 from windlass.client.answers import Answer
 from windlass.client.doors import HttpDoor
 from windlass.client.requests import Request
-from windlass.client.tries import NotHeard
+from windlass.client.tries import NotHeard, ServerDown
 from windlass.config import Settings
 from windlass.config.address import Address, address_file, read_address, write_address
 from windlass.config.settings import Client, Database
@@ -518,3 +518,16 @@ async def test_an_empty_postgresql_is_not_set_up_by_itself(fresh_postgres_url: s
 
     with App(database=fresh_postgres_url) as app, pytest.raises(SchemaMismatch, match="windlass migrate"):
         await submitted(app)
+
+
+@pytest.mark.one_kind
+def test_rel_t17_no_message_has_the_password_of_an_address() -> None:
+    """L5: a password in WINDLASS_URL is used, and shown to nobody."""
+    door = HttpDoor("http://me:canary@127.0.0.1:1", key=None)
+
+    with pytest.raises(ServerDown, match=r"No server answers at http://me:\*\*\*@127\.0\.0\.1:1: ") as error:
+        door.send(Request(method="GET", path="/jobs"))
+
+    door.close()
+    assert "canary" not in str(error.value)
+    assert "canary" in door.url

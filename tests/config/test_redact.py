@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.config.redact import HIDDEN, SECRET_NAMES, Redactor
+from windlass.config.redact import HIDDEN, SECRET_NAMES, Redactor, whole_url
 
 CANARY = "canary7hunter2"
 
@@ -126,3 +126,24 @@ def test_rel_t17_what_follows_another_pair_is_hidden_too() -> None:
     """A secret's name in the value of another name is still a name."""
     assert CANARY not in Redactor().text(f"a=password={CANARY}")
     assert f"pin.code={HIDDEN} x=y" == Redactor(["pin.code"]).text(f"pin.code={CANARY} x=y")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgresql://jobs:{c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),
+        ("postgresql://jobs:{c} {c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),
+        ("postgresql://jobs:a b/{c}@{c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),
+        ("postgresql://jobs:{c}#{c}@db.example/jobs?a=b", "postgresql://jobs:***@db.example/jobs?a=b"),
+        ("postgresql://jobs:{c}?{c}@db.example/jobs", "postgresql://***"),
+        ("postgresql://jobs@db.example/jobs?password=x@{c}", "postgresql://***"),
+        ("postgresql://db.example/jobs?password=a {c}&a=b", "postgresql://db.example/jobs?password=***&a=b"),
+        ("postgresql://o ne:{c}@db.example", "postgresql://***@db.example"),
+        ("sqlite:///a b@c.db", "sqlite:///a b@c.db"),
+        ("https://me:{c}@jobs.example:8000", "https://me:***@jobs.example:8000"),
+        ("{c}", "***"),
+    ],
+)
+def test_the_password_of_a_url_is_hidden_whatever_it_holds(given: str, shown: str) -> None:
+    """L5: a value that is a URL ends at its end, not at a blank; where its parts cannot be told, all is hidden."""
+    assert shown == whole_url(given.format(c=CANARY))

@@ -68,7 +68,7 @@ def test_rel_t21_secrets_are_not_shown(output: str) -> None:
     result = show(
         "-o",
         output,
-        WINDLASS_DATABASE_URL=f"postgresql://jobs:{CANARY}/x@{CANARY}@db.example/jobs?sslpassword={CANARY}",
+        WINDLASS_DATABASE_URL=f"postgresql://jobs:{CANARY} /x@{CANARY}@db.example/jobs?sslpassword=x {CANARY}",
         WINDLASS_SERVER_URL=f"http://u:{CANARY}@h",
         WINDLASS_SECURITY_BOOTSTRAP_KEY=CANARY,
         WINDLASS_KEY_FILE="key",

@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "cell-has-keys",
-        (Edit("worker/isolated.py", "_OURS.match(name) or ", ""),),
+        (Edit("config/environment.py", "return bool(_OURS.match(name)) or ", "return "),),
         (f"{CELLS}rel_t8_no_key_goes_to_an_isolated_process",),
         "T8: an isolated process has no key",
     ),

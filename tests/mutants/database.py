@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "two-servers-on-one-file",
-        (Edit("db/sqlite.py", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),),
+        (Edit("db/files.py", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),),
         races("sqlite_file::rel_x32_second_server_is_refused"),
         "Q1: one process in the server's role per file",
     ),
@@ -87,5 +87,41 @@ MUTANTS = (
         ),
         races("every_step::rel_k20_task_cancelled_anywhere[sqlite-fail]"),
         "K20: a step that is cut off leaves nothing open",
+    ),
+    Mutant(
+        "sqlite-file-by-the-umask",
+        (Edit("db/files.py", "PRIVATE = 0o600", "PRIVATE = 0o666"),),
+        ("tests/db/test_files.py::test_only_their_owner_may_read_the_files[0o0]",),
+        "nobody else on the machine reads the jobs",
+    ),
+    Mutant(
+        "address-that-others-may-write",
+        (Edit("config/address.py", "if read.st_mode & (stat.S_IWGRP | stat.S_IWOTH):", "if read.st_mode < 0:"),),
+        ("tests/db/test_files.py::test_an_address_that_others_may_write_is_not_believed",),
+        "a key is sent only where the server's owner says",
+    ),
+    Mutant(
+        "empty-file-taken-as-new",
+        (Edit("db/sqlite.py", "        files.check_is_kept(file)\n", ""),),
+        ("tests/db/test_files.py::test_a_file_cut_to_nothing_is_not_taken_as_new",),
+        "a lost database is told, never begun anew",
+    ),
+    Mutant(
+        "writes-into-a-damaged-file",
+        (Edit("db/sqlite.py", "                self._is_damaged = True\n", ""),),
+        ("tests/db/test_files.py::test_a_file_damaged_while_it_is_open_takes_no_more_writes",),
+        "nothing is written into a file that is known to be damaged",
+    ),
+    Mutant(
+        "commits-that-do-not-wait",
+        (Edit("db/postgres.py", '    "synchronous_commit": "on",\n', ""),),
+        ("tests/db/test_durability.py::test_every_write_waits_for_its_commit",),
+        "G6: what was acknowledged survives a crash",
+    ),
+    Mutant(
+        "database-that-forgets",
+        (Edit("db/durability.py", "    if not found:\n", "    if found or not found:\n"),),
+        ("tests/db/test_durability.py::test_a_server_refuses_a_database_that_forgets",),
+        "G6: what was acknowledged survives a crash",
     ),
 )

@@ -274,4 +274,26 @@ MUTANTS = (
         (f"{JOBS}an_idempotency_key_names_the_work",),
         "S6: header and body name the same key",
     ),
+    Mutant(
+        "ready-without-a-write",
+        (
+            Edit(
+                "server/admin.py",
+                "                await touch_server(self._engine.db, self._engine.id)\n",
+                "                pass\n",
+            ),
+        ),
+        ("tests/server/test_ready.py::test_a_sqlite_file_that_takes_no_write_is_not_ready",),
+        "a server whose database takes no write is not ready",
+    ),
+    Mutant(
+        "ready-writes-for-every-caller",
+        (
+            Edit(
+                "server/admin.py", "(self._looking.done() and now - self._looked_at > LOOKED_S)", "self._looking.done()"
+            ),
+        ),
+        ("tests/server/test_ready.py::test_asking_often_writes_once_a_second",),
+        "whoever asks all the time cannot keep the database busy",
+    ),
 )

@@ -105,8 +105,8 @@ MUTANTS = (
         (
             Edit(
                 "server/auth.py",
-                "timedelta(0) <= asked_at - found.asked_at < BELIEVED",
-                "asked_at - found.asked_at < BELIEVED",
+                "timedelta(0) <= self._clock() - found.asked_at < BELIEVED",
+                "self._clock() - found.asked_at < BELIEVED",
             ),
         ),
         (f"{AUTH}rel_t3_a_clock_set_back_does_not_prolong_belief",),
@@ -120,13 +120,13 @@ MUTANTS = (
     ),
     Mutant(
         "gate-without-comparison",
-        (Edit("server/auth.py", "if found is not None and same else None", "if found is not None else None"),),
+        (Edit("server/auth.py", "if found is not None and same:", "if found is not None:"),),
         (f"{AUTH}rel_t2_every_refusal_is_the_same",),
         "T2: the id alone is no authority",
     ),
     Mutant(
         "gate-never-slows",
-        (Edit("server/auth.py", "if count >= FAILURES:", "if count < 0:"),),
+        (Edit("server/auth.py", "(FAILURES, count + 1, since_at),", "(FAILURES, 0, since_at),"),),
         (f"{AUTH}rel_t2_who_guesses_is_slowed", f"{AUTH}rel_t2_a_thousand_guesses_lock_no_good_key_out"),
         "T2: who guesses is told to wait",
     ),
@@ -146,5 +146,29 @@ MUTANTS = (
         (f"{AUDIT}rel_t5_a_tenant_reads_its_own_entries",),
         "T5: a tenant reads its own entries",
         only="sqlite",
+    ),
+    Mutant(
+        "guesses-not-counted-by-network",
+        (Edit("server/auth.py", "        guesses.count += 1\n", ""),),
+        (f"{AUTH}rel_t2_made_up_ids_are_slowed_by_their_address",),
+        "L3: whoever makes ids up is told to wait",
+    ),
+    Mutant(
+        "unknown-ids-cost-more",
+        (Edit("server/auth.py", "if known is not None and not is_slowed:", "if known is not None and is_slowed:"),),
+        (f"{AUTH}rel_t2_known_and_unknown_ids_cost_the_same",),
+        "L3: a wrong secret costs the same whether its id is known or not",
+    ),
+    Mutant(
+        "look-ups-of-a-guesser-at-once",
+        (Edit("server/auth.py", "guesses.count < NETWORK_FAILURES", "guesses.count > 0"),),
+        (f"{AUTH}rel_t2_a_guessing_address_has_one_look_up_at_a_time",),
+        "L3: guessing keeps one connection busy at most",
+    ),
+    Mutant(
+        "refusals-fill-the-log",
+        (Edit("server/problems.py", "self._told.total() >= LINES_PER_SECOND or ", ""),),
+        ("tests/server/test_refusals.py::test_many_addresses_do_not_fill_the_log",),
+        "L11: refused requests leave as many lines as can be read",
     ),
 )

@@ -115,4 +115,28 @@ MUTANTS = (
         ("tests/test_httpclient.py::test_a_worker_asks_again",),
         "A7: a worker outlives a server that dies between a connection and its first byte",
     ),
+    Mutant(
+        "workers-with-the-servers-secrets",
+        (Edit("cli/up.py", "{**for_workers(ours), **said}", "{**ours, **said}"),),
+        ("tests/cli/test_secrets.py::test_the_workers_of_up_do_not_know_the_servers_secrets",),
+        "M7: workers know only what they need",
+    ),
+    Mutant(
+        "secrets-left-in-the-servers-block",
+        (Edit("config/environment.py", "ctypes.memset(at, 0, len(ctypes.string_at(at)))", "pass"),),
+        ("tests/cli/test_secrets.py::test_rel_t8_a_task_finds_no_secret_of_server_and_worker",),
+        "M7: no process above a task shows its secrets",
+    ),
+    Mutant(
+        "worker-keeps-its-key-in-its-environment",
+        (Edit("config/environment.py", "        del os.environ[name]\n", "        pass\n"),),
+        ("tests/cli/test_secrets.py::test_a_process_forgets_its_secrets",),
+        "M7: a task's environment has no key",
+    ),
+    Mutant(
+        "runner-with-the-servers-settings",
+        (Edit("worker/child.py", "database=Database(), security=security", "security=security"),),
+        ("tests/cli/test_secrets.py::test_a_runner_is_told_nothing_that_only_a_server_needs",),
+        "M7: the process of user code does not know the database",
+    ),
 )

@@ -148,10 +148,17 @@ def server_arguments(database_url: str, *, port: int = 0) -> list[str]:
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return our environment without its settings of Windlass, with these; the sources are those of this process."""
+    """Return our environment without its settings of Windlass, with these; the sources are those of this process.
+
+    The PostgreSQL of the tests forces nothing to disk (cluster.py), and is served all the same.
+    """
     sources = Path(windlass.__file__).resolve().parent.parent
     ours = {name: value for name, value in os.environ.items() if not name.startswith("WINDLASS_")}
-    return ours | {"PYTHONPATH": str(sources), "PYTHONUNBUFFERED": "1"} | dict(settings)
+    return (
+        ours
+        | {"PYTHONPATH": str(sources), "PYTHONUNBUFFERED": "1", "WINDLASS_DATABASE_ALLOW_UNDURABLE": "true"}
+        | dict(settings)
+    )
 
 
 def _die_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from datetime import timedelta
 from typing import Any
@@ -30,7 +31,7 @@ class Counting:
         self.capabilities = inner.capabilities
         self.run = inner.run
         self.transaction = inner.transaction
-        self.asked = 0
+        self.asked = self.at_once = self.most_at_once = 0
         self.away = False
 
     async def fetch(self, query: Any, /, **parameters: Any) -> Any:
@@ -38,7 +39,13 @@ class Counting:
         self.asked += 1
         if self.away:
             raise Unavailable("The database does not answer: host db-7 refused.")
-        return await self.inner.fetch(query, **parameters)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        try:
+            return await self.inner.fetch(query, **parameters)
+        finally:
+            self.at_once -= 1
 
 
 @pytest.fixture
@@ -238,14 +245,71 @@ async def test_rel_t3_a_slow_look_up_is_as_old_as_its_question(
 
 
 async def test_a_key_in_use_costs_one_look_up_in_two_seconds(gate: Gate, counting: Counting, db: Database) -> None:
-    """N2: requests do not pay for their key; another secret under the same id does not either, and is refused."""
+    """N2: requests do not pay for their key."""
     _, token = await made(db)
 
     for _ in range(20):
         await gate.admit(bearer(token), (), HERE)
-    await refusal(gate, bearer(other_secret(token)))
 
     assert 1 == counting.asked
+
+
+async def test_rel_t2_known_and_unknown_ids_cost_the_same(gate: Gate, counting: Counting, db: Database) -> None:
+    """L3: a wrong secret costs one look-up whether its id is in use, known or made up; after ten failures none."""
+    _, in_use = await made(db)
+    _, known = await made(db)
+    costs: dict[str, list[int]] = {}
+    for name, wrong in {"in use": other_secret(in_use), "known": other_secret(known), "made up": make_token()}.items():
+        costs[name] = []
+        for _ in range(12):
+            await gate.admit(bearer(in_use), (), THERE)
+            asked = counting.asked
+            with pytest.raises((Unauthorized, TooMany)):
+                await gate.admit(bearer(wrong), (), HERE)
+            costs[name].append(counting.asked - asked)
+
+    assert dict.fromkeys(costs, [1] * 10 + [0] * 2) == costs
+
+
+async def test_rel_t2_made_up_ids_are_slowed_by_their_address(gate: Gate, db: Database, clock: TestClock) -> None:
+    """L3: a hundred failures in a minute, each with another id, and the address is told to wait; no good key is."""
+    _, token = await made(db)
+    answers = []
+    for _ in range(150):
+        with pytest.raises((Unauthorized, TooMany)) as refused:
+            await gate.admit(bearer(make_token()), (), HERE)
+        answers.append(refused.value.status)
+
+    assert [401] * 100 + [429] * 50 == answers
+    assert "shop" == (await gate.admit(bearer(token), (), HERE)).name
+    await refusal(gate, bearer(make_token()), address=THERE)
+    clock.advance(60)
+    await refusal(gate, bearer(make_token()))
+
+
+async def test_rel_t2_addresses_of_one_network_are_slowed_together(gate: Gate) -> None:
+    """L3: whoever has an IPv6 network has all its addresses."""
+    for number in range(100):
+        await refusal(gate, bearer(make_token()), address=f"2001:db8::{number:x}")
+
+    with pytest.raises(TooMany):
+        await gate.admit(bearer(make_token()), (), "2001:db8::ffff:1")
+    await refusal(gate, bearer(make_token()), address="2001:db8:0:1::1")
+
+
+async def test_rel_t2_a_guessing_address_has_one_look_up_at_a_time(gate: Gate, counting: Counting) -> None:
+    """L3: beyond a hundred failures its look-ups wait for each other; others' do not wait for them."""
+    for _ in range(101):
+        with pytest.raises((Unauthorized, TooMany)):
+            await gate.admit(bearer(make_token()), (), HERE)
+    most = {}
+    for address in (HERE, THERE):
+        counting.at_once = counting.most_at_once = 0
+        tries = (gate.admit(bearer(make_token()), (), address) for _ in range(20))
+        await asyncio.gather(*tries, return_exceptions=True)
+        most[address] = counting.most_at_once
+
+    assert {HERE: 1, THERE: 20} == most
 
 
 async def test_an_unknown_key_is_looked_up_each_time(gate: Gate, counting: Counting, db: Database) -> None:

@@ -15,9 +15,9 @@ from msgspec import Raw
 
 from tests.worker.cellbodies import app
 from tests.worker.poolsrig import PATIENCE_S, SHORT, Rig, claimed, completed, failed
+from windlass.config.environment import for_tasks
 from windlass.config.settings import Worker
 from windlass.wire import work as wire
-from windlass.worker.isolated import cell_environment
 
 TARGET = "tests.worker.cellbodies:app"
 TIMEOUT_S = 600
@@ -86,7 +86,7 @@ def test_rel_t8_no_key_goes_to_an_isolated_process() -> None:
         "STRIPE_API_KEY": "7",
     }
 
-    assert {"WINDLASS_URL": "6", "STRIPE_API_KEY": "7"} == cell_environment(given)
+    assert {"WINDLASS_URL": "6", "STRIPE_API_KEY": "7"} == for_tasks(given)
 
 
 async def test_what_an_isolated_body_says_is_kept() -> None:

@@ -124,7 +124,9 @@ async def _running(command: Sequence[str]) -> AsyncIterator[Served]:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    return kept | {"PYTHONPATH": os.pathsep.join(str(Path(place).resolve()) for place in sys.path if place)}
+    path = os.pathsep.join(str(Path(place).resolve()) for place in sys.path if place)
+    # How durable the database is stands beside the figures (scratch.py).
+    return kept | {"PYTHONPATH": path, "WINDLASS_DATABASE_ALLOW_UNDURABLE": "true"}
 
 
 async def _address(stderr: asyncio.StreamReader, said: deque[str]) -> int:

@@ -15,7 +15,7 @@ from rich.text import Text
 from windlass.cli.shown import console, fields_of
 from windlass.config import Loaded, load
 from windlass.config.address import sqlite_file
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.server.run import keys_required
 
 SAMPLE = "windlass.sample:app"

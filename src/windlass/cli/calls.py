@@ -69,7 +69,7 @@ class Server:
             if not has_database(self.settings.database.url):
                 return {"status": "unavailable", "reasons": [self._nowhere(door)]}
             return {"status": "no server", "reasons": ["No server runs here; the database was opened instead."]}
-        answer = door.send(Request(method="GET", path=f"{door.where}/health"))
+        answer = door.send(Request(method="GET", path=f"{door.url}/health"))
         try:
             return dict(msgspec.json.decode(answer.body))
         except (msgspec.DecodeError, TypeError, ValueError):

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from windlass.cli.database import database_option, opened
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.db.migrate import check_schema
 from windlass.queue.check import INVARIANTS, Violation
 from windlass.queue.check import check as find_violations

@@ -13,7 +13,7 @@ import click
 from windlass.config import Loaded, load
 from windlass.config.keys import SECRETS
 from windlass.config.load import flat
-from windlass.config.redact import HIDDEN, Redactor, url
+from windlass.config.redact import HIDDEN, url, whole_url
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -65,8 +65,7 @@ def visible(key: str, value: object) -> object:
     if key in SECRETS and value is not None and not key.endswith("url"):
         return HIDDEN
     if isinstance(value, str):
-        # What follows ? in a URL can be a password too.
-        return Redactor().text(value) if key in SECRETS else url(value)
+        return whole_url(value) if key.endswith(".url") else url(value)
     return value
 
 

@@ -13,7 +13,7 @@ import click
 
 from windlass.cli.calls import has_database
 from windlass.cli.config import load_settings
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.db import Database, open_database
 from windlass.db.open import Role
 from windlass.errors import SetupError
@@ -38,8 +38,9 @@ def _from_settings(_ctx: click.Context, _parameter: click.Parameter, url: str | 
         return url
     loaded = load_settings({})
     if loaded.sources["server.url"] != "default" and loaded.sources["database.url"] == "default":
+        server = without_password(loaded.settings.server.url)
         raise click.UsageError(
-            f"This opens a database, and the settings name only a server, {loaded.settings.server.url}. "
+            f"This opens a database, and the settings name only a server, {server}. "
             "Name its database with --database, where that can be reached."
         )
     return loaded.settings.database.url

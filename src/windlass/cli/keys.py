@@ -23,7 +23,7 @@ from windlass.cli.calls import Server
 from windlass.cli.config import config_option, load_settings
 from windlass.cli.database import opened
 from windlass.clock import system_clock
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.db import Database
 from windlass.db.migrate import check_schema
 from windlass.errors import Forbidden, Unauthorized

@@ -20,7 +20,7 @@ from windlass.cli.calls import Server, asks_server
 from windlass.cli.shown import printable
 from windlass.cli.values import opened_file
 from windlass.config import Settings
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.errors import InvalidInput, WindlassError
 from windlass.ids import Ids
 from windlass.wire.schedules import ScheduleRequest

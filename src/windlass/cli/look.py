@@ -5,12 +5,14 @@ In a process of its own, so that the server never runs user code: `python -m win
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import click
 import msgspec
 
+from windlass.config.environment import for_workers
 from windlass.errors import SetupError, WindlassError
 from windlass.worker.load import load_app
 
@@ -24,7 +26,9 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
 
 def look(target: str) -> Looked:
     """Return what an application says of itself; SetupError if its process ends without an answer."""
-    result = subprocess.run([sys.executable, "-m", "windlass.cli.look", target], stdout=subprocess.PIPE, check=False)
+    command = [sys.executable, "-m", "windlass.cli.look", target]
+    # As the workers will import it: without the secrets of the server.
+    result = subprocess.run(command, stdout=subprocess.PIPE, env=for_workers(os.environ), check=False)
     lines = result.stdout.splitlines()
     try:
         return msgspec.json.decode(lines[-1] if lines else b"", type=Looked)

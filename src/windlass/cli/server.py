@@ -9,6 +9,7 @@ import uvloop
 
 from windlass import log
 from windlass.cli.config import config_option, load_settings
+from windlass.config.environment import hide_secrets
 from windlass.server.run import is_loopback, keys_required, serve
 
 
@@ -48,6 +49,7 @@ def server(
         }
     )
     settings = loaded.settings
+    hide_secrets()
     log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
     for warning in loaded.warnings:
         log.event("config.weak", detail=warning)

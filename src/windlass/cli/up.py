@@ -25,7 +25,8 @@ from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
 from windlass.cli.watch import changes, folder_of, names_of
 from windlass.config import Loaded, Settings
-from windlass.config.redact import url as without_password
+from windlass.config.environment import for_workers, hide_secrets
+from windlass.config.redact import whole_url as without_password
 from windlass.errors import SetupError
 from windlass.server.run import Stopping, keys_required, serve
 
@@ -121,6 +122,7 @@ def up(
     named = SAMPLE_DATABASE if app == SAMPLE else app and _database_of(app, is_reloading=is_reloading)
     if named is not None and loaded.sources["database.url"] == "default":
         loaded = load_settings({**flags, "database.url": named})
+    hide_secrets()
     ctx.exit(run(Upping(loaded=loaded, app=app, is_reloading=is_reloading, config_path=config_path)))
 
 
@@ -218,7 +220,7 @@ def _pass_on(line: bytes) -> None:
 
 
 def worker_environment(upping: Upping, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the workers: ours, with what the command line has said."""
+    """Return the environment of the workers: what they need of ours, with what the command line has said."""
     loaded = upping.loaded
     said = {
         "WINDLASS_WORKERS_DEFAULT_COUNT": str(loaded.settings.workers.default_count),
@@ -232,7 +234,7 @@ def worker_environment(upping: Upping, ours: Mapping[str, str]) -> dict[str, str
         said["WINDLASS_WORKER_DRAIN_SECONDS"] = str(DRAIN_S)
     if upping.config_path is not None:
         said["WINDLASS_CONFIG"] = upping.config_path
-    return {**ours, **said}
+    return {**for_workers(ours), **said}
 
 
 def _wide_enough(flags: dict[str, object]) -> dict[str, object]:

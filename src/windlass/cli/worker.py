@@ -11,6 +11,7 @@ from windlass import log
 from windlass.cli.config import config_option, load_settings
 from windlass.config import Loaded, Settings
 from windlass.config.address import address_file, read_address, sqlite_file
+from windlass.config.environment import forget_secrets
 from windlass.worker.run import run_fleet
 
 
@@ -67,6 +68,8 @@ def worker(
         }
     )
     settings = _found(loaded)
+    # Before it starts anything: what it starts runs tasks.
+    forget_secrets()
     log.configure(settings.log.format, settings.log.level, redact=settings.security.redact)
     for warning in loaded.warnings:
         log.event("config.weak", detail=warning)

@@ -15,7 +15,7 @@ from windlass.client.answers import Answer
 from windlass.client.requests import Request
 from windlass.client.tries import NotHeard, ServerDown
 from windlass.config import Settings
-from windlass.config.redact import url as without_password
+from windlass.config.redact import whole_url as without_password
 from windlass.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ class HttpDoor:
     is_server = True
 
     def __init__(self, url: str, *, key: str | None, is_found: bool = False) -> None:
-        self.where = url.rstrip("/")
-        self.way: object = (self.where, key, is_found)
+        self.url = url.rstrip("/")
+        self.where = without_password(self.url)
+        self.way: object = (self.url, key, is_found)
         self.is_found = is_found
         self._headers = {"content-type": "application/json"}
         if key is not None:
@@ -142,12 +143,12 @@ class HttpDoor:
 
         most, kept = (None, KEPT_WAITS) if waits else (CONNECTIONS, CONNECTIONS)
         return {
-            "base_url": f"{self.where}/api/v1",
+            "base_url": f"{self.url}/api/v1",
             "headers": self._headers,
             "limits": httpx2.Limits(max_connections=most, max_keepalive_connections=kept),
             # What was found on this machine is not behind a proxy.
             "trust_env": not self.is_found,
-            "verify": trusted_for(self.where),
+            "verify": trusted_for(self.url),
         }
 
     def _silent(self, error: httpx2.HTTPError, request: Request) -> Unavailable:

@@ -2,19 +2,25 @@
 
 `windlass.db` has `windlass.db.address` while a server has it open and listens. A server that was killed leaves the file
 behind: it is believed only while its process lives, and, if nobody answers there, while somebody has the lock of the
-server's role (db/sqlite.py). Callers send their key there, so it must be written by this user or by the database's
-owner, and lead to this machine; only what this user wrote may lead to the name of a certificate.
+server's role (db/files.py). Callers send their key there, so it must be written by this user or by the database's
+owner, be closed to everybody else's writing, and lead to this machine; only what this user wrote may lead to the name
+of a certificate. Who may read the database may read its address.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import ipaddress
 import os
+import stat
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+
+LONGEST = 65_536
+"""Bytes that are read of an address file."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,22 +45,30 @@ def address_file(file: Path) -> Path:
 
 def write_address(path: Path, address: Address) -> None:
     """Leave an address; readers see the one before or this one whole."""
-    written = path.with_name(f"{path.name}.{address.pid}")
-    written.write_bytes(msgspec.json.encode(address))
+    file, written = _database_of(path), path.with_name(f"{path.name}.{address.pid}")
+    mode = file.stat().st_mode & 0o644 if file.exists() else 0o600
+    with contextlib.suppress(FileNotFoundError):
+        written.unlink()
+    # Made anew: what somebody else has put there, perhaps a link, is not written to.
+    with os.fdopen(os.open(written, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode), "wb") as opened:
+        opened.write(msgspec.json.encode(address))
     written.replace(path)
 
 
 def remove_address(path: Path, pid: int) -> None:
     """Take the address away, unless it is another process's."""
     found = _read(path)
-    if found is not None and found.pid == pid:
+    if found is not None and found[0].pid == pid:
         path.unlink(missing_ok=True)
 
 
 def read_address(path: Path) -> Address | None:
     """Return the address of a process that lives here; None if there is none, or none to be believed."""
     found = _read(path)
-    return found if found is not None and _lives(found.pid) and _is_believed(path, found.url) else None
+    if found is None:
+        return None
+    address, read = found
+    return address if _lives(address.pid) and _is_believed(read, _database_of(path), address.url) else None
 
 
 def is_served(file: Path) -> bool:
@@ -70,25 +84,32 @@ def is_served(file: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> Address | None:
+def _read(path: Path) -> tuple[Address, os.stat_result] | None:
+    """Return what the file says, and whose it is: of one opened file, which nobody can exchange in between."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Address)
+        with path.open("rb") as opened:
+            return msgspec.json.decode(opened.read(LONGEST), type=Address), os.fstat(opened.fileno())
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def _is_believed(path: Path, url: str) -> bool:
+def _is_believed(read: os.stat_result, database: Path, url: str) -> bool:
     """Say whether a key may be sent to an address."""
+    if read.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return False
     try:
-        writer = path.stat().st_uid
         parts = urlsplit(url)
         host = parts.hostname or ""
         is_here = host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)
-        if writer == os.geteuid():
+        if read.st_uid == os.geteuid():
             return is_here or parts.scheme == "https"
-        return is_here and writer == path.with_name(path.name.removesuffix(".address")).stat().st_uid
+        return is_here and read.st_uid == database.stat().st_uid
     except (OSError, ValueError):
         return False
+
+
+def _database_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(".address"))
 
 
 def _is_number(host: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from windlass.config.redact import HIDDEN, Redactor
+from windlass.config.redact import HIDDEN, whole_url
 from windlass.config.settings import Name, Section, Settings
 from windlass.config.workkinds import FIELD_DEFAULTS, FIELD_TYPES
 from windlass.durations import parse_duration
@@ -140,9 +140,7 @@ def convert(key: Key, value: object, source: str) -> Any:
 def shown(name: str, value: object) -> str:
     """Return the value of a key as it may be shown: short, without secrets."""
     if name in SECRETS and value is not None:
-        # What is no URL has its password where nobody can tell.
-        is_url = name.endswith("url") and "://" in str(value)
-        return repr(Redactor().text(str(value)))[:80] if is_url else HIDDEN
+        return repr(whole_url(str(value)))[:80] if name.endswith("url") else HIDDEN
     if isinstance(value, int) and abs(value) > 10**300:
         return "A number of hundreds of digits"  # Python refuses to write it out
     text = repr(value) if isinstance(value, str) else str(value)

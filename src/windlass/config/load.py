@@ -32,7 +32,7 @@ from windlass.config.keys import (
     printable,
     variable_of,
 )
-from windlass.config.redact import url
+from windlass.config.redact import whole_url
 from windlass.config.settings import Section, Settings
 from windlass.config.workkinds import FIELDS, WorkKind
 from windlass.errors import InvalidInput, SetupError
@@ -266,7 +266,7 @@ def _add(found: dict[str, Given], key: str, given: Given, *, name: str) -> None:
 def _open_to_all(path: Path, source: str, in_file: Mapping[str, Given]) -> list[str]:
     """Return a warning if the file itself has a secret and everyone on the machine may read it."""
     held = [key for key in sorted(SECRETS & in_file.keys()) if in_file[key].source == source]
-    held = [key for key in held if not key.endswith("url") or url(str(in_file[key].value)) != in_file[key].value]
+    held = [key for key in held if not key.endswith("url") or whole_url(str(in_file[key].value)) != in_file[key].value]
     if not held or not path.stat().st_mode & stat.S_IROTH:  # it was read a moment ago
         return []
     return [f"{source} has {held[0]} and everyone on this machine may read it: chmod 600, or use {held[0]}_file."]

@@ -38,6 +38,7 @@ SECRET_NAMES = (
 )
 
 _URL = re.compile(r"(://[^\s:/@]{0,256}:)(\S*+)")
+_USER = re.compile(r"[^\s/@]{0,256}")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s++[\w.~+/=-]{4,}")
 _VALUE = re.compile(r"""\\?"[^"]*+"?|'[^']*+'?|[^\s"',;&})\]]++""")
 # An id, a number or a word: most of what is logged, and nothing in it to hide.
@@ -112,7 +113,30 @@ def url(text: str) -> str:
     return _URL.sub(_without_password, text)
 
 
+def whole_url(text: str) -> str:
+    """Return a text that is one URL with its password hidden, whatever characters that has."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return HIDDEN
+    if "@" in rest.partition("?")[2]:
+        return f"{scheme}://{HIDDEN}"  # an @ of the password or of an option: which, cannot be told
+    place, asked, options = rest.partition("?")
+    who, at, where = place.rpartition("@")
+    if at and not place.startswith("/"):  # else a file
+        name, colon, _ = who.partition(":")
+        place = f"{name}{colon and f':{HIDDEN}'}@{where}" if _USER.fullmatch(name) else f"{HIDDEN}@{where}"
+    return f"{scheme}://{place}{asked}{'&'.join(map(_option, options.split('&')))}"
+
+
+def _option(text: str) -> str:
+    name, given, _ = text.partition("=")
+    return f"{name}={HIDDEN}" if given and _SECRETS.hides(name) else text
+
+
 def _without_password(found: re.Match[str]) -> str:
     # To the last @, so that an unescaped @ or / in a password is hidden too.
     _, at, host = found[2].rpartition("@")
     return f"{found[1]}{HIDDEN}@{host}" if at else found[0]
+
+
+_SECRETS = Redactor()

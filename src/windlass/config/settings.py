@@ -73,6 +73,8 @@ class Database(Section, frozen=True, kw_only=True):
     """Set it to PostgreSQL for more than one server; add ?pooler=transaction behind a transaction-mode pooler."""
     pool_size: Annotated[int, Meta(ge=1, le=100)] = 3
     """Raise it when dashboards and lists wait for each other: connections for reads; the others are fixed."""
+    allow_undurable: bool = False
+    """Only where losing jobs does not matter: serve a PostgreSQL with fsync or full_page_writes off."""
 
 
 class Worker(Section, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ HOT_SETTINGS = {
     "jit": "off",
     # Hot statements are shaped to have one plan; planning them anew for each length of a list cost 1 ms a batch.
     "plan_cache_mode": "force_generic_plan",
+    # What was acknowledged is on disk, whatever the database or the role says.
+    "synchronous_commit": "on",
     "lock_timeout": "1s",
     "statement_timeout": "30s",
     # 0.6 of the default duty lease: a stopped process must not block its successor.
@@ -54,7 +56,6 @@ STATUS = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_xact_status($1::text::xid8) END AS status,"
     f" CASE WHEN NOT pg_is_in_recovery() THEN {_ERA} END AS era"
 )
-
 
 _ARRAYS: dict[int, Any] = {}
 """Array types of PostgreSQL itself, by number, as the driver describes them. They are the same on every server."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from windlass.errors import AlreadyExists, Contention, InvalidInput, SetupError, Unavailable
+from windlass.errors import AlreadyExists, Contention, Damaged, InvalidInput, SetupError, Unavailable
 
 T = TypeVar("T")
 
@@ -94,6 +94,8 @@ async def translated(call: Callable[..., Awaitable[T]], *arguments: Any, **optio
         if isinstance(error, _OUR_FAULT):
             raise
         raise InvalidInput("value", f"the database cannot take it: {' '.join(str(error).split())}.") from error
+    except (asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError) as error:
+        raise Damaged(f"The database is damaged: {error}. Its operator must repair it or restore a backup.") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise SetupError(f"The database user may not do this: {error}. Grant it, or use the schema's owner.") from error
     except asyncpg.InsufficientResourcesError as error:

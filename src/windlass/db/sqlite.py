@@ -3,14 +3,13 @@
 The writer takes `BEGIN IMMEDIATE` transactions one after the other; that takes the place of row locks.
 WAL with `synchronous=FULL`: what was committed survives a power cut.
 One process at a time has the server's role on a file, by an operating-system lock on a file beside it, which a killed
-process gives back; programs in the client's role submit and read under SQLite's own locks.
+process gives back (files.py); programs in the client's role submit and read under SQLite's own locks.
+When a page turns out to be damaged, reads go on where they can, and nothing is written any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +18,13 @@ from pathlib import Path
 from threading import local
 from typing import IO, Any, TypeVar
 
+from windlass import log
 from windlass.clock import Clock, system_clock, to_us
+from windlass.db import files
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.errors import AlreadyExists, Contention, DatabaseLocked, InvalidInput, SetupError, Unavailable
+from windlass.errors import AlreadyExists, Contention, Damaged, InvalidInput, SetupError, Unavailable
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ CEILING_STEP_US = 1_000_000
 _PRIMARY = 0xFF
 """The bits of an error code that name the condition; those above say where it was met."""
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _UNAVAILABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
@@ -53,6 +55,7 @@ class SqliteDatabase:
         self._clock = clock
         self._lock = lock
         self._synchronous = synchronous
+        self._is_open = self._is_damaged = False
         self._now_us = 0
         self._ceiling_us = 0
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="windlass-writer")
@@ -73,17 +76,34 @@ class SqliteDatabase:
         if synchronous not in ("full", "off"):
             raise SetupError(f"Cannot open {path}: synchronous={synchronous} is not known; write full or off.")
         file = Path(path)
-        database = cls(file, clock or system_clock, _lock_server_role(file) if role == "server" else None, synchronous)
+        files.check_is_kept(file)
+        lock = files.lock_server_role(file) if role == "server" else None
+        database = cls(file, clock or system_clock, lock, synchronous)
         try:
             await database._on_writer(database._start)
+        except Damaged as error:
+            await database.close()
+            raise SetupError(
+                f"Cannot open {path}: it is damaged, or no SQLite database ({error.__cause__}). {files.REPAIR}"
+            ) from error
         except BaseException:
             await database.close()
             raise
+        database._is_open = True
         return database
 
     def _start(self) -> None:
         # Only a server makes the file: a client's typing error must not leave an empty one behind.
-        self._writer = SqliteConnection(self._connect("rw" if self._lock is None else "rwc"))
+        if self._lock is not None:
+            files.make_private(self.path)
+            files.warn_of_readers(self.path)
+        self._writer = SqliteConnection(self._connect())
+        if self._lock is not None and self.path.stat().st_size <= files.CHECKED_BYTES:
+            [(found,)] = self._writer.execute("PRAGMA quick_check(1)")
+            if found != "ok":
+                damage = sqlite3.DatabaseError(" ".join(found.split()))
+                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise damage
         # Only in a file that has no page yet; there, what retention frees can be given back (freepages.py).
         self._writer.execute("PRAGMA auto_vacuum=INCREMENTAL")
         self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
@@ -94,8 +114,10 @@ class SqliteDatabase:
             # The ceiling lies ahead of the time told, so a client that began there would be ahead of its server.
             if self._lock is not None:
                 self._now_us = self._ceiling_us
+        if self._lock is not None:
+            files.remember_made(self._lock)
 
-    def _connect(self, mode: str) -> sqlite3.Connection:
+    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
         try:
             connection = sqlite3.connect(
@@ -113,17 +135,16 @@ class SqliteDatabase:
         except sqlite3.DatabaseError as error:
             if connection is not None:
                 connection.close()
-            raise SetupError(
-                f"Cannot open {self.path}: {error}. "
-                "Check the path and its permissions; a damaged file is repaired with `sqlite3 FILE .recover`."
-            ) from error
+            if _code_of(error) in _DAMAGED:
+                raise
+            raise SetupError(f"Cannot open {self.path}: {error}. Check the path and its permissions.") from error
         return connection
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query: by the writer in a transaction of its own if it writes, else by a reader."""
         if not query.writes:
             return await self._on_reader(lambda reader: reader.fetch(query, parameters, self._tick()))
-        async with self._turn:
+        async with self._turn_to_write():
             return await self._on_writer(lambda: self._write(query, parameters))
 
     async def run(self, script: str) -> None:
@@ -134,7 +155,7 @@ class SqliteDatabase:
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
         """Open a transaction by the writer; nobody else writes until it ends; the fate of a local COMMIT is known."""
-        async with self._turn:
+        async with self._turn_to_write():
             try:
                 yield SqliteTransaction(self, await self._on_writer(self._begin))
                 await self._on_writer(self._commit)
@@ -145,8 +166,16 @@ class SqliteDatabase:
 
     async def maintain(self, statement: str) -> None:
         """Run one statement by the writer, outside any transaction."""
-        async with self._turn:
+        async with self._turn_to_write():
             await self._on_writer(lambda: self._writer.maintain(statement))
+
+    @asynccontextmanager
+    async def _turn_to_write(self) -> AsyncIterator[None]:
+        """Wait for the writer; Damaged where a write could spoil what can still be read."""
+        async with self._turn:
+            if self._is_damaged:
+                raise Damaged("The database is damaged and takes no more writes. The server's log says how to mend it.")
+            yield
 
     async def notify(self, channel: str, payload: str) -> None:
         """Nobody listens on SQLite: all work of a file is in one server process."""
@@ -201,10 +230,22 @@ class SqliteDatabase:
         return rows
 
     async def _on_writer(self, work: Callable[[], T]) -> T:
-        return await _in_thread(self._writer_thread, work)
+        return await self._in_thread(self._writer_thread, work)
 
     async def _on_reader(self, work: Callable[[SqliteConnection], T]) -> T:
-        return await _in_thread(self._reader_threads, lambda: work(self._reader()))
+        return await self._in_thread(self._reader_threads, lambda: work(self._reader()))
+
+    async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
+        except sqlite3.DatabaseError as error:
+            raised = _translated(error)
+            if isinstance(raised, Damaged) and self._is_open and not self._is_damaged:
+                self._is_damaged = True
+                log.event("database.damaged", file=str(self.path), message=str(error), repair=files.REPAIR)
+            raise raised from error
+        except (OverflowError, UnicodeEncodeError) as error:  # a number beyond 64 bits, half of a surrogate pair
+            raise InvalidInput("value", f"the database cannot take it: {error}.") from error
 
     def _reader(self) -> SqliteConnection:
         reader: SqliteConnection | None = getattr(self._thread, "reader", None)
@@ -239,47 +280,25 @@ class SqliteTransaction:
         yield self
 
 
-async def _in_thread(threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-    try:
-        return await asyncio.get_running_loop().run_in_executor(threads, work)
-    except sqlite3.OperationalError as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
-        if code in _BUSY:
-            raise Contention(f"The SQLite file is busy: {error}. Running it again is safe.") from error
-        if code in _UNAVAILABLE:
-            raise Unavailable(f"The SQLite file cannot be written: {error}. Try again when it can.") from error
-        raise
-    except sqlite3.IntegrityError as error:
+def _code_of(error: sqlite3.DatabaseError) -> int:
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+
+
+def _translated(error: sqlite3.DatabaseError) -> Exception:
+    """Return what callers of the seam see; the error itself where it is a fault of ours."""
+    code = _code_of(error)
+    if code in _DAMAGED:
+        return Damaged(f"The database is damaged: {error}. The server's log says how to mend it.")
+    if isinstance(error, sqlite3.IntegrityError):
         if error.sqlite_errorcode in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE):
-            raise AlreadyExists(f"It is stored already: {error}.") from error
-        if error.sqlite_errorcode == sqlite3.SQLITE_MISMATCH:
-            raise InvalidInput("value", f"the database cannot take it: {error}.") from error
-        raise
-    except (OverflowError, UnicodeEncodeError) as error:  # a number beyond 64 bits, half of a surrogate pair
-        raise InvalidInput("value", f"the database cannot take it: {error}.") from error
-
-
-def _lock_server_role(file: Path) -> IO[str]:
-    """Return the open lock file; the operating system lets go of it when the process ends, however it ends."""
-    real = file.resolve()  # the lock is of the file, by whatever link it is named
-    try:
-        lock = real.with_name(real.name + ".lock").open("a+", encoding="ascii")
-    except OSError as error:
-        raise SetupError(f"Cannot open {file}: {error.strerror}. Check the path and its permissions.") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.seek(0)
-        holder = lock.read(20).strip() or "unknown"
-        lock.close()
-        raise DatabaseLocked(
-            f"Cannot serve {file}: another server has it open (process {holder}). "
-            "Stop that one first, or use PostgreSQL (--database) for several servers."
-        ) from error
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
-    return lock
+            return AlreadyExists(f"It is stored already: {error}.")
+        if code == sqlite3.SQLITE_MISMATCH:
+            return InvalidInput("value", f"the database cannot take it: {error}.")
+    if code in _BUSY:
+        return Contention(f"The SQLite file is busy: {error}. Running it again is safe.")
+    if code in _UNAVAILABLE:
+        return Unavailable(f"The SQLite file cannot be written: {error}. Try again when it can.")
+    return error
 
 
 async def _nothing() -> AsyncIterator[str]:

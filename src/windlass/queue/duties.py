@@ -143,6 +143,11 @@ async def beat_server(
     return Alive(others, {row["name"]: _duty(row) for row in rows if row["name"] is not None})
 
 
+async def touch_server(db: Statements, server_id: UUID) -> None:
+    """Write that a server was heard, to see whether a write succeeds; its lease stays as it is."""
+    await db.fetch(SQL.touch_server, id=server_id)
+
+
 async def close_server(db: Statements, server_id: UUID) -> None:
     """Say that a server has ended; it is listed for a day."""
     await db.fetch(SQL.close_server, id=server_id)

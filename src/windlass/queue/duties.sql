@@ -94,6 +94,11 @@ SELECT o.others, d.name, d.holder AS holder_id, d.server, d.term, d.acquired_at,
   FROM (SELECT coalesce(group_concat(id, ' '), '') AS others FROM server WHERE expires_at > :now AND id <> :id) AS o
   LEFT JOIN duty AS d ON true ORDER BY d.name
 
+-- name: touch_server
+-- Write that a server was heard, and change nothing by it: a write of the least cost.
+-- both
+UPDATE server SET heartbeat_at = :now WHERE id = :id
+
 -- name: close_server
 -- Say that a server has ended.
 -- both

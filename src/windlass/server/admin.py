@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from windlass import __version__
-from windlass.errors import WindlassError
+from windlass.errors import Contention, Damaged, WindlassError
+from windlass.queue.duties import touch_server
 from windlass.queue.tenants import list_tenants
 from windlass.server import openapi, reference
 from windlass.server.call import Call, Described, Reply
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
 LOOKED_S = 1.0
 """How long the database is believed to be as it was: callers of an open route must not be able to keep it busy."""
 ANSWER_S = 2.0
+"""How long the database may take over a read."""
+WRITE_S = 10.0
+"""How long it may take over a write, which waits for its turn where others write."""
+CALLER_S = 3.0
+"""How long a caller waits for the outcome; after that the last one is told."""
+
+DAMAGED = "The database is damaged."
 
 
 def describe(routes: Sequence[Route]) -> Described:
@@ -38,16 +46,20 @@ class Lobby:
         self._routes = routes
         self._described: Described | None = None
         self._looked_at = float("-inf")
-        self._database: list[str] = []
+        self._looking: asyncio.Task[list[str]] | None = None
+        self._database = ["The database has not answered yet."]
 
     async def reasons(self) -> list[str]:
         """Return why this server cannot do its work; an empty list when it can."""
         if self._engine.draining:
             return ["This server is stopping."]
         now = self._engine.outside.monotonic()
-        if now - self._looked_at > LOOKED_S:
+        if self._looking is None or (self._looking.done() and now - self._looked_at > LOOKED_S):
             self._looked_at = now
-            self._database = await self._ask_database()
+            self._looking = asyncio.create_task(self._ask_database(), name="ready")
+        await asyncio.wait([self._looking], timeout=CALLER_S)
+        if self._looking.done():
+            self._database = self._looking.result()
         return self._database
 
     async def described(self) -> Described:
@@ -57,16 +69,24 @@ class Lobby:
         return self._described
 
     async def _ask_database(self) -> list[str]:
+        """Read, then write and commit a little: a full disk and a standby answer reads all the same."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 await list_tenants(self._engine.db, limit=1)
-        except (WindlassError, TimeoutError):
-            return ["The database does not answer."]
+        except (WindlassError, TimeoutError) as error:
+            return [DAMAGED if isinstance(error, Damaged) else "The database does not answer."]
+        try:
+            async with asyncio.timeout(WRITE_S):
+                await touch_server(self._engine.db, self._engine.id)
+        except Contention:  # whoever has the lock writes
+            return []
+        except (WindlassError, TimeoutError) as error:
+            return [DAMAGED if isinstance(error, Damaged) else "The database takes no writes."]
         return []
 
 
 async def ready(call: Call) -> Reply:
-    """Answer 200 while this server can do its work: its database answers, and it is not stopping."""
+    """Answer 200 while this server can do its work: its database answers and takes writes, and it is not stopping."""
     reasons = await call.lobby.reasons()
     health = Health(status="unavailable" if reasons else "ok", reasons=reasons)
     return Reply(503 if reasons else 200, health, ((b"retry-after", b"1"),) if reasons else ())

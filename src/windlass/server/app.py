@@ -24,11 +24,11 @@ from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, Win
 from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
-from windlass.server.auth import Principal, require
+from windlass.server.auth import Principal, claimed_id, require
 from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
 from windlass.server.decoding import BodyDecoder
-from windlass.server.problems import problem_of, unexpected
+from windlass.server.problems import REFUSED, Refusals, problem_of, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import IDENTIFIED, Ready, Route, Router
 from windlass.server.routes import ROUTES
@@ -87,6 +87,7 @@ class Door:
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
         self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
+        self._refusals = Refusals(engine.outside.monotonic)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
         self._encode = msgspec.json.Encoder().encode
@@ -112,6 +113,11 @@ class Door:
             reply = await self._answer(ready, value, scope=scope, call=call)
         except WindlassError as error:
             reply = problem_of(error, items=route.items if route else None)
+            if error.status in REFUSED:
+                key = call.principal.key_id or claimed_id(headers)
+                self._refusals.tell(
+                    address=call.address, status=error.status, key=key, request=request_id, route=_shown(route)
+                )
         except ClientGone:
             return
         except Exception as error:

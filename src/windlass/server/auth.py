@@ -2,8 +2,10 @@
 
 Every request passes the gate before anything else is looked at. A key comes in a header: `Authorization: Bearer …` or
 `X-API-Key: …`. It is looked up by its public id and compared in constant time; what is wrong with a key that is refused
-is never told. A key that was found good is believed for two seconds, so a revoked one is refused everywhere soon after;
-nothing else is remembered. Who waits or follows a stream is looked at again every two seconds (call.py). When the
+is never told, and a wrong secret costs the same whether its id is known or not. A key that was found good is believed
+for two seconds, so a revoked one is refused everywhere soon after. Failures are counted by key id and by address: past
+a limit the answer is to wait, the id is looked up no more, and the address has one look-up at a time; a good key always
+comes in. Who waits or follows a stream is looked at again every two seconds (call.py). When the
 database does not answer, nobody new gets in.
 
 Where no key is asked for, anybody on this machine may call, but no web page that somebody here happens to look at
@@ -14,6 +16,9 @@ How keys are made and stored is in queue/keys.py; which route wants which scope 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ipaddress
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from hmac import compare_digest
@@ -29,6 +34,9 @@ from windlass.server.pages import refuse_pages
 BELIEVED = timedelta(seconds=2)
 """How long a good key is good without a look-up; revoking one must hold everywhere within five seconds."""
 FAILURES = 10
+"""Of one key id from one network, before it is told to wait."""
+NETWORK_FAILURES = 100
+"""Of one network, whatever it sends: many callers behind one proxy may have wrong keys."""
 FAILURES_WITHIN = timedelta(minutes=1)
 MAX_REMEMBERED = 10_000
 """Entries kept of good keys, and of failures: callers who make names up must not fill the memory."""
@@ -50,6 +58,15 @@ class Principal(msgspec.Struct, frozen=True):
     scopes: frozenset[str]
     queues: frozenset[str] | None = None
     """None: every queue."""
+
+
+class _Guesses:
+    """Failures of one network."""
+
+    def __init__(self, since_at: datetime) -> None:
+        self.since_at = since_at
+        self.count = 0
+        self.turn = asyncio.Lock()
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -78,7 +95,10 @@ class Gate:
         self._keys_required = keys_required
         self._clock = clock
         self._found: dict[str, _Found] = {}
+        self._unknown: dict[str, datetime] = {}
+        """Ids that were not found, and when they were looked up."""
         self._failures: dict[tuple[str, str], tuple[datetime, int]] = {}
+        self._networks: dict[str, _Guesses] = {}
 
     async def admit(self, headers: Mapping[str, str], query_names: Collection[str], address: str) -> Principal:
         """Return who is calling; the names of headers are in lower case.
@@ -94,11 +114,11 @@ class Gate:
         token = _token_in(headers)
         if token is None:
             raise Unauthorized(_REFUSED)
-        key_id = key_id_of(token)
-        principal = None if key_id is None else await self._holder(key_id, token)
+        key_id, network = key_id_of(token), _network(address)
+        principal = None if key_id is None else await self._holder(key_id, token, network)
         if principal is None:
             # After the look, so that somebody else's failures never lock a good key out.
-            self._count_failure(key_id or "", address)
+            self._count_failure(key_id or "", network)
             raise Unauthorized(_REFUSED)
         return principal
 
@@ -111,25 +131,55 @@ class Gate:
         except Unavailable:
             return True
 
-    async def _holder(self, key_id: str, token: str) -> Principal | None:
+    async def _holder(self, key_id: str, token: str, network: str) -> Principal | None:
         """Return who has this token; None if it is not good."""
-        found = await self._find(key_id)
+        is_slowed = self._failure_count(key_id, network)[1] >= FAILURES
+        known = self._believed(key_id)
+        found = known
+        if known is None and not (is_slowed and self._is_unknown(key_id)):
+            found = await self._find_in_turn(key_id, network)
         # Unknown keys are compared too, so that the time taken does not tell them apart.
         same = compare_digest(hash_token(token), _NO_HASH if found is None else found.stored.hash)
-        return found.principal if found is not None and same else None
+        if found is not None and same:
+            return found.principal
+        if known is not None and not is_slowed:
+            # As long as for an id that is not remembered.
+            await self._find_in_turn(key_id, network)
+        return None
+
+    async def _find_in_turn(self, key_id: str, network: str) -> _Found | None:
+        """Look a key up; those of a network that guesses wait for each other, so that none is kept out."""
+        guesses = self._networks.get(network)
+        if guesses is None or guesses.count < NETWORK_FAILURES:
+            return await self._look_up(key_id)
+        async with guesses.turn:
+            return await self._look_up(key_id)
 
     async def _find(self, key_id: str) -> _Found | None:
-        asked_at = self._clock()
+        return self._believed(key_id) or await self._look_up(key_id)
+
+    def _believed(self, key_id: str) -> _Found | None:
         found = self._found.get(key_id)
         # A clock that was set back must not make anything good for longer.
-        if found is not None and timedelta(0) <= asked_at - found.asked_at < BELIEVED:
-            return found
-        self._found.pop(key_id, None)
+        is_fresh = found is not None and timedelta(0) <= self._clock() - found.asked_at < BELIEVED
+        return found if is_fresh else None
+
+    def _is_unknown(self, key_id: str) -> bool:
+        asked_at = self._unknown.get(key_id)
+        return asked_at is not None and timedelta(0) <= self._clock() - asked_at < BELIEVED
+
+    async def _look_up(self, key_id: str) -> _Found | None:
+        asked_at = self._clock()
         try:
             stored = await find(self._db, key_id)
         except Unavailable as error:
+            self._found.pop(key_id, None)
             raise Unavailable("Keys cannot be looked up: the database does not answer. Try again.") from error
+        self._found.pop(key_id, None)
         if stored is None:
+            self._unknown.pop(key_id, None)
+            _make_room(self._unknown)
+            self._unknown[key_id] = asked_at
             return None
         # By when it was asked: a slow answer is as old as its question.
         found = _Found(asked_at, stored, _principal(stored))
@@ -137,20 +187,35 @@ class Gate:
         self._found[key_id] = found
         return found
 
-    def _count_failure(self, key_id: str, address: str) -> None:
-        """Remember a failure; TooMany after the tenth in a minute."""
+    def _failure_count(self, key_id: str, network: str) -> tuple[datetime, int]:
+        """Return since when failures are counted, and how many there were within a minute."""
         now = self._clock()
-        since_at, count = self._failures.pop((key_id, address), (now, 0))
-        if not timedelta(0) <= now - since_at < FAILURES_WITHIN:
-            since_at, count = now, 0
+        since_at, count = self._failures.get((key_id, network), (now, 0))
+        return (since_at, count) if timedelta(0) <= now - since_at < FAILURES_WITHIN else (now, 0)
+
+    def _count_failure(self, key_id: str, network: str) -> None:
+        """Remember a failure; TooMany after the tenth of a key, or the hundredth of a network, in a minute."""
+        now = self._clock()
+        since_at, count = self._failure_count(key_id, network)
+        self._failures.pop((key_id, network), None)
         _make_room(self._failures)
-        self._failures[key_id, address] = (since_at, count + 1)
-        if count >= FAILURES:
-            problem = TooMany(
-                f"More than {FAILURES} wrong keys from here within a minute. Wait, then send a valid key."
-            )
-            problem.retry_after_s = (since_at + FAILURES_WITHIN - now).total_seconds()
-            raise problem
+        self._failures[key_id, network] = (since_at, count + 1)
+        guesses = self._networks.pop(network, None)
+        if guesses is None or not timedelta(0) <= now - guesses.since_at < FAILURES_WITHIN:
+            guesses = _Guesses(now)
+        _make_room(self._networks)
+        self._networks[network] = guesses
+        guesses.count += 1
+        for limit, counted, began_at in (
+            (FAILURES, count + 1, since_at),
+            (NETWORK_FAILURES, guesses.count, guesses.since_at),
+        ):
+            if counted > limit:
+                problem = TooMany(
+                    f"More than {limit} wrong keys from here within a minute. Wait, then send a valid key."
+                )
+                problem.retry_after_s = (began_at + FAILURES_WITHIN - now).total_seconds()
+                raise problem
 
 
 def require(principal: Principal, scope: str, *, queues: Iterable[str] = ()) -> None:
@@ -181,6 +246,20 @@ def _token_in(headers: Mapping[str, str]) -> str | None:
     if plain is not None:
         sent.add(plain.strip())
     return sent.pop() if len(sent) == 1 else None
+
+
+def claimed_id(headers: Mapping[str, str]) -> str | None:
+    """Return the key id that a caller names, good or not; None if there is none."""
+    return key_id_of(_token_in(headers) or "")
+
+
+def _network(address: str) -> str:
+    """Return what failures are counted by: the address, of IPv6 the network that one caller has."""
+    if ":" not in address:
+        return address
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return address
 
 
 def _principal(stored: StoredKey) -> Principal:

@@ -1,16 +1,27 @@
-"""Errors as answers: `application/problem+json`, with the same text that goes to the terminal and the log."""
+"""Errors as answers: `application/problem+json`, with the same text that goes to the terminal and the log.
+
+Who was refused is logged too, so that guessing is seen: some lines a second, and how many were left out.
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
+from windlass import log
 from windlass.errors import InvalidInput, NameTaken, WindlassError, WrongMethod, code_of
 from windlass.server.call import Reply
 from windlass.wire.base import FieldProblem, Problem
 
 MEDIA_TYPE = b"application/problem+json"
+REFUSED = frozenset({401, 403, 429})
+"""What a caller is answered who may not do this, or not now."""
+LINES_PER_SECOND = 20
+LINES_PER_ADDRESS = 3
+"""Of refused requests, in a second."""
 _WIRE_NAMES = {
     "timeout_s": "timeout_seconds",
     "delay_ms": "delay",
@@ -77,6 +88,38 @@ def unexpected(request_id: str) -> Reply:
         ),
         [],
     )
+
+
+class Refusals:
+    """Logs the requests that were refused, of one server."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._since_s = -math.inf
+        self._told: Counter[str] = Counter()
+        """Lines of this second, by address: never more of them than lines."""
+        self._left_out_count = 0
+
+    def tell(self, *, address: str, status: int, key: str | None, request: str, route: str) -> None:
+        """Log a refused request, or count it where there were enough lines; `key` is an id, never a token."""
+        now_s = self._monotonic()
+        if now_s - self._since_s >= 1:
+            self._since_s = now_s
+            self._told.clear()
+        if self._told.total() >= LINES_PER_SECOND or self._told[address] >= LINES_PER_ADDRESS:
+            self._left_out_count += 1
+            return
+        self._told[address] += 1
+        left_out, self._left_out_count = self._left_out_count or None, 0
+        log.event(
+            "request.refused",
+            status=status,
+            address=address,
+            key=key,
+            request=request,
+            route=route,
+            left_out=left_out,
+        )
 
 
 def _reply(problem: Problem, headers: list[tuple[bytes, bytes]]) -> Reply:

@@ -20,6 +20,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.config import Settings
+from windlass.config.settings import Database, Security
 from windlass.worker.frames import FromKeeper, FromRunner, from_runner, line
 
 LONGEST_LINE = 1 << 24
@@ -95,6 +96,12 @@ class RunnerProcess:
         self._writer.close()
 
 
+def for_runners(settings: Settings) -> Settings:
+    """Return the settings without what only a server needs: its database, its first key, its certificate."""
+    security = Security(redact=settings.security.redact)
+    return msgspec.structs.replace(settings, database=Database(), security=security)
+
+
 async def start_runner(
     settings: Settings, app_target: str | None, *, serves_tasks_queues: bool = False
 ) -> RunnerProcess:
@@ -122,7 +129,7 @@ async def start_runner(
         )
     ours.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
-    writer.write(msgspec.json.encode(settings) + b"\n")
+    writer.write(msgspec.json.encode(for_runners(settings)) + b"\n")
     return RunnerProcess(process, reader, writer)
 
 

@@ -8,32 +8,18 @@ body starts dies with it, and a body that kills its group kills nobody else. Whe
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from windlass import log
-from windlass.config.redact import Redactor
+from windlass.config.environment import for_tasks
 from windlass.config.settings import Worker as WorkerSettings
 from windlass.worker.attempt import Attempt
 from windlass.worker.celllines import Setup
 from windlass.worker.cellprocess import CellProcess
 from windlass.worker.endings import Ending, Halted, Raised
-
-_OURS = re.compile(r"WINDLASS_.*(KEY|DATABASE)", re.IGNORECASE)
-_SECRETS = Redactor()
-
-
-def cell_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what is ours and secret: keys, and addresses of databases with their passwords."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not (_OURS.match(name) or (name.upper().startswith("WINDLASS_") and _SECRETS.hides(name)))
-    }
 
 
 class Isolated:
@@ -84,7 +70,7 @@ class Isolated:
             return None
 
         def start() -> CellProcess:
-            return CellProcess(setup, directory=self._directory, environment=cell_environment(os.environ))
+            return CellProcess(setup, directory=self._directory, environment=for_tasks(os.environ))
 
         cell = self._starter.submit(start).result()
         with self._lock:

@@ -22,6 +22,7 @@ import uvloop
 
 from windlass import log
 from windlass.config import Settings
+from windlass.config.environment import forget_secrets
 from windlass.errors import SetupError, WindlassError
 from windlass.worker.claims import check_tasks
 from windlass.worker.declaring import Declaring
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--app")
     parser.add_argument("--tasks-queues", action="store_true", help="Serve also the queues that its tasks name.")
     given = parser.parse_args(arguments)
+    forget_secrets()
     # Its keeper decides; until there is work to leave, nothing else does.
     signal.signal(signal.SIGINT, lambda *_: None)
     keeping = PipeKeeping(socket.socket(fileno=given.fd))

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from windlass import log
 from windlass.config import Settings
+from windlass.config.redact import whole_url as without_password
 from windlass.engine.outside import Outside
 from windlass.job import SPOT_REASON
 from windlass.worker.child import Child, start_runner
@@ -80,7 +81,7 @@ def _sentence(settings: Settings, name: str, *, count: int, ready: Ready | None)
         f"{_counted(count, 'process', 'es')} with {_counted(settings.worker.threads, 'thread')} each",
         *([] if ready is None else [_counted(len(ready.tasks), "task")]),
         f"queue{'s' if len(queues) > 1 else ''} {', '.join(queues)}",
-        f"at {settings.server.url}",
+        f"at {without_password(settings.server.url)}",
     ]
     return f"Windlass worker {name} is ready: {', '.join(told)}."
 

@@ -1,0 +1,208 @@
+"""The files of a SQLite database: nobody else may read them, a damaged or lost one is refused in words."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.db.queries import names, put
+from windlass.config import Settings
+from windlass.config.address import Address, address_file, read_address, write_address
+from windlass.config.settings import Database as DatabaseSettings
+from windlass.db import files, open_database
+from windlass.db.migrate import migrate
+from windlass.engine.outside import Outside
+from windlass.engine.storage import storage
+from windlass.errors import Damaged, SetupError
+
+PAGE = 4096
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make files as a process with this umask does."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def mode_of(path: Path) -> str:
+    """Return the permissions of a file, in octal."""
+    return oct(stat.S_IMODE(path.stat().st_mode))
+
+
+def spoil(file: Path, table: str = "dedup") -> None:
+    """Overwrite the page at the root of a table."""
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        [[page]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", [table]).fetchall()
+    with file.open("r+b") as opened:
+        opened.seek((page - 1) * PAGE)
+        opened.write(b"\xa5" * PAGE)
+
+
+@pytest.mark.usefixtures("umask")
+async def test_only_their_owner_may_read_the_files(tmp_path: Path) -> None:
+    """M6: the database, its log, its shared memory, the lock and the address are 0600, whatever the umask."""
+    file = tmp_path / "jobs.db"
+    db = await open_database(f"sqlite:///{file}")
+    await migrate(db)
+    write_address(address_file(file), Address(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
+
+    modes = {end: mode_of(tmp_path / f"jobs.db{end}") for end in ("", "-wal", "-shm", ".lock", ".address")}
+
+    await db.close()
+    assert dict.fromkeys(["", "-wal", "-shm", ".lock", ".address"], "0o600") == modes
+
+
+async def test_a_file_that_was_open_to_others_is_told(
+    sqlite_template: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """M6: permissions that somebody gave stay; one warning names the file and the command that takes them away."""
+    told: dict[int, list[str]] = {}
+    for mode in (0o600, 0o640, 0o644):
+        file = tmp_path / f"{mode:o}.db"
+        shutil.copyfile(sqlite_template, file)
+        file.chmod(mode)
+        caplog.clear()
+
+        db = await open_database(f"sqlite:///{file}")
+        await db.close()
+
+        told[mode] = [str(record.msg) for record in caplog.records if record.levelno == logging.WARNING]
+        assert oct(mode) == mode_of(file)
+
+    assert [[], []] == [told[0o600], told[0o640]]
+    assert 1 == len(told[0o644])
+    assert f"chmod 600 {tmp_path}/644.db" in told[0o644][0]
+
+
+def test_an_address_that_others_may_write_is_not_believed(tmp_path: Path) -> None:
+    """M6: callers send their key to what the address says, so only its owner may be able to change it."""
+    path = tmp_path / "jobs.db.address"
+    written = Address(url="http://127.0.0.1:1", pid=os.getpid(), version="1")
+    write_address(path, written)
+
+    believed = {}
+    for mode in (0o600, 0o644, 0o620, 0o602):
+        path.chmod(mode)
+        believed[mode] = read_address(path)
+
+    assert {0o600: written, 0o644: written, 0o620: None, 0o602: None} == believed
+
+
+def test_an_address_is_not_written_into_a_file_that_lies_there(tmp_path: Path) -> None:
+    """M6: another's file, or a link, under the name of the unfinished address is replaced, never written to."""
+    path, other = tmp_path / "jobs.db.address", tmp_path / "other"
+    other.write_bytes(b"untouched")
+    (tmp_path / f"jobs.db.address.{os.getpid()}").symlink_to(other)
+
+    write_address(path, Address(url="http://127.0.0.1:1", pid=os.getpid(), version="1"))
+
+    assert b"untouched" == other.read_bytes()
+    assert not path.is_symlink()
+
+
+async def test_a_damaged_file_is_refused_at_start(sqlite_template: Path, tmp_path: Path) -> None:
+    """L1: SetupError names the file and the repair; not a byte of it changes."""
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    spoil(file)
+    content = file.read_bytes()
+
+    with pytest.raises(SetupError, match=r"Cannot open .*jobs\.db: it is damaged.*\.recover"):
+        await open_database(f"sqlite:///{file}")
+
+    assert content == file.read_bytes()
+
+
+async def test_a_file_damaged_while_it_is_open_takes_no_more_writes(
+    sqlite_template: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """L1: whoever meets the damage gets Damaged, 503; one log line names file and repair; nothing is written after."""
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    db = await open_database(f"sqlite:///{file}")
+    spoil(file)
+
+    for _ in range(2):
+        with pytest.raises(Damaged, match="damaged"):
+            await names(db)
+    with pytest.raises(Damaged, match="no more writes"):
+        await put(db, "x")
+    with pytest.raises(Damaged, match="no more writes"):
+        async with db.transaction():
+            raise AssertionError
+
+    await db.close()
+    told = [str(record.msg) for record in caplog.records if "database.damaged" in str(record.msg)]
+    assert 503 == Damaged.status
+    assert 1 == len(told)
+    assert str(file) in told[0]
+    assert ".recover" in told[0]
+
+
+async def test_a_server_does_not_wait_for_a_damaged_file(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L1: a file too large to be checked whole at start, with damage where the schema is read, ends the start."""
+
+    async def pause(seconds: float) -> None:
+        raise AssertionError(f"waits {seconds} s")
+
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    spoil(file, "migration")
+    monkeypatch.setattr(files, "CHECKED_BYTES", 0)
+    settings = Settings(database=DatabaseSettings(url=f"sqlite:///{file}"))
+
+    with pytest.raises(Damaged, match="damaged"):
+        await storage(settings, outside=Outside(pause=pause))
+
+
+@pytest.mark.parametrize("role", ["server", "client"])
+async def test_a_file_cut_to_nothing_is_not_taken_as_new(tmp_path: Path, role: str) -> None:
+    """L1: where a server had a database, an empty file in its place is refused, and stays as it is."""
+    file = tmp_path / "jobs.db"
+    db = await open_database(f"sqlite:///{file}")
+    await migrate(db)
+    await db.close()
+    file.write_bytes(b"")
+
+    with pytest.raises(SetupError, match=r"jobs\.db: it is empty, and a database was there.*remove .*jobs\.db\.lock"):
+        await open_database(f"sqlite:///{file}", role=role)  # type: ignore[arg-type]
+
+    assert 0 == file.stat().st_size
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "removed"])
+@pytest.mark.parametrize("role", ["server", "client"])
+async def test_a_log_without_its_file_is_kept(tmp_path: Path, is_there: bool, role: str) -> None:
+    """L1: SQLite removes the log beside an empty file; the jobs in it may be the last ones, so it is refused before."""
+    file, wal = tmp_path / "jobs.db", tmp_path / "jobs.db-wal"
+    wal.write_bytes(b"frames")
+    if is_there:
+        file.touch()
+
+    with pytest.raises(SetupError, match=r"jobs\.db.*jobs\.db-wal"):
+        await open_database(f"sqlite:///{file}", role=role)  # type: ignore[arg-type]
+
+    assert b"frames" == wal.read_bytes()
+
+
+async def test_a_removed_file_is_made_anew(tmp_path: Path) -> None:
+    """Whoever removes the database begins anew; the lock that is left does not stand in the way."""
+    file = tmp_path / "jobs.db"
+    for _ in range(2):
+        db = await open_database(f"sqlite:///{file}")
+        await migrate(db)
+        assert [] == await names(db)
+        await db.close()
+        file.unlink()

@@ -1,0 +1,134 @@
+"""/readyz tells the truth: a server whose database takes no write is not ready, and asking costs next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from windlass.db import Database, Query, Row, open_database
+from windlass.engine.outside import Outside
+from windlass.errors import Contention, Damaged, Unavailable
+from windlass.server import admin
+from windlass.server.admin import Lobby
+
+
+class Asked:
+    """A database that counts what it is asked, and fails where a test says so."""
+
+    def __init__(self, db: Any = None) -> None:
+        self._db = db
+        self.failure: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.write_count = self.read_count = 0
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Ask."""
+        if not query.writes:
+            self.read_count += 1
+            return []
+        self.write_count += 1
+        await self.answers.wait()
+        if self.failure is not None:
+            raise self.failure
+        return []
+
+
+class Clock:
+    """Elapsed seconds, as a test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        """Return them."""
+        return self.now_s
+
+
+def lobby_on(db: object, clock: Clock) -> Lobby:
+    """Return what answers /readyz on a database."""
+    engine = SimpleNamespace(db=db, id=UUID(int=1), draining=False, outside=Outside(monotonic=clock))
+    return Lobby(cast(Any, engine), ())
+
+
+async def test_a_sqlite_file_that_takes_no_write_is_not_ready(sqlite_db: Database) -> None:
+    """L1: reads go on and no write can succeed: not ready; ready again with the first write that succeeds."""
+    clock = Clock()
+    lobby = lobby_on(sqlite_db, clock)
+    told = [await lobby.reasons()]
+
+    for value in ("ON", "OFF"):
+        await sqlite_db.maintain(f"PRAGMA query_only={value}")
+        clock.now_s += 2
+        told.append(await lobby.reasons())
+
+    assert [[], ["The database takes no writes."], []] == told
+
+
+async def test_a_read_only_postgres_is_not_ready(fresh_postgres_url: str) -> None:
+    """L1: a standby, or a database that was made read-only: not ready."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    await connection.close()
+    db = await open_database(fresh_postgres_url, role="client")
+
+    told = await lobby_on(db, Clock()).reasons()
+
+    await db.close()
+    assert ["The database takes no writes."] == told
+
+
+@pytest.mark.one_kind
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (Unavailable("The disk is full."), ["The database takes no writes."]),
+        (Damaged("A page is."), ["The database is damaged."]),
+        (Contention("Busy."), []),
+    ],
+)
+async def test_a_failed_write_is_told_without_the_databases_words(failure: Exception, told: list[str]) -> None:
+    """Anybody may ask, so the reason is ours; a rival's lock is no reason, because a write succeeds beside it."""
+    db = Asked()
+    db.failure = failure
+
+    assert told == await lobby_on(db, Clock()).reasons()
+
+
+@pytest.mark.one_kind
+async def test_asking_often_writes_once_a_second() -> None:
+    """Whoever asks all the time cannot keep the database busy."""
+    db, clock = Asked(), Clock()
+    lobby = lobby_on(db, clock)
+
+    for _ in range(3):
+        for _ in range(50):
+            await lobby.reasons()
+        clock.now_s += 1.01
+
+    assert (3, 3) == (db.read_count, db.write_count)
+
+
+@pytest.mark.one_kind
+async def test_a_write_that_waits_for_its_turn_does_not_hold_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy database is as ready as it last was; the write that waits is not followed by more of them."""
+    monkeypatch.setattr(admin, "CALLER_S", 0.0)
+    db, clock = Asked(), Clock()
+    lobby = lobby_on(db, clock)
+    db.answers.clear()
+
+    waiting = [await lobby.reasons() for _ in range(3)]
+    clock.now_s += 5
+    waiting.append(await lobby.reasons())
+    db.answers.set()
+    monkeypatch.setattr(admin, "CALLER_S", 60.0)
+
+    assert [["The database has not answered yet."]] * 4 == waiting
+    assert [] == await lobby.reasons()
+    assert 1 == db.write_count
