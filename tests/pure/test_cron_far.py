@@ -97,7 +97,7 @@ def test_rel_t9_a_long_time_left_out_costs_a_look_at_each_month(
 
 
 def test_a_look_back_does_not_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last slot before an instant is found by seventy looks; none of them goes on to the next slot, decades ahead."""
+    """Seventy looks find the last slot before an instant; none of them goes on to the next slot, decades ahead."""
     slots = series(Cron("5 4 * * *"), schedule_id=UUID(int=1), base_at=NOON, exclude=("2026-11-15/2074-12-31",))
     looked: list[int] = []
     of_month = cronwalk._Wall.of_month

@@ -9,6 +9,7 @@ After a time in which nobody looked only the newest slot that is due is judged: 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
@@ -84,7 +85,9 @@ async def missing_count(db: Statements) -> int:
 
 async def look(db: Statements, *, limit: int = LOOK_BATCH) -> Looked:
     """Look at up to `limit` schedules that are due to be looked at; tell each slot whose run is missing once."""
-    looks = [_Look(row) for row in await db.fetch(SQL.due_watches, limit=limit)]
+    rows = await db.fetch(SQL.due_watches, limit=limit)
+    # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+    looks = await asyncio.to_thread(lambda: [_Look(row) for row in rows]) if rows else []
     if not looks:
         return Looked([], 0)
     await _find(db, [look for look in looks if not look.told_before])

@@ -63,11 +63,10 @@ class DaysOff:
 
     def of_month(self, year: int, month: int) -> int:
         """Return the days of a month that are left out."""
-        first_weekday, length = calendar.monthrange(year, month)
+        first_weekday, length, before = month_of(year, month)
         bits = self._weekly[first_weekday] | self._yearly[month]
         if not self._starts:
             return bits
-        before = date(year, month, 1).toordinal() - 1
         found = max(bisect_right(self._starts, before) - 1, 0)
         while found < len(self._starts) and (first := self._starts[found] - before) <= length:
             last = min(self._ends[found] - before, length)
@@ -78,7 +77,9 @@ class DaysOff:
 
     def next_open(self, day: date, *, until: date) -> date | None:
         """Return the first day from `day` to `until` that is not left out."""
-        return first_day(day, until, lambda year, month: ~self.of_month(year, month) & days_of_month(year, month))
+        return first_day(
+            day, until, lambda year, month: ~self.of_month(year, month) & (2 << month_of(year, month)[1]) - 2
+        )
 
     def _add(self, item: str, ranges: list[tuple[date, date]]) -> None:
         if item.upper() in WEEKDAYS:
@@ -100,9 +101,10 @@ class DaysOff:
             )
 
 
-def days_of_month(year: int, month: int) -> int:
-    """Return all days of a month."""
-    return (2 << calendar.monthrange(year, month)[1]) - 2
+@functools.lru_cache(maxsize=16_384)
+def month_of(year: int, month: int) -> tuple[int, int, int]:
+    """Return the first weekday of a month, its length, and the ordinal of the day before it."""
+    return *calendar.monthrange(year, month), date(year, month, 1).toordinal() - 1
 
 
 def first_day(day: date, until: date, days_of: Callable[[int, int], int]) -> date | None:

@@ -10,7 +10,6 @@ A wall-clock time is written as a datetime in UTC that is not meant as such: cro
 
 from __future__ import annotations
 
-import calendar
 import functools
 from bisect import bisect_left
 from datetime import UTC, date, datetime, time, timedelta
@@ -18,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from windlass.queue.cron.exclusions import DaysOff, days_off, first_day
+from windlass.queue.cron.exclusions import DaysOff, days_off, first_day, month_of
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -69,7 +68,7 @@ class _Wall:
         """Return the days of a month that match and may have a slot."""
         if month not in self._sim.months:
             return 0
-        shape = calendar.monthrange(year, month)
+        shape = month_of(year, month)[:2]
         if (matching := self._matching.get(shape)) is None:
             days = range(1, shape[1] + 1)
             matching = sum(1 << day for day in days if self._sim.match_day(date(year, month, day)))
