@@ -115,6 +115,16 @@ def test_a_look_back_does_not_look_ahead(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 2026 == max(looked)
 
 
+def test_a_bounded_look_sees_the_second_of_a_repeated_hour() -> None:
+    """The wall clock shows 02:59:59 twice that night, and nothing that matches for months after."""
+    walk = CronWalk("59 59 2 * 10 SUN", "Europe/Berlin")
+    first = datetime(2011, 10, 30, 0, 59, 59, tzinfo=UTC)
+
+    assert first + timedelta(hours=1) == walk.after(first, first + timedelta(days=26))
+    assert None is CronWalk("59 59 2 * 10 SUN", "Europe/Berlin").after(first, first + timedelta(minutes=59))
+    assert datetime(2012, 10, 7, 0, 59, 59, tzinfo=UTC) == walk.after(first + timedelta(hours=1))
+
+
 FIELD = st.sampled_from(["*", "*/7", "0", "5,11", "3-9", "10/20"])
 DAYS = st.sampled_from(["*", "*/2", "L", "LW", "1", "29", "31", "13-20", "L,3"])
 WEEKS = st.sampled_from(["*", "1", "*/2", "5L", "2#5", "0#1,3", "1-5"])
@@ -143,6 +153,18 @@ def test_a_slot_once_found_is_known_for_all_instants_before_it(monkeypatch: pyte
     monkeypatch.setattr(cronwalk._Wall, "of_month", lambda *_: pytest.fail("it is known"))
 
     assert slot == walk.after(NOON) == walk.after(NOON + timedelta(days=700))
+
+
+def test_rel_t9_what_leaves_out_many_days_is_not_remembered_by_the_thousand() -> None:
+    """H4: a walk with 400 exclusions has 80 KB; few of these are kept, whoever asks for their slots."""
+    before = [remembered.cache_info().currsize for remembered in (cronwalk.walk, cronwalk.cached_after)]
+
+    for year in range(2100, 2200):
+        days = tuple(f"{year}-01-{day:02}" for day in range(1, 30))
+        series(Cron("5 4 * * *"), schedule_id=UUID(int=1), base_at=NOON, exclude=days).after(NOON)
+
+    assert before == [remembered.cache_info().currsize for remembered in (cronwalk.walk, cronwalk.cached_after)]
+    assert cronwalk.long_walk.cache_info().currsize <= 64
 
 
 def test_a_preview_ends_when_it_is_enough() -> None:

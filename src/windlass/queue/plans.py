@@ -30,6 +30,8 @@ from windlass.queue.slots import NOTHING_KNOWN, Decided, Known, Previous, decide
 
 SLOTS = 2000
 """So many slots are decided in one transaction; what schedules have beyond that comes next."""
+LONG_TEXT = 500
+"""Schedules that leave out days by a longer text are not remembered."""
 LOOK_S = 0.05
 """So long the schedules of one look are computed; what is left of them comes next."""
 NO_BASE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -244,6 +246,7 @@ def forget() -> None:
 def _series_of(row: Row) -> Series:
     kind, expression = row["kind"], row["expression"]
     own = row["jitter_s"] or kind not in (CRON, INTERVAL) or (kind == CRON and "H" in expression)
+    own = own or len(row["exclude"] or "") > LONG_TEXT  # one may have 10 KB
     make = _shared_series.__wrapped__ if own else _shared_series
     return make(
         kind,

@@ -17,6 +17,8 @@ from windlass.errors import InvalidSchedule
 from windlass.queue.cron.fields import quoted
 
 MAX_EXCLUSIONS = 400
+MANY_DAYS = 20
+"""What follows from more exclusions than this is remembered for few schedules: it is large."""
 WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
 """In the order of date.weekday()."""
 LEAP_YEAR = 2000
@@ -135,7 +137,7 @@ def check_exclusions(items: Sequence[str]) -> None:
     DaysOff(items)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def days_off(items: tuple[str, ...]) -> DaysOff | None:
     """Return the days that are left out; None if there are none."""
     return DaysOff(items) if items else None

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from windlass.queue.cron.exclusions import DaysOff, days_off
+from windlass.queue.cron.exclusions import MANY_DAYS, DaysOff, days_off
 from windlass.queue.cron.fields import expand, stable
 from windlass.queue.cron.trigger import At, Cron, Every, Trigger
-from windlass.queue.cron.walk import HORIZON, CronWalk, cached_after, walk
+from windlass.queue.cron.walk import HORIZON, CronWalk, cached_after, long_walk, walk
 
 SECOND = timedelta(seconds=1)
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -129,7 +129,8 @@ def series(
     slots: _Slots
     match trigger:
         case Cron(expression, zone):
-            slots = _CronSlots(walk(expand(expression, schedule_id), zone, exclude))
+            walk_of = walk if len(exclude) <= MANY_DAYS else long_walk
+            slots = _CronSlots(walk_of(expand(expression, schedule_id), zone, exclude))
         case Every(every_s):
             slots = _EverySlots(start_at or _whole(base_at), every_s=every_s, days=days_off(exclude))
         case At(at):
@@ -161,8 +162,8 @@ class _CronSlots:
         self.zone = walk.zone
 
     def after(self, instant: datetime, *, cached: bool, until: datetime | None = None) -> datetime | None:
-        """Return the first slot later than `instant`; one later than `until` may be left out."""
-        return cached_after(self.walk, instant) if cached else self.walk.after(instant, until)
+        """Return the first slot later than `instant`; perhaps none if it is later than `until`."""
+        return cached_after(self.walk, instant) if cached and not self.walk.long else self.walk.after(instant, until)
 
 
 class _EverySlots:
@@ -176,7 +177,7 @@ class _EverySlots:
         self._days = days
 
     def after(self, instant: datetime, *, cached: bool, until: datetime | None = None) -> datetime | None:
-        """Return the first slot later than `instant`; one later than `until` may be left out."""
+        """Return the first slot later than `instant`; perhaps none if it is later than `until`."""
         until = min(until or LAST, instant + HORIZON if instant < LAST - HORIZON else LAST)
         slot = None if self._days is not None and self._days.all else self._step(instant)
         while slot is not None and self._days is not None and slot.date() in self._days:

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
-from windlass.queue.cron.exclusions import DaysOff, days_off, first_day, month_of
+from windlass.queue.cron.exclusions import MANY_DAYS, DaysOff, days_off, first_day, month_of
 
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
@@ -50,6 +50,8 @@ class _Wall:
         self._hours, self._minutes, self._seconds = (
             tuple(sorted(found)) for found in (self._sim.hours, self._sim.minutes, self._sim.seconds)
         )
+        # Walks are remembered by the thousand, and these sets are the most of one.
+        del self._sim.hours, self._sim.minutes, self._sim.seconds
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         self._matching: dict[tuple[int, int], int] = {}
         """The days that match in a month with this first weekday and length."""
@@ -81,8 +83,8 @@ class _Wall:
     def _time_from(self, wall: datetime) -> time | None:
         """Return the first time of day that matches, from that of `wall` on."""
         hour, minute, second = wall.hour, wall.minute, wall.second
-        if hour in self._sim.hours:
-            if minute in self._sim.minutes and second <= self._seconds[-1]:
+        if hour <= self._hours[-1] and hour == _from(self._hours, hour):
+            if second <= self._seconds[-1] and minute <= self._minutes[-1] and minute == _from(self._minutes, minute):
                 return time(hour, minute, _from(self._seconds, second))
             if minute < self._minutes[-1]:
                 return time(hour, _from(self._minutes, minute + 1), self._seconds[0])
@@ -105,6 +107,7 @@ class CronWalk:
         self.zone = ZoneInfo(zone)
         self._zone_name = zone
         self._days = days_off(exclude)
+        self.long = len(exclude) > MANY_DAYS
         self._wall = _Wall(expression, self._days, zone if self.fixed else None)
         self._found: tuple[datetime, datetime] | None = None
         """An instant that was asked for, and the first slot later than it."""
@@ -112,7 +115,7 @@ class CronWalk:
     def after(self, instant: datetime, until: datetime | None = None) -> datetime | None:
         """Return the first slot later than `instant`, which is in UTC and whole seconds; None: never again.
 
-        With `until`, a slot later than that may be left out: the search ends there.
+        With `until`, None also if there is no slot up to then: the search ends there.
         """
         last = date.max if until is None or until.year >= LAST_YEAR else (until + NEAR).date()
         if self._days is not None and self._days.all:
@@ -121,13 +124,18 @@ class CronWalk:
             return found[1]
         try:
             slot = self._after(instant, last)
-            while slot is not None and self._days is not None and slot.astimezone(self.zone).date() in self._days:
+            while slot is not None and (until is None or slot <= until) and self._leaves_out(slot):
                 slot = self._after(slot, last) if slot - instant < HORIZON else None
         except OverflowError:  # the end of the calendar, year 9999
+            return None
+        if slot is not None and until is not None and slot > until:
             return None
         if slot is not None:
             self._found = (instant, slot)
         return slot
+
+    def _leaves_out(self, slot: datetime) -> bool:
+        return self._days is not None and slot.astimezone(self.zone).date() in self._days
 
     def names(self, slot: datetime) -> bool:
         """Say whether the expression itself names the wall-clock time of a slot."""
@@ -149,7 +157,9 @@ class CronWalk:
     def _real_after(self, instant: datetime, until: date) -> datetime | None:
         seen = self._read(instant)
         offset = seen - instant
-        wall = self._next_wall(seen, until)
+        # Where no match is looked for any more; until there a repeated hour may still come.
+        end = None if until == date.max else datetime.combine(until, LAST_SECOND, tzinfo=UTC)
+        wall = self._next_wall(seen, until) or end
         last = seen + HORIZON if seen.year < LAST_YEAR else None
         while wall is not None and (last is None or wall < last):
             far = min(wall - offset, instant + NEAR)
@@ -167,7 +177,7 @@ class CronWalk:
             offset = first - turn
             if wall < first or first <= seen:  # skipped with a gap, or some of what was seen comes again
                 seen = first - SECOND
-                wall = self._next_wall(seen, until)
+                wall = self._next_wall(seen, until) or end
         return None
 
     def _read(self, instant: datetime) -> datetime:
@@ -197,7 +207,13 @@ def walk(expression: str, zone: str, exclude: tuple[str, ...] = ()) -> CronWalk:
     return CronWalk(expression, zone, exclude)
 
 
-@functools.lru_cache(maxsize=65_536)
+@functools.lru_cache(maxsize=64)
+def long_walk(expression: str, zone: str, exclude: tuple[str, ...]) -> CronWalk:
+    """Return a walk that leaves out so many days that few like it can be remembered: one may have 80 KB."""
+    return CronWalk(expression, zone, exclude)
+
+
+@functools.lru_cache(maxsize=16_384)
 def cached_after(walk: CronWalk, instant: datetime) -> datetime | None:
     """Return the walk's first slot later than `instant`, from memory where another schedule has asked for it."""
     return walk.after(instant)
