@@ -15,7 +15,7 @@ SCHEMA = "db/migrations/0005_schedules.sql"
 MUTANTS = (
     Mutant(
         "a-look-without-an-end",
-        (Edit("queue/plans.py", "cpu_s() - begun_s >= LOOK_S * share", "cpu_s() < 0"),),
+        (Edit("queue/plans.py", "cpu_s() - begun_s >= look_s * share", "cpu_s() < 0"),),
         (f"{TROUBLED}rel_t9_a_tenant_whose_schedules_take_long_delays_its_own",),
         "T9: what a look computes is bounded",
     ),

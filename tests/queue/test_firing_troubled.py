@@ -222,13 +222,12 @@ def test_rel_t9_a_tenant_whose_schedules_take_long_delays_its_own(monkeypatch: p
         now_s += 1
         return Decided([], at(0), None, 0)
 
-    monkeypatch.setattr(plans, "LOOK_S", 4)
     monkeypatch.setattr(plans, "decided", decided)
     hard = [row_of("a", number) for number in range(10)]
     late = [row_of("c", number, late=True) for number in range(30, 40)]
 
-    fresh = plans.decide_all([*hard, row_of("b", 20)], cpu_s=lambda: now_s)
-    shared = plans.decide_all([*hard, row_of("b", 20), *late], cpu_s=lambda: now_s)
+    fresh = plans.decide_all([*hard, row_of("b", 20)], lambda: now_s, look_s=4)
+    shared = plans.decide_all([*hard, row_of("b", 20), *late], lambda: now_s, look_s=4)
 
     assert ["a", "a", "a", "b"] == [row["tenant"] for row, _ in fresh.found]
     assert ["a", "b", "c", "c"] == [row["tenant"] for row, _ in shared.found]
@@ -236,9 +235,8 @@ def test_rel_t9_a_tenant_whose_schedules_take_long_delays_its_own(monkeypatch: p
 
 def test_a_look_decides_about_one_schedule_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes: what is due is not looked at for ever."""
-    monkeypatch.setattr(plans, "LOOK_S", 0.0)
     monkeypatch.setattr(plans, "decided", lambda _: Decided([], at(0), None, 0))
 
-    planned_for = plans.decide_all([row_of("a", 1), row_of("a", 2)])
+    planned_for = plans.decide_all([row_of("a", 1), row_of("a", 2)], look_s=0.0)
 
     assert [UUID(int=1)] == [row["id"] for row, _ in planned_for.found]

@@ -39,6 +39,10 @@ SQL = load(__file__)
 FIRE_BATCH = 1000
 FRESH_MS = 5000
 """What is due longer than this waits behind what is due since less: an outage made up for delays nobody else."""
+AT_ONCE = 100
+"""More schedules than this, and late ones, of which each may have many slots, are decided in a thread beside."""
+LOOP_S = 0.01
+"""So long a look computes on the event loop; what is left comes with the next look."""
 KNOWN_READ = 2000
 """So many rows about slots decided before are read at once."""
 TOLD = 20
@@ -114,8 +118,11 @@ async def fire(
     of_tasks = await given({(row["tenant"], row["task"]) for row in rows})
     if of_tasks:
         rows = [with_defaults(row, of_tasks.get((row["tenant"], row["task"]))) for row in rows]
-    # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
-    planned = await asyncio.to_thread(decide_all, rows, cpu_s)
+    if len(rows) > AT_ONCE or any(row["late"] for row in rows):
+        # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+        planned = await asyncio.to_thread(decide_all, rows, cpu_s)
+    else:
+        planned = decide_all(rows, cpu_s, look_s=LOOP_S)
     for schedule_id, error in islice(planned.broken.items(), TOLD):
         log.event("schedule.broken", schedule=str(schedule_id), error=error)
     batch = _Batch(db, lanes, ids, term=term, margin_ms=margin_ms)

@@ -110,8 +110,8 @@ class Planned(msgspec.Struct, frozen=True):
     broken: dict[UUID, Exception]
 
 
-def decide_all(rows: Sequence[Row], cpu_s: Callable[[], float] = untimed) -> Planned:
-    """Decide about schedules until there are slots enough, or it took long enough; some may be left out.
+def decide_all(rows: Sequence[Row], cpu_s: Callable[[], float] = untimed, *, look_s: float = LOOK_S) -> Planned:
+    """Decide about schedules until there are slots enough, or for `look_s`; some may be left out.
 
     Those that are late have at least half of the slots and of the time. Tenants take turns: what one tenant's schedules
     cost delays its own before those of others.
@@ -121,7 +121,7 @@ def decide_all(rows: Sequence[Row], cpu_s: Callable[[], float] = untimed) -> Pla
     slots, begun_s = 0, cpu_s()
     for part, share in (([row for row in rows if not row["late"]], 0.5 if late else 1.0), (late, 1.0)):
         for row in in_turns(part):
-            if slots >= SLOTS * share or (cpu_s() - begun_s >= LOOK_S * share and (planned.found or planned.broken)):
+            if slots >= SLOTS * share or (cpu_s() - begun_s >= look_s * share and (planned.found or planned.broken)):
                 break
             try:
                 found = decided(row)
