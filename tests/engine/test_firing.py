@@ -32,6 +32,7 @@ from windlass.queue import following, schedules
 from windlass.queue.cron import At, Every
 from windlass.queue.defaults import nothing_given
 from windlass.queue.lanes import Lanes
+from windlass.queue.plans import untimed
 from windlass.queue.schedule import Policy
 from windlass.queue.schedules import Schedule
 
@@ -60,7 +61,7 @@ class Fires:
             settings=Settings(schedules=Schedules(shards=shards, batch=batch)),
             wake=self.wake,
             meters=self.meters,
-            outside=Outside(monotonic=lambda: self.world.now_s),
+            outside=Outside(monotonic=lambda: self.world.now_s, cpu_s=untimed),
             given=nothing_given,
         ).duties
 

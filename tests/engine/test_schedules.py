@@ -48,6 +48,6 @@ async def test_deleting_and_declaring_wake_who_waits_for_an_end(engine: Engine) 
     await engine.schedules.delete(stored.id, tenant="default", actor=ME)
     done = await engine.schedules.declare("shop", [], tenant="default", actor=ME)
 
-    assert ["declared"] == done.removed
+    assert ["declared"] == done.declared.removed
     ended = await asyncio.wait_for(asyncio.gather(*waits), PATIENCE_S)
     assert [State.CANCELLED] * 2 == [job.state for job in ended]

@@ -14,6 +14,30 @@ SCHEMA = "db/migrations/0005_schedules.sql"
 
 MUTANTS = (
     Mutant(
+        "a-look-without-an-end",
+        (Edit("queue/plans.py", "cpu_s() - begun_s >= look_s * share", "cpu_s() < 0"),),
+        (f"{TROUBLED}rel_t9_a_tenant_whose_schedules_take_long_delays_its_own",),
+        "T9: what a look computes is bounded",
+    ),
+    Mutant(
+        "fire-one-tenant-after-the-other",
+        (Edit("queue/plans.py", "for row in in_turns(part):", "for row in part:"),),
+        (f"{TROUBLED}rel_t9_a_tenant_whose_schedules_take_long_delays_its_own",),
+        "T9: tenants take turns in a look",
+    ),
+    Mutant(
+        "a-look-back-that-looks-ahead",
+        (
+            Edit(
+                "queue/cron/series.py",
+                "slot = self._next(empty_from - span, until=instant)",
+                "slot = self._next(empty_from - span)",
+            ),
+        ),
+        ("tests/pure/test_cron_far.py::test_a_look_back_does_not_look_ahead",),
+        "T9: a look back is short",
+    ),
+    Mutant(
         "fire-cursor-and-job-apart",
         (Edit("queue/firing.py", "await transaction.fetch(SQL.advance", "await db.fetch(SQL.advance"),),
         (f"{RACES}rel_m10_a_cursor_that_moved_has_its_job",),

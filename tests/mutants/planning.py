@@ -95,14 +95,26 @@ MUTANTS = (
         only="postgres",
     ),
     Mutant(
+        "declared-as-it-was-computed",
+        (Edit("queue/declared.py", " or changes[found].was != now_is[found]]", "]"),),
+        ("tests/queue/test_schedule_declared.py::test_what_moves_between_the_look_and_the_lock_is_computed_again",),
+        "T6: what is written follows from what is locked",
+    ),
+    Mutant(
+        "replaced-as-it-was-computed",
+        (Edit("queue/schedules.py", "if change is None or change.was != was:", "if change is None:"),),
+        ("tests/queue/test_schedules.py::test_what_moves_between_the_look_and_the_lock_is_computed_again",),
+        "T6: what is written follows from what is locked",
+    ),
+    Mutant(
         "declared-over-a-pause-by-people",
-        (Edit("queue/declared.py", " and was.reason != BY_DECLARATION", " and not was.definition.name"),),
+        (Edit("queue/declared.py", ' and row["pause_reason"] != BY_DECLARATION', ' and not row["name"]'),),
         ("tests/queue/test_schedule_declared.py::test_a_pause_by_people_stays_over_a_declaration",),
         "T6: what people paused stays paused",
     ),
     Mutant(
         "declared-without-what-is-kept",
-        (Edit("queue/declared.py", " if was.definition.name not in keep]", "]"),),
+        (Edit("queue/declared.py", ' if row["name"] not in keep and ', " if "),),
         ("tests/server/test_schedules_acts.py::test_what_an_application_keeps_is_not_removed",),
         "T6: a declaration that is refused removes nothing",
     ),

@@ -6,12 +6,58 @@ from tests.mutants.mutant import Edit, Mutant
 
 SCHEDULES = "tests/server/test_schedules.py::test_"
 ACTS = "tests/server/test_schedules_acts.py::test_"
+DECLARED = "tests/server/test_declared.py::test_"
 JOBS = "tests/server/test_recurring.py::test_"
 PURE = "tests/engine/test_planned.py::test_"
 ASKED = "tests/engine/test_recurring.py::test_"
 LISTS = "tests/queue/test_recurring.py::test_"
 
+COMPUTING = "tests/engine/test_computing.py::test_rel_t9_"
+THINKING = "tests/server/test_thinking.py::test_rel_t9_"
+
 MUTANTS = (
+    Mutant(
+        "times-without-a-budget",
+        (Edit("engine/computing.py", "if self._spent_s >= BUDGET_S:", "if self._spent_s < 0:"),),
+        (f"{COMPUTING}a_request_over_its_budget_is_refused_with_the_item",),
+        "T9: a request computes for a bounded time",
+    ),
+    Mutant(
+        "times-without-turns",
+        (Edit("engine/computing.py", ".turn(self._tenant, self._key)", '.turn("", None)'),),
+        (f"{COMPUTING}a_tenant_with_much_to_compute_delays_another_by_one_piece",),
+        "T9: tenants take turns in the thread for times",
+    ),
+    Mutant(
+        "times-for-a-caller-that-left",
+        (
+            Edit(
+                "server/thinking.py",
+                "call.while_connected(call.budget.each(work, items, field=field))",
+                "call.budget.each(work, items, field=field)",
+            ),
+        ),
+        (f"{THINKING}work_ends_when_its_caller_leaves[sqlite]",),
+        "T9: nothing is computed for a caller that has left",
+    ),
+    Mutant(
+        "declares-for-other-applications",
+        (Edit("server/enabling.py", " and principal.name != owner:", " and not principal.name:"),),
+        (f"{DECLARED}rel_t4_a_workers_key_declares_for_the_application_that_it_is_named_after[sqlite]",),
+        "T4: a worker's key declares for one application",
+    ),
+    Mutant(
+        "pauses-by-declaring",
+        (Edit("queue/declared.py", "    if not may_pause:\n", "    if not (may_pause or plan):\n"),),
+        (f"{DECLARED}rel_t4_declaring_pauses_and_resumes_only_with_the_scope_for_it[sqlite]",),
+        "T4: pausing needs operate by every route",
+    ),
+    Mutant(
+        "dry-run-names-what-nobody-may-read",
+        (Edit("server/schedules.py", "if asked.dry_run and done.declared.removed:", "if not asked:"),),
+        (f"{DECLARED}rel_t4_a_dry_run_names_what_it_would_remove_to_readers_only[sqlite]",),
+        "T4: names are for readers",
+    ),
     Mutant(
         "schedule-of-another-queue",
         (Edit("server/app.py", 'if route.bound in ("schedule", "job") and', 'if route.bound == "" and'),),
@@ -32,7 +78,7 @@ MUTANTS = (
     ),
     Mutant(
         "moved-to-another-queue",
-        (Edit("server/accepted.py", "        call.allow_queue(queue)\n", "        pass\n"),),
+        (Edit("server/accepted.py", "    call.allow_queue(queue)\n", "    pass\n"),),
         (f"{ACTS}rel_t4_a_key_kept_to_queues_makes_schedules_for_its_own[sqlite]",),
         "N2: nothing that is made or edited reaches a queue that its key is not for",
     ),
@@ -50,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "never-fires-is-stored",
-        (Edit("server/accepted.py", "            planned.check_fires(schedule, now=now)\n", "            pass\n"),),
+        (Edit("server/accepted.py", "        planned.check_fires(schedule, now=now)\n", "        pass\n"),),
         (
             SCHEDULES + "bad_input_names_the_place_and_stores_nothing"
             "[{'end': '2020-01-01T00:00:00Z'}-invalid_schedule-end-sqlite]",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from uuid import UUID
 
 import pytest
+from cronsim import CronSim
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass.queue.cron import Cron, preview, series
 from windlass.queue.cron import walk as cronwalk
@@ -59,9 +63,9 @@ def test_a_time_that_every_change_of_the_clock_hides_never_fires() -> None:
     walked: list[datetime] = []
     next_wall = walk._next_wall
 
-    def counted(wall: datetime) -> datetime | None:
+    def counted(wall: datetime, until: date = date.max) -> datetime | None:
         walked.append(wall)
-        return next_wall(wall)
+        return next_wall(wall, until)
 
     walk._next_wall = counted  # type: ignore[method-assign]
 
@@ -69,30 +73,98 @@ def test_a_time_that_every_change_of_the_clock_hides_never_fires() -> None:
     assert len(walked) < 60
 
 
-def test_named_days_are_tried_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each February one day is looked at, not twenty-nine."""
-    looked = 0
-    match = cronwalk._Wall.match_day
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Beirut"])
+@pytest.mark.parametrize("expression", ["5 4 * * *", "*/7 4 * * *", "0 0 * * MON"])
+@pytest.mark.parametrize(
+    "exclude", [("2026-01-01/2074-12-31",), ("MON", "2026-01-01/2074-12-31"), ("2026-01-01/2090-12-31",)]
+)
+def test_rel_t9_a_long_time_left_out_costs_a_look_at_each_month(
+    monkeypatch: pytest.MonkeyPatch, zone: str, expression: str, exclude: tuple[str, ...]
+) -> None:
+    """H6: what is left out for fifty years is passed by arithmetic, not day by day."""
+    looked: list[int] = []
+    of_month = cronwalk._Wall.of_month
 
-    def counted(wall: cronwalk._Wall, day: datetime) -> bool:
-        nonlocal looked
-        looked += 1
-        return match(wall, day)
+    def counted(wall: cronwalk._Wall, year: int, month: int) -> int:
+        looked.append(month)
+        return of_month(wall, year, month)
 
-    monkeypatch.setattr(cronwalk._Wall, "match_day", counted)
-    walk = CronWalk("0 0 29 2 *", "UTC", WEEKDAYS)
+    monkeypatch.setattr(cronwalk._Wall, "of_month", counted)
 
-    assert datetime(2032, 2, 29, tzinfo=UTC) == walk.after(NOON)
-    assert looked < 30
+    CronWalk(expression, zone, exclude).after(NOON)
+
+    assert len(looked) <= 52 * 12
+
+
+def test_a_look_back_does_not_look_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seventy looks find the last slot before an instant; none of them goes on to the next slot, decades ahead."""
+    slots = series(Cron("5 4 * * *"), schedule_id=UUID(int=1), base_at=NOON, exclude=("2026-11-15/2074-12-31",))
+    looked: list[int] = []
+    of_month = cronwalk._Wall.of_month
+
+    def counted(wall: cronwalk._Wall, year: int, month: int) -> int:
+        looked.append(year)
+        return of_month(wall, year, month)
+
+    monkeypatch.setattr(cronwalk._Wall, "of_month", counted)
+
+    found = slots.last_before(NOON, floor=NOON - timedelta(days=30))
+    between = slots.count_between(NOON - timedelta(days=3), NOON, most=1000)
+
+    assert (datetime(2026, 11, 14, 4, 5, tzinfo=UTC), 2) == (found, between)
+    assert 2026 == max(looked)
+
+
+def test_a_bounded_look_sees_the_second_of_a_repeated_hour() -> None:
+    """The wall clock shows 02:59:59 twice that night, and nothing that matches for months after."""
+    walk = CronWalk("59 59 2 * 10 SUN", "Europe/Berlin")
+    first = datetime(2011, 10, 30, 0, 59, 59, tzinfo=UTC)
+
+    assert first + timedelta(hours=1) == walk.after(first, first + timedelta(days=26))
+    assert None is CronWalk("59 59 2 * 10 SUN", "Europe/Berlin").after(first, first + timedelta(minutes=59))
+    assert datetime(2012, 10, 7, 0, 59, 59, tzinfo=UTC) == walk.after(first + timedelta(hours=1))
+
+
+FIELD = st.sampled_from(["*", "*/7", "0", "5,11", "3-9", "10/20"])
+DAYS = st.sampled_from(["*", "*/2", "L", "LW", "1", "29", "31", "13-20", "L,3"])
+WEEKS = st.sampled_from(["*", "1", "*/2", "5L", "2#5", "0#1,3", "1-5"])
+MONTHS = st.sampled_from(["*", "2", "*/5", "4,6", "2,12"])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(second=FIELD, minute=FIELD, hour=FIELD.filter(lambda text: text != "10/20"), day=DAYS, month=MONTHS, week=WEEKS)
+def test_times_are_those_that_cronsim_walks_to(
+    second: str, minute: str, hour: str, day: str, month: str, week: str
+) -> None:
+    """What is found by arithmetic is what a walk step by step finds, time by time."""
+    expression = " ".join((second, minute, hour, day, month, week))
+    start = datetime(2027, 12, 30, 21, 58, 57, tzinfo=UTC)
+    wall = start
+    for expected in islice(CronSim(expression, start), 8):
+        found = cronwalk._Wall(expression).after(wall)
+        assert expected == found
+        wall = expected
 
 
 def test_a_slot_once_found_is_known_for_all_instants_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was looked at when a request was checked is not looked for again when it is stored."""
     walk = CronWalk(RARE, "UTC", WEEKDAYS)
     slot = walk.after(NOON)
-    monkeypatch.setattr(cronwalk._Wall, "match_day", lambda *_: pytest.fail("it is known"))
+    monkeypatch.setattr(cronwalk._Wall, "of_month", lambda *_: pytest.fail("it is known"))
 
     assert slot == walk.after(NOON) == walk.after(NOON + timedelta(days=700))
+
+
+def test_rel_t9_what_leaves_out_many_days_is_not_remembered_by_the_thousand() -> None:
+    """H4: a walk with 400 exclusions has 80 KB; few of these are kept, whoever asks for their slots."""
+    before = [remembered.cache_info().currsize for remembered in (cronwalk.walk, cronwalk.cached_after)]
+
+    for year in range(2100, 2200):
+        days = tuple(f"{year}-01-{day:02}" for day in range(1, 30))
+        series(Cron("5 4 * * *"), schedule_id=UUID(int=1), base_at=NOON, exclude=days).after(NOON)
+
+    assert before == [remembered.cache_info().currsize for remembered in (cronwalk.walk, cronwalk.cached_after)]
+    assert cronwalk.long_walk.cache_info().currsize <= 64
 
 
 def test_a_preview_ends_when_it_is_enough() -> None:

@@ -18,7 +18,7 @@ from windlass.queue.cron import Cron, Every
 from windlass.queue.cron import walk as cronwalk
 from windlass.queue.schedule import CatchUp, Decision, Policy
 from windlass.queue.schedules import Schedule
-from windlass.queue.slots import Known
+from windlass.queue.slots import Decided, Known
 
 
 async def backfilled(steps: Steps, schedule: Schedule, since_s: float) -> int:
@@ -206,3 +206,37 @@ def forget_series() -> None:
     """Forget all that was computed before."""
     cronwalk.walk.cache_clear()
     plans.forget()
+
+
+def row_of(tenant: str, number: int, *, late: bool = False) -> Any:
+    """Return as much of a schedule that is due as its turn depends on."""
+    return {"id": UUID(int=number), "tenant": tenant, "late": late, "next_at": at(0)}
+
+
+def test_rel_t9_a_tenant_whose_schedules_take_long_delays_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H6: a look ends when it took long enough; tenants take turns, and what is late has half of the time."""
+    now_s = 0
+
+    def decided(row: Any) -> Any:
+        nonlocal now_s
+        now_s += 1
+        return Decided([], at(0), None, 0)
+
+    monkeypatch.setattr(plans, "decided", decided)
+    hard = [row_of("a", number) for number in range(10)]
+    late = [row_of("c", number, late=True) for number in range(30, 40)]
+
+    fresh = plans.decide_all([*hard, row_of("b", 20)], lambda: now_s, look_s=4)
+    shared = plans.decide_all([*hard, row_of("b", 20), *late], lambda: now_s, look_s=4)
+
+    assert ["a", "a", "a", "b"] == [row["tenant"] for row, _ in fresh.found]
+    assert ["a", "b", "c", "c"] == [row["tenant"] for row, _ in shared.found]
+
+
+def test_a_look_decides_about_one_schedule_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: what is due is not looked at for ever."""
+    monkeypatch.setattr(plans, "decided", lambda _: Decided([], at(0), None, 0))
+
+    planned_for = plans.decide_all([row_of("a", 1), row_of("a", 2)], look_s=0.0)
+
+    assert [UUID(int=1)] == [row["id"] for row, _ in planned_for.found]

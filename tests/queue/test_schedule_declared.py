@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.queue.fired import fire_all
 from tests.queue.planned import MINUTELY, NOON, made, planned, runs_of
 from tests.queue.races.pausing import Pausing
 from tests.queue.steps import ANN, Steps
 from windlass.errors import InvalidSchedule, NameTaken
 from windlass.job import State
+from windlass.queue import declared as declaring
 from windlass.queue import scheduledits, schedules
 from windlass.queue.cron import Cron
 from windlass.queue.declared import BY_DECLARATION, Declared, Reconciled, declare
@@ -199,3 +201,27 @@ async def test_a_declared_one_that_was_edited_is_set_right(steps: Steps) -> None
 
     [found] = await listed(steps)
     assert (["a"], "mail", 3) == (answer.declared.changed, found.definition.task, found.version)
+
+
+async def test_what_moves_between_the_look_and_the_lock_is_computed_again(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6: changes are computed before the lock; a slot that fires meanwhile stays decided, and nothing is refused."""
+    await declared(steps, planned(steps, "a", trigger=MINUTELY))
+    steps.clock.advance(61)
+    compute = declaring._compute
+
+    async def rival(*arguments: Any, **named: Any) -> Any:
+        computed = await compute(*arguments, **named)
+        await fire_all(steps)
+        return computed
+
+    monkeypatch.setattr(declaring, "_compute", rival)
+
+    answer = await declared(steps, planned(steps, "a", trigger=MINUTELY, task="new"))
+
+    found = await schedules.get(steps.db, "a", tenant="default")
+    assert (["a"], "new", 2) == (answer.declared.changed, found.definition.task, found.version)
+    assert found.last_at is not None
+    assert found.next_at is not None
+    assert found.next_at > found.last_at

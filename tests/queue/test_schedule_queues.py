@@ -25,9 +25,9 @@ async def test_a_name_for_another_queue_is_not_taken_over(steps: Steps, how: str
     taken = planned(steps, "foreign", queue="mine")
 
     with pytest.raises(Forbidden, match="foreign"):
-        await schedules.create(steps.db, [*asked, taken], reach=MINE, **{how: True})
+        await schedules.create(steps.db, [*asked, taken], reach=MINE, replace=how == "replace", skip=how == "skip")
     kept = [schedule.definition.name for schedule in (await schedules.find(steps.db, "default")).schedules]
-    stored = await schedules.create(steps.db, asked, reach=MINE, **{how: True})
+    stored = await schedules.create(steps.db, asked, reach=MINE, replace=how == "replace", skip=how == "skip")
 
     assert foreign == await schedules.get(steps.db, "foreign", tenant="default")
     assert ["foreign", "own"] == kept

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from tests.queue.planned import HOURLY, NOON, made, planned
-from tests.queue.steps import Steps
+from tests.queue.steps import ANN, Steps
 from windlass.errors import InvalidInput, InvalidSchedule, NameTaken, NotFound
-from windlass.queue import schedules
+from windlass.queue import scheduledits, schedules
 from windlass.queue.cron import At, Cron, Every
 from windlass.queue.retry import PRESETS
 from windlass.queue.schedule import NewSchedule, Policy
@@ -167,6 +167,30 @@ async def test_replacing_keeps_the_id_and_the_history(steps: Steps) -> None:
     assert (was.id, "new", 2, was.created_at) == (found.id, found.definition.task, found.version, found.created_at)
     assert found.definition.paused  # the pause is the operator's word, not the application's
     assert was.pause == found.pause
+
+
+async def test_what_moves_between_the_look_and_the_lock_is_computed_again(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T6: changes are computed before the lock; what somebody does meanwhile counts, and nothing is refused for it."""
+    for name in ("one", "two"):
+        await made(steps, name)
+    compute = schedules._changes
+
+    async def rival(*arguments: Any) -> Any:
+        computed = await compute(*arguments)
+        found = await schedules.get(steps.db, "one", tenant="default")
+        await scheduledits.pause(steps.db, found.id, tenant="default", actor=ANN)
+        return computed
+
+    monkeypatch.setattr(schedules, "_changes", rival)
+
+    asked = [planned(steps, name, trigger=HOURLY, task="new") for name in ("one", "two")]
+    stored = await schedules.create(steps.db, asked, replace=True)
+
+    found = [await schedules.get(steps.db, name, tenant="default") for name in ("one", "two")]
+    assert [("new", True, 3), ("new", False, 2)] == [(f.definition.task, f.definition.paused, f.version) for f in found]
+    assert [f.next_at for f in found] == [one.next_at for one in stored]
 
 
 async def test_replacing_by_the_same_changes_nothing(steps: Steps) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.queue.steps import Steps
 from windlass.engine.zones import Zones, installed_rules
 from windlass.queue import watches, zonerules
 from windlass.queue.cron import Cron, Every
+from windlass.queue.plans import untimed
 from windlass.queue.schedule import Policy
 from windlass.queue.schedules import Schedule
 
@@ -42,7 +44,7 @@ async def test_rel_e5_new_rules_move_the_next_slots_of_their_zones(steps: Steps)
     zones = Zones("new")
 
     await zones.begin(steps.db)
-    moved = await zones.go_on(steps.db)
+    moved = await zones.go_on(steps.db, untimed)
     await zones.begin(steps.db)
 
     assert (3, False) == (moved, zones.busy)
@@ -82,6 +84,20 @@ async def test_chunks_follow_each_other(steps: Steps) -> None:
     second = await zonerules.renew(steps.db, after=first.after, limit=3)
 
     assert (3, 2, None) == (first.moved, second.moved, second.after)
+
+
+async def test_a_chunk_that_takes_long_is_cut_short(steps: Steps) -> None:
+    """Slots that are due do not wait for it: the next chunk begins where this one ended, and none is left out."""
+    for number in range(3):
+        await by_old_rules(steps, await made(steps, f"s{number}", trigger=BERLIN))
+
+    moved, after = [], zonerules.FIRST_ID
+    for _ in range(3):
+        renewed = await zonerules.renew(steps.db, after=after, cpu_s=count().__next__)
+        moved.append((renewed.moved, renewed.after is None))
+        after = renewed.after or after
+
+    assert [(1, False), (1, False), (1, True)] == moved
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
 import httpx2
 import pytest
 
+from tests.server.test_frame import JSON, exchange
 from tests.server.test_schedules import NIGHTLY, make, one_database
-from windlass.engine import planned
+from windlass.engine import computing, planned
 from windlass.server import thinking
+from windlass.server.app import Door
 
 HARD = {"cron": "59 59 23 29 2 *", "timezone": "Europe/Berlin", "exclude": ["MON", "TUE", "WED", "THU", "FRI", "SAT"]}
 ROUTES = [
     ("slots_after", "POST", "/schedules/preview", {**HARD, "count": 100}),
     ("slots_after", "GET", "/schedules/nightly/preview", None),
     ("slots_after", "PATCH", "/schedules/nightly", {"cron": "0 3 * * *", "dry_run": True}),
+    ("new_schedule", "POST", "/schedules", {**NIGHTLY, **HARD, "name": "x"}),
+    ("new_schedule", "POST", "/schedules/batch", {"schedules": [{**NIGHTLY, **HARD, "name": "x"}]}),
+    ("new_schedule", "POST", "/schedules/declared", {"owner": "x", "schedules": [{**NIGHTLY, **HARD, "name": "x"}]}),
+    ("new_schedule", "POST", "/jobs", {"task": "report", "schedule": "0 3 * * *"}),
+    ("new_schedule", "PUT", "/schedules/nightly", NIGHTLY),
+    ("patched", "PATCH", "/schedules/nightly", {"cron": "0 3 * * *"}),
+    ("previewed", "POST", "/schedules/preview", {"cron": "0 3 * * *"}),
     ("check_fires", "POST", "/schedules", {**NIGHTLY, **HARD, "name": "x"}),
     ("check_fires", "POST", "/schedules/batch", {"schedules": [{**NIGHTLY, **HARD, "name": "x"}]}),
 ]
@@ -51,8 +61,86 @@ async def test_a_list_that_takes_too_long_is_shorter(
     client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer has the slots that were found in time, one at least."""
-    monkeypatch.setattr(thinking, "BUDGET_S", -1.0)
+    monkeypatch.setattr(thinking, "ENOUGH_S", 0.0)
+    monkeypatch.setattr(computing, "PIECE_S", 1e-9)
 
     answer = await client.post("/schedules/preview", json={**HARD, "count": 100})
 
     assert (200, 1) == (answer.status_code, len(answer.json()["slots"]))
+
+
+@one_database
+@pytest.mark.parametrize("url", ["/schedules/batch", "/schedules/declared"])
+async def test_rel_t9_a_request_over_its_budget_stores_nothing(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """H6: 422 names the schedule at which the budget was used up, also where refused ones are skipped."""
+    monkeypatch.setattr(computing, "PIECE_S", 1e-9)
+    monkeypatch.setattr(computing, "BUDGET_S", 1e-9)
+    schedules = [{**NIGHTLY, "name": str(number)} for number in range(3)]
+    more = {"owner": "x", "skip_refused": True} if url.endswith("declared") else {}
+
+    answer = await client.post(url, json={"schedules": schedules, **more})
+
+    problem = answer.json()
+    assert (422, "schedules[0].cron") == (answer.status_code, problem["errors"][0]["field"])
+    assert "fewer schedules" in problem["errors"][0]["problem"]
+    assert [] == (await client.get("/schedules")).json()["schedules"]
+
+
+@one_database
+async def test_rel_t9_work_ends_when_its_caller_leaves(
+    door: Door, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H6: of a request whose caller has hung up no further piece is computed, and nothing is stored."""
+    monkeypatch.setattr(computing, "PIECE_S", 1e-9)
+    computed: list[str] = []
+    new_schedule = planned.new_schedule
+
+    def noted(asked: Any, *arguments: Any, **named: Any) -> Any:
+        computed.append(asked.name)
+        return new_schedule(asked, *arguments, **named)
+
+    monkeypatch.setattr(planned, "new_schedule", noted)
+    body = json.dumps({"schedules": [{**NIGHTLY, "name": str(number)} for number in range(50)]}).encode()
+    path = "/api/v1/schedules/batch"
+    head = [(b"authorization", b"Bearer admin.a"), JSON, (b"content-length", str(len(body)).encode())]
+    scope = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": head}
+
+    sent = await exchange(door, scope, [{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+
+    assert [] == sent
+    assert len(computed) < 5
+    assert [] == (await client.get("/schedules")).json()["schedules"]
+
+
+@one_database
+async def test_rel_t9_refused_declarations_are_planned_once(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H6: with skip_refused the others are not planned anew for each that is refused, for whatever reason."""
+    planned_names: list[str] = []
+    new_schedule = planned.new_schedule
+
+    def noted(asked: Any, *arguments: Any, **named: Any) -> Any:
+        planned_names.append(asked.name)
+        return new_schedule(asked, *arguments, **named)
+
+    monkeypatch.setattr(planned, "new_schedule", noted)
+    for number in range(3):
+        await make(client, name=f"taken{number}")
+    asked = [{**NIGHTLY, "name": "good"}]
+    for number in range(3):
+        asked += [
+            {**NIGHTLY, "name": f"taken{number}"},
+            {**NIGHTLY, "name": f"bad{number}", "cron": "0 25 * * *"},
+            {**NIGHTLY, "name": f"never{number}", "end": "2020-01-01T00:00:00Z"},
+        ]
+    planned_names.clear()
+
+    answer = (
+        await client.post("/schedules/declared", json={"owner": "shop", "schedules": asked, "skip_refused": True})
+    ).json()
+
+    assert (["good"], 9) == (answer["added"], len(answer["refused"]))
+    assert len(asked) == len(planned_names)

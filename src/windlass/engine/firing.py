@@ -74,6 +74,7 @@ class Firing:
         self._meters = meters
         self._given = given
         self._monotonic = outside.monotonic
+        self._cpu_s = outside.cpu_s
         self._margin_ms = stop_margin_ms(settings)
         self._views: dict[int, Trusted] = {}
         """The database as the holder of each duty sees it; a lost one refuses."""
@@ -156,6 +157,7 @@ class Firing:
                 margin_ms=self._margin_ms,
                 without=without,
                 given=self._given,
+                cpu_s=self._cpu_s,
             )
             self._leave_out(fired.failed)
             items, full = fired.decided, fired.full
@@ -195,7 +197,7 @@ class Firing:
             self._begun = first
         if not self._zones.busy:
             return ran
-        moved = await self._zones.go_on(db)
+        moved = await self._zones.go_on(db, self._cpu_s)
         self._next_s = min(self._next_s, self._monotonic() + GATHER_S)
         return Ran(ran.items + moved, max(self._next_s - self._monotonic(), 0.0))
 

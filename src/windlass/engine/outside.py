@@ -1,4 +1,4 @@
-"""What the engine takes from outside: elapsed time, waiting, chance. Passed in, so that tests can own them."""
+"""What the engine takes from outside: time that passes or is worked, waiting, chance. Passed in for tests to own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outside:
-    """Elapsed seconds, a way to wait, and a number between 0 and 1."""
+    """Elapsed seconds, seconds that the thread has worked, a way to wait, and a number between 0 and 1."""
 
     monotonic: Callable[[], float] = time.monotonic
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    cpu_s: Callable[[], float] = time.thread_time
     chance: Callable[[], float] = random.random

@@ -179,19 +179,15 @@ def slots_after(
     *,
     base_at: datetime,
     count: int,
-    enough: Callable[[], bool] | None = None,
 ) -> list[wire.ShownSlot]:
-    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only.
-
-    Where slots are hard to find there are fewer: none is looked for once `enough` says so.
-    """
+    """Return the next `count` slots later than an instant; none of a schedule that is run by hand only."""
     slots = series_of(schedule, base_at)
     if slots is None:
         return []
     late = timedelta(seconds=slots.offset_s)
     return [
         wire.ShownSlot(slot_at=slot.slot_at, due_at=slot.slot_at + late, local=slot.local, mark=slot.mark)
-        for slot in preview(slots, instant, count=count, enough=enough)
+        for slot in preview(slots, instant, count=count)
     ]
 
 

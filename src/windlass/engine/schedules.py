@@ -6,33 +6,32 @@ schedule that was made, changed or resumed is seen at its next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from windlass.db import Database
+from windlass.engine.computing import Computing
 from windlass.engine.wake import Wake
 from windlass.ids import Ids
 from windlass.queue import backfills, declared, recurring, scheduledits, schedules
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
-from windlass.queue.declared import Declared
+from windlass.queue.declared import Reconciled
 from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import NewSchedule, Reach
 from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedules import Schedule, Stored
+from windlass.queue.schedulewrites import Each, Turn, in_thread
 from windlass.queue.submit import Submitted
-
-Turn = Callable[[], AbstractAsyncContextManager[None]]
-"""Waits until it is somebody's turn, and holds it."""
 
 
 class Schedules:
     """The acts of people on schedules, on one server.
 
-    Where `reach` can be given, a stored schedule beyond it is Forbidden.
+    Where `reach` can be given, a stored schedule beyond it is Forbidden. Where `each` can be given, times are computed
+    by it, before the turn to write is waited for.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class Schedules:
         self._turn = turn
         self._given = given
         self._keep_days = keep_days
+        self.computing = Computing()
 
     async def create(
         self,
@@ -61,10 +61,12 @@ class Schedules:
         replace: bool = False,
         skip: bool = False,
         reach: Reach | None = None,
+        each: Each = in_thread,
     ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
-        async with self._turn():
-            return await schedules.create(self._db, asked, replace=replace, skip=skip, reach=reach)
+        return await schedules.create(
+            self._db, asked, replace=replace, skip=skip, reach=reach, each=each, turn=self._turn
+        )
 
     async def edit(
         self,
@@ -168,30 +170,51 @@ class Schedules:
         dry_run: bool = False,
         reach: Reach | None = None,
         keep: frozenset[str] = frozenset(),
-    ) -> Declared:
+        may_pause: bool = True,
+        skip_refused: bool = False,
+        each: Each = in_thread,
+    ) -> Reconciled:
         """Make the schedules of an application those given, besides those to keep; return what that changed."""
-        async with self._turn():
-            done = await declared.declare(
-                self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, reach=reach, keep=keep
-            )
+        done = await declared.declare(
+            self._db,
+            owner,
+            asked,
+            tenant=tenant,
+            actor=actor,
+            dry_run=dry_run,
+            reach=reach,
+            keep=keep,
+            may_pause=may_pause,
+            skip_refused=skip_refused,
+            each=each,
+            turn=self._turn,
+        )
         self._ended(done.cancelled)
-        return done.declared
+        return done
 
     async def backfill(
-        self, schedule: Schedule, *, since: datetime, until: datetime, concurrency: int, actor: Actor
+        self,
+        schedule: Schedule,
+        *,
+        since: datetime,
+        until: datetime,
+        concurrency: int,
+        actor: Actor,
+        each: Each = in_thread,
     ) -> Backfill:
         """Begin to run the slots of a past range; the duty for it looks by itself."""
-        async with self._turn():
-            return await backfills.start(
-                self._db,
-                self._ids,
-                schedule,
-                since=since,
-                until=until,
-                concurrency=concurrency,
-                keep_days=self._keep_days,
-                actor=actor,
-            )
+        return await backfills.start(
+            self._db,
+            self._ids,
+            schedule,
+            since=since,
+            until=until,
+            concurrency=concurrency,
+            keep_days=self._keep_days,
+            actor=actor,
+            each=each,
+            turn=self._turn,
+        )
 
     async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:
         """Let a backfill make no more jobs, and cancel those that no worker has."""

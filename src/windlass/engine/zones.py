@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import zoneinfo
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -71,11 +72,11 @@ class Zones:
         """Begin with the first schedule if the rules have changed."""
         self._after = zonerules.FIRST_ID if await zonerules.changed(db, self._rules) else None
 
-    async def go_on(self, db: Database) -> int:
+    async def go_on(self, db: Database, cpu_s: Callable[[], float]) -> int:
         """Look at the next chunk; return how many schedules were moved."""
         if self._after is None:
             return 0
-        renewed = await zonerules.renew(db, after=self._after)
+        renewed = await zonerules.renew(db, after=self._after, cpu_s=cpu_s)
         self._after = renewed.after
         if self._after is None:
             await zonerules.note(db, self._rules)

@@ -11,9 +11,9 @@ Its jobs are due when they are made, so that they count as late for nobody, and 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import nullcontext
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_instant, check_range, storable
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulerows import Schedule, definition_from, series_of
+from windlass.queue.schedulewrites import Each, Turn, in_thread
 from windlass.queue.submit import Submitted, store
 
 SQL = load(__file__)
@@ -39,6 +40,8 @@ MAX_SLOTS = 100_000
 MAX_DAYS = 400
 """On so many days its slots may lie: on PostgreSQL each day of history is a table."""
 MAX_CONCURRENCY = 1000
+WALKED = 500
+"""So many slots of a long range are counted at once."""
 BATCH = 200
 """So many slots are looked at in one step."""
 LOOK_BATCH = 50
@@ -102,58 +105,72 @@ async def start(
     concurrency: int = 1,
     keep_days: int = 0,
     actor: Actor,
+    each: Each = in_thread,
+    turn: Turn = nullcontext,
 ) -> Backfill:
     """Store a backfill of the slots from `since` on, before `until`; InvalidInput if they are too many or too old.
 
     History is kept for `keep_days` (0: for ever): of older slots nobody knows which have run.
     NotFound if the schedule is gone meanwhile.
     """
-    check_instant("since", since)
-    check_instant("until", until)
     check_range("concurrency", concurrency, 1, MAX_CONCURRENCY)
     [clock] = await db.fetch(SQL.clock)
-    if until <= since:
-        raise InvalidInput("until", f"{until.isoformat()} is not later than since, {since.isoformat()}. Exchange them.")
-    if until > clock["now_at"]:
-        raise InvalidInput("until", f"{until.isoformat()} lies ahead: the schedule itself runs what is to come.")
-    if keep_days and since < clock["now_at"] - timedelta(days=keep_days):
-        raise InvalidInput(
-            "since",
-            f"{since.isoformat()} is more than {keep_days} days ago (retention.days): which slots have run since is "
-            "known no more, and none may run twice. Begin later, or raise that setting in time.",
-        )
+    _check_times(since, until, now=clock["now_at"], keep_days=keep_days)
     slots = schedule.series()
     if slots is None:
         raise InvalidSchedule("since", f"Schedule {schedule.definition.name!r} is run by hand: it has no slots.")
-    await _check_range(schedule.definition, slots, since, until)
-    rows = await db.fetch(
-        SQL.start,
-        id=ids.new(),
-        schedule_id=schedule.id,
-        tenant=schedule.definition.tenant,
-        since_at=since.astimezone(UTC),
-        until_at=until.astimezone(UTC),
-        cursor_at=since.astimezone(UTC) - INSTANT,
-        concurrency=concurrency,
-        actor=actor.name,
-        reason=actor.reason,
-    )
+    await _check_range(schedule.definition, slots, since, until, each)
+    async with turn():
+        rows = await db.fetch(
+            SQL.start,
+            id=ids.new(),
+            schedule_id=schedule.id,
+            tenant=schedule.definition.tenant,
+            since_at=since.astimezone(UTC),
+            until_at=until.astimezone(UTC),
+            cursor_at=since.astimezone(UTC) - INSTANT,
+            concurrency=concurrency,
+            actor=actor.name,
+            reason=actor.reason,
+        )
     if not rows:
         raise NotFound(f"There is no schedule {schedule.id}.")
     return _backfill(rows[0])
 
 
-async def _check_range(definition: NewSchedule, slots: Series, since: datetime, until: datetime) -> None:
+def _check_times(since: datetime, until: datetime, *, now: datetime, keep_days: int) -> None:
+    """Raise InvalidInput if a range is none, lies ahead, or begins before history does."""
+    check_instant("since", since)
+    check_instant("until", until)
+    if until <= since:
+        raise InvalidInput("until", f"{until.isoformat()} is not later than since, {since.isoformat()}. Exchange them.")
+    if until > now:
+        raise InvalidInput("until", f"{until.isoformat()} lies ahead: the schedule itself runs what is to come.")
+    if keep_days and since < now - timedelta(days=keep_days):
+        raise InvalidInput(
+            "since",
+            f"{since.isoformat()} is more than {keep_days} days ago (retention.days): which slots have run since is "
+            "known no more, and none may run twice. Begin later, or raise that setting in time.",
+        )
+
+
+async def _check_range(definition: NewSchedule, slots: Series, since: datetime, until: datetime, each: Each) -> None:
+    """Raise InvalidInput if too many slots lie in the range; they are walked in portions."""
     span = until - since
     if span <= _least_step(definition) * MAX_SLOTS and span <= timedelta(days=MAX_DAYS):
         return
-    # It may take seconds to walk so many slots; the server answers others meanwhile.
-    found = await asyncio.to_thread(slots.between, since - INSTANT, until - INSTANT, limit=MAX_SLOTS + 1)
-    if len(found) > MAX_SLOTS:
-        raise InvalidInput("since", f"More than {MAX_SLOTS} slots lie in this range. Backfill it in parts.")
-    days = len({slot.date() for slot in found})
-    if days > MAX_DAYS:
-        raise InvalidInput("since", f"Its slots lie on {days} days; at most {MAX_DAYS} are allowed. Backfill in parts.")
+    count, days, walked = 0, set[date](), since - INSTANT
+    while True:
+        [found] = await each(lambda after: slots.between(after, until - INSTANT, limit=WALKED), [walked], field="since")
+        count += len(found)
+        days.update(slot.date() for slot in found)
+        if count > MAX_SLOTS:
+            raise InvalidInput("since", f"More than {MAX_SLOTS} slots lie in this range. Backfill it in parts.")
+        if len(days) > MAX_DAYS:
+            raise InvalidInput("since", f"Its slots lie on more than {MAX_DAYS} days. Backfill it in parts.")
+        if len(found) < WALKED:
+            return
+        walked = found[-1]
 
 
 def _least_step(definition: NewSchedule) -> timedelta:

@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.errors import InvalidSchedule
-from windlass.queue.cron import At, Cron, Series, series
+from windlass.queue.cron import MANY_DAYS, At, Cron, Series, series
 from windlass.queue.newjob import EARLIEST
 from windlass.queue.schedule import NO_ID, Decision, NewSchedule
 from windlass.queue.schedulerows import Schedule, series_of
@@ -73,7 +73,8 @@ def raise_if_never(schedule: NewSchedule, *, now: datetime) -> None:
 
 def _first_at(schedule: NewSchedule, base_at: datetime, now: datetime) -> datetime | None:
     trigger = schedule.trigger
-    if isinstance(trigger, Cron) and "H" not in trigger.expression.upper() and not schedule.jitter_s:
+    own = schedule.jitter_s or len(schedule.exclude) > MANY_DAYS
+    if isinstance(trigger, Cron) and "H" not in trigger.expression.upper() and not own:
         # Nothing in it depends on the schedule's own id: a million that share an expression are one question.
         return _first_alike(trigger, (schedule.start_at, schedule.end_at, schedule.exclude), now.replace(microsecond=0))
     return _next_at(schedule, base_at, now, None)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from uuid import UUID
@@ -30,7 +30,7 @@ from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.plans import OF_JOBS, Plan, Waiting, decide_again, decide_all, with_defaults, with_ids
+from windlass.queue.plans import OF_JOBS, Plan, Waiting, decide_again, decide_all, untimed, with_defaults, with_ids
 from windlass.queue.schedule import SHARDS, Decision
 from windlass.queue.slots import Known
 
@@ -40,7 +40,9 @@ FIRE_BATCH = 1000
 FRESH_MS = 5000
 """What is due longer than this waits behind what is due since less: an outage made up for delays nobody else."""
 AT_ONCE = 100
-"""More schedules than this are decided in a thread beside."""
+"""More schedules than this, and late ones, of which each may have many slots, are decided in a thread beside."""
+LOOP_S = 0.01
+"""So long a look computes on the event loop; what is left comes with the next look."""
 KNOWN_READ = 2000
 """So many rows about slots decided before are read at once."""
 TOLD = 20
@@ -102,10 +104,12 @@ async def fire(
     margin_ms: int = CANCEL_MARGIN_MS,
     without: Collection[UUID] = (),
     given: Given = nothing_given,
+    cpu_s: Callable[[], float] = untimed,
 ) -> Fired:
     """Decide slots that are due, of up to about `limit` schedules, and make their jobs; return what was done.
 
     Schedules that cannot be fired are named in the answer. The caller leaves them out for a while: `without`.
+    `cpu_s` is the clock that bounds what a look computes.
     """
     each = -(-limit // len(shards))
     rows = await db.fetch(SQL.due, shards=sorted(shards), each=each, fresh_ms=FRESH_MS, without=sorted(without))
@@ -114,11 +118,11 @@ async def fire(
     of_tasks = await given({(row["tenant"], row["task"]) for row in rows})
     if of_tasks:
         rows = [with_defaults(row, of_tasks.get((row["tenant"], row["task"]))) for row in rows]
-    if len(rows) > AT_ONCE:
+    if len(rows) > AT_ONCE or any(row["late"] for row in rows):
         # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
-        planned = await asyncio.to_thread(decide_all, rows)
+        planned = await asyncio.to_thread(decide_all, rows, cpu_s)
     else:
-        planned = decide_all(rows)
+        planned = decide_all(rows, cpu_s, look_s=LOOP_S)
     for schedule_id, error in islice(planned.broken.items(), TOLD):
         log.event("schedule.broken", schedule=str(schedule_id), error=error)
     batch = _Batch(db, lanes, ids, term=term, margin_ms=margin_ms)

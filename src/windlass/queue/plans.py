@@ -8,9 +8,11 @@ machine does not know, is named and left out. How plans are carried out: firing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -28,11 +30,20 @@ from windlass.queue.slots import NOTHING_KNOWN, Decided, Known, Previous, decide
 
 SLOTS = 2000
 """So many slots are decided in one transaction; what schedules have beyond that comes next."""
+LONG_TEXT = 500
+"""Schedules that leave out days by a longer text are not remembered."""
+LOOK_S = 0.05
+"""So long the schedules of one look are computed; what is left of them comes next."""
 NO_BASE = datetime(1970, 1, 1, tzinfo=UTC)
 OF_JOBS = ("priority", "max_attempts", "max_lost", "timeout_s", "retry", "headers", "tags", "defaults")
 """What the jobs of a schedule get from it as it was read; their payload is copied from where it lies."""
 CRON = 1
 INTERVAL = 2
+
+
+def untimed() -> float:
+    """Return the time that was computed, for a caller that sets no bound."""
+    return 0.0
 
 
 class Waiting(NamedTuple):
@@ -99,17 +110,19 @@ class Planned(msgspec.Struct, frozen=True):
     broken: dict[UUID, Exception]
 
 
-def decide_all(rows: Sequence[Row]) -> Planned:
-    """Decide about schedules until there are slots enough; some may be left out.
+def decide_all(rows: Sequence[Row], cpu_s: Callable[[], float] = untimed, *, look_s: float = LOOK_S) -> Planned:
+    """Decide about schedules until there are slots enough, or for `look_s`; some may be left out.
 
-    Those that are late have at least half of the slots.
+    Those that are late have at least half of the slots and of the time. Tenants take turns: what one tenant's schedules
+    cost delays its own before those of others.
     """
     late = sorted((row for row in rows if row["late"]), key=lambda row: row["next_at"])
-    for_fresh = SLOTS // 2 if late else SLOTS
     planned = Planned([], {})
-    slots = 0
-    for row in (*(row for row in rows if not row["late"]), *late):
-        if slots < (SLOTS if row["late"] else for_fresh):
+    slots, begun_s = 0, cpu_s()
+    for part, share in (([row for row in rows if not row["late"]], 0.5 if late else 1.0), (late, 1.0)):
+        for row in in_turns(part):
+            if slots >= SLOTS * share or (cpu_s() - begun_s >= look_s * share and (planned.found or planned.broken)):
+                break
             try:
                 found = decided(row)
             except Exception as error:
@@ -119,6 +132,16 @@ def decide_all(rows: Sequence[Row]) -> Planned:
                 slots += max(len(found.choices), 1)
     planned.found.sort(key=lambda pair: pair[0]["id"])
     return planned
+
+
+def in_turns(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows in an order in which tenants take turns."""
+    turns: Counter[str] = Counter()
+    ordered = []
+    for row in rows:
+        turns[row["tenant"]] += 1
+        ordered.append((turns[row["tenant"]], row))
+    return [row for _, row in sorted(ordered, key=itemgetter(0))]
 
 
 def decide_again(plans: Sequence[Plan], known: Mapping[UUID, Known]) -> list[tuple[Row, Decided]]:
@@ -223,6 +246,7 @@ def forget() -> None:
 def _series_of(row: Row) -> Series:
     kind, expression = row["kind"], row["expression"]
     own = row["jitter_s"] or kind not in (CRON, INTERVAL) or (kind == CRON and "H" in expression)
+    own = own or len(row["exclude"] or "") > LONG_TEXT  # one may have 10 KB
     make = _shared_series.__wrapped__ if own else _shared_series
     return make(
         kind,

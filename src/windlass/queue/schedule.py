@@ -198,7 +198,7 @@ def _check_trigger_once(trigger: Trigger | None) -> None:
         check_instant("at", trigger.at)
 
 
-@lru_cache(1024)
+@lru_cache(128)
 def _check_shape_once(shape: NewSchedule) -> None:
     _check_shape(shape)
 

@@ -28,7 +28,6 @@ from windlass.queue.schedulerows import Schedule, schedule_from
 from windlass.queue.schedules import SQL as SCHEDULES
 from windlass.queue.schedules import get, name_taken
 from windlass.queue.schedulewrites import SQL as WRITES
-from windlass.queue.schedulewrites import Change
 from windlass.queue.submit import Submitted, store
 
 SQL = load(__file__)
@@ -110,7 +109,7 @@ async def pause(
             await schedulewrites.keep_pauses(transaction, [was.definition], now=now, actor=actor, until=until)
         else:
             becomes = msgspec.structs.replace(was.definition, paused=True)
-            change = Change(was, becomes, was.base_at, cursor.paused(was, now=now))
+            change = schedulewrites.moved(was, becomes, cursor.paused(was, now=now))
             await schedulewrites.change(transaction, [change], now=now, actor=actor, until=until)
         await control.note_events(transaction, [schedule_id], "paused", actor)
         return await _look(transaction, schedule_id, tenant)
@@ -267,7 +266,7 @@ async def _look(transaction: Statements, schedule_id: UUID, tenant: str) -> Sche
 async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: Actor) -> None:
     check_trigger(was.definition.trigger)
     becomes = msgspec.structs.replace(was.definition, paused=False)
-    change = Change(was, becomes, was.base_at, cursor.resumed(was, now=now))
+    change = schedulewrites.moved(was, becomes, cursor.resumed(was, now=now))
     await schedulewrites.change(transaction, [change], now=now, actor=actor)
     await control.note_events(transaction, [was.id], "resumed", actor)
 

@@ -8,6 +8,7 @@ declared.py keeps those of an application in step with its code, firing.py makes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
 from uuid import UUID
@@ -23,7 +24,7 @@ from windlass.queue.schedule import NewSchedule, Reach, check_schedule
 from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
 from windlass.queue.schedulerows import schedule_from
-from windlass.queue.schedulewrites import Change, Prepared
+from windlass.queue.schedulewrites import Change, Each, Prepared, Turn, in_thread
 
 SQL = load_queries(__file__)
 
@@ -31,6 +32,8 @@ TRIES = 10
 MAX_PAGE = 500
 EXAMINED = 10_000
 """How many schedules a page by filters looks at; where that is not enough, a short one says where to go on."""
+COMPUTED_AGAIN = 20
+"""So many schedules may move between a look and the lock; their changes are computed again under it."""
 CHUNK = 10_000
 """So many schedules are loaded in one transaction."""
 LAST = "\U0010ffff"
@@ -64,19 +67,23 @@ async def create(
     replace: bool = False,
     skip: bool = False,
     reach: Reach | None = None,
+    each: Each = in_thread,
+    turn: Turn = nullcontext,
 ) -> list[Stored]:
     """Store schedules, all or none, and return them in order; NameTaken if one has the name of another.
 
     With `replace` that other one gets the definition instead, under its own id: its history stays, and so do its owner
     and a pause, which only `resume` ends. With `skip` those whose names are taken are left out, here and in what is
     returned. Of either, Forbidden if the other one is out of the caller's reach.
+    Times are computed by `each`, before the `turn` to write is waited for.
     """
-    check_all(schedules)
-    prepared = await schedulewrites.prepare(db, schedules)
+    await check_all(schedules, each)
+    prepared = await schedulewrites.prepare(db, schedules, each)
     for _ in range(TRIES):
+        changes = await _changes(db, schedules, each) if replace else None
         try:
-            async with db.transaction(tracked=True) as transaction:
-                return await _create(transaction, schedules, prepared, replace=replace, skip=skip, reach=reach)
+            async with turn(), db.transaction(tracked=True) as transaction:
+                return await _create(transaction, schedules, prepared, changes=changes, skip=skip, reach=reach)
         except _Rival:
             continue
     raise Contention("Schedules of these names are made and removed faster than they can be replaced. Try again.")
@@ -91,7 +98,7 @@ async def load(db: Statements, schedules: Iterable[NewSchedule]) -> int:
     stored = loaded = 0
     rest = iter(schedules)
     while chunk := list(islice(rest, CHUNK)):
-        _check_each(chunk, loaded)
+        await in_thread(_check_one, list(enumerate(chunk, loaded)))
         _check_names(chunk, loaded)
         prepared = await schedulewrites.prepare(db, chunk)
         for index, schedule in enumerate(chunk if prepared.problems else (), loaded):
@@ -164,12 +171,12 @@ async def _create(
     schedules: Sequence[NewSchedule],
     prepared: Prepared,
     *,
-    replace: bool,
+    changes: dict[UUID, Change] | None,
     skip: bool,
     reach: Reach | None,
 ) -> list[Stored]:
     now = await schedulewrites.open_tenants(transaction, {schedule.tenant for schedule in schedules})
-    known = await _known(transaction, schedules, reach) if replace else {}
+    known = {} if changes is None else await _known(transaction, schedules, reach)
     for index, schedule in enumerate(schedules):
         if schedule.id in prepared.problems and _name(schedule) not in known:
             raise named(prepared.problems[schedule.id], index)
@@ -181,13 +188,10 @@ async def _create(
         schedules = [schedule for schedule in schedules if schedule.id in made]
     for index, schedule in enumerate(schedules):
         if schedule.id not in made and _name(schedule) not in known:
-            if replace:
+            if changes is not None:
                 raise _Rival
             raise name_taken(schedule.name, index=index)
-    changes: dict[UUID, Change] = {}
-    for index, schedule in enumerate(schedules):
-        if (was := known.get(_name(schedule))) is not None:
-            changes[was.id] = _replaced(was, schedule, now, index)
+    changes = _changes_now(changes or {}, known, schedules, now)
     await schedulewrites.change(transaction, [c for c in changes.values() if c.becomes != c.was.definition], now=now)
     return [
         Stored(schedule.id, schedule.name, made[schedule.id].next_at)
@@ -195,6 +199,44 @@ async def _create(
         else Stored(known[_name(schedule)].id, schedule.name, changes[known[_name(schedule)].id].cursor.next_at, True)
         for schedule in schedules
     ]
+
+
+async def _changes(db: Statements, schedules: Sequence[NewSchedule], each: Each) -> dict[UUID, Change]:
+    """Compute what becomes of the schedules that have these names, as they stand now."""
+    rows = await db.fetch(SQL.ids_of_names, names=sorted(_name(schedule) for schedule in schedules))
+    known: dict[tuple[str, str], tuple[Schedule, datetime | None]] = {}
+    for tenant in sorted({row["tenant"] for row in rows}):
+        found = await schedulewrites.read(db, (row["id"] for row in rows if row["tenant"] == tenant), tenant=tenant)
+        known |= {_name(schedule.definition): (schedule, found.now) for schedule in found.by_id.values()}
+
+    def replaced(pair: tuple[int, NewSchedule]) -> Change | None:
+        was, now = known.get(_name(pair[1]), (None, None))
+        return None if was is None or now is None else _replaced(was, pair[1], now, pair[0])
+
+    changes = await each(replaced, list(enumerate(schedules)))
+    return {change.was.id: change for change in changes if change is not None}
+
+
+def _changes_now(
+    changes: dict[UUID, Change],
+    known: dict[tuple[str, str], Schedule],
+    schedules: Sequence[NewSchedule],
+    now: datetime,
+) -> dict[UUID, Change]:
+    """Return what becomes of schedules that are locked; what was computed counts for those that have not moved."""
+    current: dict[UUID, Change] = {}
+    again = 0
+    for index, schedule in enumerate(schedules):
+        if (was := known.get(_name(schedule))) is None:
+            continue
+        change = changes.get(was.id)
+        if change is None or change.was != was:
+            again += 1
+            if again > COMPUTED_AGAIN:
+                raise _Rival
+            change = _replaced(was, schedule, now, index)
+        current[was.id] = change
+    return current
 
 
 def _replaced(was: Schedule, becomes: NewSchedule, now: datetime, index: int) -> Change:
@@ -229,11 +271,11 @@ def _name(schedule: NewSchedule) -> tuple[str, str]:
     return schedule.tenant, schedule.name
 
 
-def check_all(schedules: Sequence[NewSchedule]) -> None:
+async def check_all(schedules: Sequence[NewSchedule], each: Each) -> None:
     """Return if the schedules of one request may be stored together; the error names the index of one that may not."""
     if not 1 <= len(schedules) <= MAX_BATCH:
         raise InvalidInput("schedules", f"{len(schedules)} schedules in one request; 1 to {MAX_BATCH} are accepted.")
-    _check_each(schedules, 0)
+    await each(_check_one, list(enumerate(schedules)))
     seen: set[tuple[str, str]] = set()
     for index, schedule in enumerate(schedules):
         if _name(schedule) in seen:
@@ -243,13 +285,13 @@ def check_all(schedules: Sequence[NewSchedule]) -> None:
         seen.add(_name(schedule))
 
 
-def _check_each(schedules: Sequence[NewSchedule], first: int) -> None:
-    """Return if each may be stored; the error names the index, counted from `first`."""
-    for index, schedule in enumerate(schedules, first):
-        try:
-            check_schedule(schedule)
-        except InvalidInput as problem:
-            raise named(problem, index) from None
+def _check_one(pair: tuple[int, NewSchedule]) -> None:
+    """Return if the schedule may be stored; the error names its index."""
+    index, schedule = pair
+    try:
+        check_schedule(schedule)
+    except InvalidInput as problem:
+        raise named(problem, index) from None
 
 
 def named(problem: InvalidInput, index: int) -> InvalidInput:

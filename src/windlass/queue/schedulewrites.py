@@ -8,9 +8,10 @@ another version. Acts: schedules.py creates, scheduledits.py changes and removes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -34,6 +35,25 @@ from windlass.queue.schedulerows import (
 SQL = load(__file__)
 
 NOBODY = Actor()
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits until it is somebody's turn, and holds it."""
+
+
+class Each(Protocol):
+    """How times are computed: for each of some items, in order, beside the event loop."""
+
+    async def __call__(
+        self, work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron"
+    ) -> list[Value]:
+        """Return what `work` returns for each item; InvalidSchedule if that takes more than the caller may use."""
+        ...
+
+
+async def in_thread(work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron") -> list[Value]:
+    """Return what `work` returns for each item: one piece of work, without bounds."""
+    return await asyncio.to_thread(lambda: [work(item) for item in items])
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -51,6 +71,8 @@ class Change(msgspec.Struct, frozen=True):
     becomes: NewSchedule
     base_at: datetime
     cursor: Cursor
+    expected: watches.Expected | None
+    """None: what is expected of its runs stays."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -75,33 +97,32 @@ async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datet
     return now
 
 
-async def prepare(db: Statements, schedules: Sequence[NewSchedule]) -> Prepared:
-    """Compute where new schedules stand, before the transaction and in a thread: a million times take a while."""
+async def prepare(db: Statements, schedules: Sequence[NewSchedule], each: Each = in_thread) -> Prepared:
+    """Compute where new schedules stand, before the transaction: a million times take a while."""
     [row] = await db.fetch(SQL.clock)
-    return await asyncio.to_thread(_prepared, schedules, row["clock_at"])
-
-
-def _prepared(schedules: Sequence[NewSchedule], now: datetime) -> Prepared:
-    found = Prepared(now)
+    found = Prepared(row["clock_at"])
     shapes: dict[Hashable, tuple[Any, ...]] = {}
-    for schedule in schedules:
-        base_at = cursor.base_of(schedule, now)
-        try:
-            stands = cursor.begun(schedule, base_at=base_at, now=now)
-        except InvalidSchedule as problem:
-            found.problems[schedule.id] = problem
-            continue
-        key = _shape_key(schedule)
-        if key not in shapes:
-            shapes[key] = (len(shapes), *shape_columns_of(schedule), base_at)
-        found.rows[schedule.id] = (*own_columns_of(schedule), shapes[key][0])
-        found.cursors[schedule.id] = stands
-        if schedule.paused:
-            found.paused[schedule.id] = schedule
-        if schedule.policy.expect_within_s is not None:
-            found.expected[schedule.id] = _expected(schedule, base_at, stands)
+    await each(lambda schedule: _prepare(schedule, found, shapes), schedules)
     found.shapes.extend(shapes.values())
     return found
+
+
+def _prepare(schedule: NewSchedule, found: Prepared, shapes: dict[Hashable, tuple[Any, ...]]) -> None:
+    base_at = cursor.base_of(schedule, found.now)
+    try:
+        stands = cursor.begun(schedule, base_at=base_at, now=found.now)
+    except InvalidSchedule as problem:
+        found.problems[schedule.id] = problem
+        return
+    key = _shape_key(schedule)
+    if key not in shapes:
+        shapes[key] = (len(shapes), *shape_columns_of(schedule), base_at)
+    found.rows[schedule.id] = (*own_columns_of(schedule), shapes[key][0])
+    found.cursors[schedule.id] = stands
+    if schedule.paused:
+        found.paused[schedule.id] = schedule
+    if schedule.policy.expect_within_s is not None:
+        found.expected[schedule.id] = _expected(schedule, base_at, stands)
 
 
 async def insert(
@@ -155,6 +176,12 @@ def keep_within(reach: Reach | None, schedules: Iterable[NewSchedule]) -> None:
             )
 
 
+async def read(db: Statements, ids: Iterable[UUID], *, tenant: str) -> Found:
+    """Return schedules of a tenant as they are now, without a lock: their changes are computed before it is taken."""
+    rows = await db.fetch(SQL.schedules_now, ids=sorted(set(ids)), tenant=tenant)
+    return Found({row["id"]: schedule_from(row) for row in rows}, rows[0]["clock_at"] if rows else None)
+
+
 async def change(
     transaction: Statements,
     changes: Sequence[Change],
@@ -183,19 +210,25 @@ async def change(
     resumed = [c.becomes for c in changes if c.was.definition.paused and not c.becomes.paused]
     await keep_pauses(transaction, paused, now=now, actor=actor, until=until)
     await drop_pauses(transaction, resumed)
-    await watches.expect(transaction, [_expected(c.becomes, c.base_at, c.cursor) for c in changes if _other_runs(c)])
+    await watches.expect(transaction, [c.expected for c in changes if c.expected is not None])
 
 
 def changed(was: Schedule, becomes: NewSchedule, *, now: datetime) -> Change:
     """Return the change that gives a locked schedule another definition under its own id."""
     definition = as_stored(msgspec.structs.replace(becomes, id=was.id))
     base_at = was.base_at if definition.trigger == was.definition.trigger else cursor.base_of(definition, now)
-    return Change(was, definition, base_at, cursor.edited(was, definition, base_at=base_at, now=now))
+    return moved(was, definition, cursor.edited(was, definition, base_at=base_at, now=now), base_at=base_at)
 
 
-def _other_runs(change: Change) -> bool:
+def moved(was: Schedule, becomes: NewSchedule, stands: Cursor, *, base_at: datetime | None = None) -> Change:
+    """Return the change to a definition that stands elsewhere."""
+    base_at = base_at or was.base_at
+    others = _other_runs(was.definition, becomes)
+    return Change(was, becomes, base_at, stands, _expected(becomes, base_at, stands) if others else None)
+
+
+def _other_runs(was: NewSchedule, becomes: NewSchedule) -> bool:
     """Say whether other runs are expected of a schedule than before; if not, what is expected stays."""
-    was, becomes = change.was.definition, change.becomes
     within = (was.policy.expect_within_s, becomes.policy.expect_within_s)
     same = within[0] == within[1] and was.paused == becomes.paused and cursor.same_times(was, becomes)
     return within != (None, None) and not same

@@ -9,6 +9,7 @@ After a time in which nobody looked only the newest slot that is due is judged: 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Literal
@@ -25,6 +26,8 @@ from windlass.queue.schedule import Decision, trigger_from
 SQL = load(__file__)
 
 LOOK_BATCH = 200
+AT_ONCE = 10
+"""Of more schedules than this the times are computed in a thread beside."""
 NEWEST = 5
 """Of the jobs made since a run is missing so many are looked at, whether one has succeeded."""
 MOST_MISSING = 10_000
@@ -84,7 +87,11 @@ async def missing_count(db: Statements) -> int:
 
 async def look(db: Statements, *, limit: int = LOOK_BATCH) -> Looked:
     """Look at up to `limit` schedules that are due to be looked at; tell each slot whose run is missing once."""
-    looks = [_Look(row) for row in await db.fetch(SQL.due_watches, limit=limit)]
+    rows = await db.fetch(SQL.due_watches, limit=limit)
+    looks = [_Look(row) for row in rows[:AT_ONCE]]
+    if rows[AT_ONCE:]:
+        # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
+        looks += await asyncio.to_thread(lambda: [_Look(row) for row in rows[AT_ONCE:]])
     if not looks:
         return Looked([], 0)
     await _find(db, [look for look in looks if not look.told_before])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -20,6 +20,7 @@ import msgspec
 from windlass.db import Row, Statements, load
 from windlass.queue import watches
 from windlass.queue.cron import Series, series
+from windlass.queue.plans import untimed
 from windlass.queue.schedule import trigger_from
 
 SQL = load(__file__)
@@ -27,6 +28,8 @@ SQL = load(__file__)
 CHUNK = 1000
 FURTHEST = timedelta(days=2)
 """New rules move no slot further: a zone that changes the side of the date line moves by a day."""
+LOOK_S = 0.05
+"""So long the schedules of one chunk are computed: slots that are due wait meanwhile."""
 JUST_BEFORE = timedelta(microseconds=1)
 LAST = datetime.max.replace(tzinfo=UTC)
 VERSION = re.compile(r"\b((?:19|20)\d\d)\.?([a-z]|\d+)\b")
@@ -59,14 +62,16 @@ async def note(db: Statements, rules: str) -> None:
     await db.fetch(SQL.note_rules, name=_name(rules))
 
 
-async def renew(db: Statements, *, after: UUID = FIRST_ID, limit: int = CHUNK) -> Renewed:
+async def renew(
+    db: Statements, *, after: UUID = FIRST_ID, limit: int = CHUNK, cpu_s: Callable[[], float] = untimed
+) -> Renewed:
     """Compute when the next slots of a chunk of schedules are due, and move those whose time is another now.
 
     What is expected of their runs (watches.py) moves with them.
     """
     rows = await db.fetch(SQL.zoned, after=after, limit=limit)
     # Times that nobody has computed yet take a while: the server has others to answer meanwhile.
-    moves = await asyncio.to_thread(_moves, rows)
+    moves, seen = await asyncio.to_thread(_moves, rows, cpu_s)
     moved: list[Row] = []
     if moves:
         async with db.transaction() as transaction:
@@ -75,7 +80,7 @@ async def renew(db: Statements, *, after: UUID = FIRST_ID, limit: int = CHUNK) -
             await watches.expect(
                 transaction, [move.expected for move in moves if move.cursor[0] in ids and move.expected is not None]
             )
-    return Renewed(len(moved), rows[-1]["id"] if len(rows) >= limit else None)
+    return Renewed(len(moved), rows[seen - 1]["id"] if seen < len(rows) or len(rows) >= limit else None)
 
 
 class _Move(msgspec.Struct, frozen=True):
@@ -85,15 +90,19 @@ class _Move(msgspec.Struct, frozen=True):
     """None: what is expected of it stays."""
 
 
-def _moves(rows: Sequence[Row]) -> list[_Move]:
-    moves = []
-    for row in rows:
+def _moves(rows: Sequence[Row], cpu_s: Callable[[], float]) -> tuple[list[_Move], int]:
+    """Return the moves of the first rows, and of how many: as many as can be computed in a short time."""
+    moves: list[_Move] = []
+    begun_s, seen = cpu_s(), 0
+    for seen, row in enumerate(rows, 1):
+        if cpu_s() - begun_s >= LOOK_S and seen > 1:
+            return moves, seen - 1
         if row["zone"] is not None and row["next_at"] is not None and row["next_at"] > row["now_at"]:
             # One that cannot be computed any more is told of when it is due.
             with suppress(Exception):
                 if (move := _move(row)) is not None:
                     moves.append(move)
-    return moves
+    return moves, seen
 
 
 def _move(row: Row) -> _Move | None:

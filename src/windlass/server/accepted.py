@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -9,39 +10,64 @@ import msgspec
 
 from windlass.engine import planned
 from windlass.engine.translate import span_ms
-from windlass.errors import Forbidden, InvalidInput
+from windlass.errors import Forbidden, InvalidInput, WindlassError
 from windlass.queue.defaults import OPEN
-from windlass.queue.newjob import check_instant
+from windlass.queue.newjob import NewJob, check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule
 from windlass.server.call import Call
-from windlass.server.thinking import think
+from windlass.server.thinking import each_of
 from windlass.wire.base import PauseRequest
 
+CHECKED_AT_ONCE = 50
+"""After so many schedules others are served."""
 
-async def accept(call: Call, schedules: Sequence[NewSchedule], *, fires: bool = True) -> Sequence[NewSchedule]:
+
+async def accept(
+    call: Call,
+    schedules: Sequence[NewSchedule],
+    *,
+    fires: bool = True,
+    refused: dict[str, WindlassError] | None = None,
+) -> Sequence[NewSchedule]:
     """Return the schedules as the caller may have them, if they can make jobs.
 
     Forbidden for a queue that its key is not for; InvalidInput names the argument, or why none would ever be made.
+    Where `refused` is given, those that cannot be accepted go there by their names, and the others are returned.
     """
     jobs = await call.engine.signatures.fill([schedule.job(schedule.id) for schedule in schedules])
-    if call.principal.queues is not None:
-        pairs = enumerate(zip(schedules, jobs, strict=True))
-        schedules = [_settled(call, schedule, job.queue, index) for index, (schedule, job) in pairs]
-    await call.engine.signatures.check(jobs)
+    accepted = []
+    for index, (schedule, job) in enumerate(zip(schedules, jobs, strict=True)):
+        if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
+            await asyncio.sleep(0)
+        try:
+            accepted.append(await _accepted(call, schedule, job))
+        except (Forbidden, InvalidInput) as problem:
+            if refused is None:
+                raise _indexed(problem, index if len(schedules) > 1 else None) from None
+            refused[schedule.name] = problem
     if fires:
         now = await read_clock(call.engine.db)
-        await think(lambda: _check_fire(schedules, now))
-    return schedules
+        await each_of(call)(lambda pair: _check_fires(*pair, now), list(enumerate(accepted)))
+    return accepted
 
 
-def _settled(call: Call, schedule: NewSchedule, queue: str, index: int) -> NewSchedule:
+async def _accepted(call: Call, schedule: NewSchedule, job: NewJob) -> NewSchedule:
+    await call.engine.signatures.check([job])
+    return schedule if call.principal.queues is None else _settled(call, schedule, job.queue)
+
+
+def _indexed(problem: Forbidden | InvalidInput, index: int | None) -> Forbidden | InvalidInput:
+    """Return the problem with the index of its schedule in the request."""
+    if isinstance(problem, InvalidInput):
+        return problem if index is None else problem.at(index)
+    problem.index = index
+    return problem
+
+
+def _settled(call: Call, schedule: NewSchedule, queue: str) -> NewSchedule:
     """Return the schedule with the queue that it has now, so that no task can send its jobs elsewhere later."""
-    try:
-        call.allow_queue(queue)
-    except Forbidden as problem:
-        problem.index = index
-        raise
+    call.allow_queue(queue)
     return msgspec.structs.replace(schedule, queue=queue, defaults=schedule.defaults & ~OPEN["queue"])
 
 
@@ -61,9 +87,8 @@ async def end_of_pause(call: Call, asked: PauseRequest) -> datetime | None:
     return until
 
 
-def _check_fire(schedules: Sequence[NewSchedule], now: datetime) -> None:
-    for index, schedule in enumerate(schedules):
-        try:
-            planned.check_fires(schedule, now=now)
-        except InvalidInput as problem:
-            raise problem.at(index) from None
+def _check_fires(index: int, schedule: NewSchedule, now: datetime) -> None:
+    try:
+        planned.check_fires(schedule, now=now)
+    except InvalidInput as problem:
+        raise problem.at(index) from None

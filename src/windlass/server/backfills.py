@@ -13,6 +13,7 @@ from windlass.queue.schedules import get as get_schedule
 from windlass.queue.schedulewrites import keep_within
 from windlass.server.call import Call
 from windlass.server.shown import shown_event
+from windlass.server.thinking import each_of
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because
 from windlass.wire.jobs import EventList
@@ -54,6 +55,7 @@ async def start(call: Call) -> wire.Backfill:
         until=asked.until,
         concurrency=asked.concurrency,
         actor=call.actor(asked.reason),
+        each=each_of(call),
     )
     call.became = {"backfill": begun.id, "since": begun.since_at, "until": begun.until_at}
     return _shown(begun)

@@ -25,6 +25,7 @@ from windlass.wire.vocabulary import word
 
 if TYPE_CHECKING:
     from windlass.config import Settings
+    from windlass.engine.computing import Budget
     from windlass.engine.engine import Engine
     from windlass.job import State
     from windlass.queue.schedule import NewSchedule
@@ -93,6 +94,7 @@ class Call:
     """A request that has been let in and decoded."""
 
     __slots__ = (
+        "_budget",
         "acted",
         "action",
         "address",
@@ -158,6 +160,14 @@ class Call:
         self.receive = receive
         self.watch = watch
         self.look_s = look_s
+        self._budget: Budget | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """What this request may compute of the times of schedules."""
+        if self._budget is None:
+            self._budget = self.engine.schedules.computing.budget(self.tenant, self.principal.key_id)
+        return self._budget
 
     @property
     def job_id(self) -> UUID:

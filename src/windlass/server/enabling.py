@@ -1,6 +1,7 @@
 """Who may pause and resume by a definition: `enabled` says it, and left out it leaves things as they are.
 
 Pausing and resuming need the scope `operate`, by whichever route; making and editing schedules (schedules.py) do not.
+Who may declare the schedules of an application is here too.
 """
 
 from __future__ import annotations
@@ -11,12 +12,25 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
-from windlass.errors import NotFound
+from windlass.errors import Forbidden, NotFound
 from windlass.queue import schedules as step
 from windlass.queue.schedule import NewSchedule
 from windlass.server.auth import require
 from windlass.server.call import Call
 from windlass.wire.schedules import ScheduleRequest
+
+
+def may_declare(call: Call, owner: str) -> None:
+    """Raise Forbidden if the caller's key is a worker's of another application.
+
+    A key that lacks `submit` declares for the application that has the key's name; whoever makes keys chooses it.
+    """
+    principal = call.principal
+    if "submit" not in principal.scopes and principal.name != owner:
+        raise Forbidden(
+            f"Key {principal.name} cannot declare schedules of {owner}: without the scope submit a key declares those "
+            f"of the application that has its name. Use a key named {owner}, or one with that scope."
+        )
 
 
 def keep_pause(asked: ScheduleRequest, becomes: NewSchedule, was: NewSchedule) -> NewSchedule:

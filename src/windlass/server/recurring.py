@@ -23,6 +23,7 @@ from windlass.queue.views import Attempt, Event, Job
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.shown import shown_schedule
+from windlass.server.thinking import each_of, think
 from windlass.wire import jobs as wire
 
 
@@ -30,7 +31,7 @@ async def submit(call: Call, asked: wire.JobRequest) -> Reply:
     """Store a schedule, or answer with the one that its key named before."""
     definition = await _planned(call, asked)
     try:
-        [stored] = await call.engine.schedules.create([definition])
+        [stored] = await call.engine.schedules.create([definition], each=each_of(call))
     except NameTaken:
         known = await _asked_before(call, asked, definition)
         if known is None:
@@ -46,7 +47,9 @@ async def _planned(call: Call, asked: wire.JobRequest) -> NewSchedule:
     tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
     schedule_id, request = schedule_of(asked, call.engine.ids.new(), tenant=tenant)
     try:
-        definition = planned.new_schedule(request, call.settings, schedule_id=schedule_id, tenant=tenant)
+        definition = await think(
+            call, lambda: planned.new_schedule(request, call.settings, schedule_id=schedule_id, tenant=tenant)
+        )
         [accepted] = await accept(call, [definition])
     except InvalidInput as problem:
         raise in_words_of_jobs(problem) from None

@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 import msgspec
 from msgspec import Raw
 
 from windlass.engine import planned
-from windlass.errors import Conflict, Forbidden, InvalidInput, InvalidSchedule, NameTaken, NotFound
+from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound, WindlassError
 from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
-from windlass.queue.declared import Declared
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
 from windlass.queue.schedule import NewSchedule, differences
@@ -28,10 +28,10 @@ from windlass.server.accepted import accept, end_of_pause
 from windlass.server.acted import tell_changes
 from windlass.server.auth import require
 from windlass.server.call import Call, Reply
-from windlass.server.enabling import keep_pause, may_pause, may_pause_all, resume_enabled
+from windlass.server.enabling import keep_pause, may_declare, may_pause, may_pause_all, resume_enabled
 from windlass.server.newjobs import payload_text
 from windlass.server.shown import redacted, shown_schedule, shown_submit
-from windlass.server.thinking import slots_after
+from windlass.server.thinking import each_of, slots_after, think
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because, PauseRequest
 from windlass.wire.jobs import Submitted
@@ -46,14 +46,16 @@ AUDITED_NAMES = 50
 async def create(call: Call) -> Reply:
     """Store a schedule: 201, 200 if it has replaced the one of its name or if nothing was to be stored."""
     asked: wire.ScheduleRequest = call.body
-    [definition] = await accept(call, [_plan(call, asked)])
+    [definition] = await accept(call, await _plan_all(call, [asked]))
     if asked.dry_run:
         return Reply(200, await _would_be(call, asked, definition))
     was = None
     if asked.replace_existing:
         await may_pause_all(call, [asked], [definition])
         was = await _of_name(call, definition)
-    made = await call.engine.schedules.create([definition], replace=asked.replace_existing, reach=call.reach)
+    made = await call.engine.schedules.create(
+        [definition], replace=asked.replace_existing, reach=call.reach, each=each_of(call)
+    )
     [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
     call.subject, call.audit_tenant = str(stored.id), definition.tenant
     now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
@@ -68,17 +70,17 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
     replace = asked.replace_existing or all(schedule.replace_existing for schedule in asked.schedules)
     if replace and asked.skip_existing:
         raise InvalidInput("skip_existing", "it stands beside replace_existing. Give one of them.")
-    planning = []
     for index, schedule in enumerate(asked.schedules):
         if schedule.dry_run or (schedule.replace_existing and not replace):
             field = "dry_run" if schedule.dry_run else "replace_existing"
             problem = "in a list it is for all or for none. Leave it out, or send this one by itself."
             raise InvalidSchedule(field, problem, index=index)
-        planning.append(_plan(call, schedule, index=index))
-    definitions = await accept(call, planning)
+    definitions = await accept(call, await _plan_all(call, asked.schedules))
     if replace:
         await may_pause_all(call, asked.schedules, definitions)
-    made = await call.engine.schedules.create(definitions, replace=replace, skip=asked.skip_existing, reach=call.reach)
+    made = await call.engine.schedules.create(
+        definitions, replace=replace, skip=asked.skip_existing, reach=call.reach, each=each_of(call)
+    )
     tenants = [definition.tenant for definition in definitions]
     stored = await resume_enabled(call, asked.schedules, made, tenants=tenants) if replace else made
     names = [one.name for one in stored[:AUDITED_NAMES]]
@@ -94,49 +96,42 @@ async def create_batch(call: Call) -> wire.StoredSchedules:
 async def declare(call: Call) -> wire.Declared:
     """Make the schedules of an application those that it declares."""
     asked: wire.DeclareRequest = call.body
-    wanted = list(asked.schedules)
-    if both := {schedule.name for schedule in wanted}.intersection(asked.keep):
+    if both := {schedule.name for schedule in asked.schedules}.intersection(asked.keep):
         raise InvalidInput("keep", f"{min(both)!r} is among the schedules too. Name it in one of them.")
-    refused: dict[str, str] = {}
-    while True:
-        try:
-            declared = await _declare(call, asked, wanted, keep=frozenset([*asked.keep, *refused]))
-            break
-        except (InvalidInput, NameTaken, Forbidden) as problem:
-            # Of a single one that is not good the index is not told.
-            alone = len(wanted) == 1 and not isinstance(problem, Forbidden)
-            index = 0 if alone else problem.index
-            if not asked.skip_refused or index is None or not wanted:
-                raise
-            bad = wanted.pop(index)
-            refused[bad.name] = (
-                f"{problem.field}: {problem.problem}" if isinstance(problem, InvalidInput) else str(problem)
-            )
-    shown = wire.Declared(
-        **msgspec.structs.asdict(declared),
-        refused=[wire.RefusedSchedule(name=name, reason=reason) for name, reason in refused.items()],
-    )
-    call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
-    call.subject, call.became = asked.owner, msgspec.to_builtins(shown)
-    return shown
-
-
-async def _declare(
-    call: Call, asked: wire.DeclareRequest, wanted: Sequence[wire.ScheduleRequest], *, keep: frozenset[str]
-) -> Declared:
-    planning = [
-        _plan(call, schedule, index=index, owner=asked.owner, named=False) for index, schedule in enumerate(wanted)
-    ]
-    definitions = await accept(call, planning, fires=False)
-    return await call.engine.schedules.declare(
+    may_declare(call, asked.owner)
+    refused: dict[str, WindlassError] | None = {} if asked.skip_refused else None
+    wanted = await _plan_all(call, asked.schedules, owner=asked.owner, named=False, refused=refused)
+    definitions = await accept(call, wanted, fires=False, refused=refused)
+    done = await call.engine.schedules.declare(
         asked.owner,
         definitions,
         tenant=call.tenant,
         actor=call.actor(),
         dry_run=asked.dry_run,
         reach=call.reach,
-        keep=keep,
+        keep=frozenset([*asked.keep, *(refused or ())]),
+        may_pause="operate" in call.principal.scopes,
+        skip_refused=asked.skip_refused,
+        each=each_of(call),
     )
+    if asked.dry_run and done.declared.removed:
+        require(call.principal, "read")  # these are names that the request does not have
+    problems = (refused or {}) | done.refused
+    shown = wire.Declared(
+        **msgspec.structs.asdict(done.declared),
+        refused=[
+            wire.RefusedSchedule(name=request.name, reason=_reason(problems[request.name]))
+            for request in asked.schedules
+            if request.name in problems
+        ],
+    )
+    call.acted = not asked.dry_run and bool(shown.added or shown.changed or shown.removed)
+    call.subject, call.became = asked.owner, msgspec.to_builtins(shown)
+    return shown
+
+
+def _reason(problem: WindlassError) -> str:
+    return f"{problem.field}: {problem.problem}" if isinstance(problem, InvalidInput) else str(problem)
 
 
 async def find(call: Call) -> wire.ScheduleList:
@@ -169,7 +164,7 @@ async def replace(call: Call) -> wire.Schedule | wire.ScheduleChange:
     asked: wire.ScheduleReplacement = call.body
 
     def becomes(was: step.Schedule) -> NewSchedule:
-        definition = _plan(call, asked, schedule_id=was.id, owner=was.definition.owner, named=False)
+        definition = _plan(call, asked, was.id, owner=was.definition.owner, named=False)
         return keep_pause(asked, definition, was.definition)
 
     return await _edit(call, asked, becomes)
@@ -194,7 +189,7 @@ async def _edit(
     for tries_left in reversed(range(TRIES)):
         was = await call.schedule()
         keep_within(call.reach, [was.definition])  # it may have moved while the body came
-        becomes = becomes_of(was)
+        becomes = await think(call, partial(becomes_of, was))
         may_pause(call, was.definition, becomes)
         [becomes] = await accept(call, [becomes], fires=not same_times(was.definition, becomes))
         if asked.dry_run:
@@ -287,7 +282,7 @@ async def preview(call: Call) -> wire.Preview:
 async def preview_trigger(call: Call) -> wire.Preview:
     """Answer the slots of a trigger that is not stored."""
     asked: wire.PreviewRequest = call.body
-    definition = planned.previewed(asked, schedule_id=UUID(int=0))
+    definition = await think(call, lambda: planned.previewed(asked, schedule_id=UUID(int=0)))
     return await _preview(call, definition, asked)
 
 
@@ -311,9 +306,8 @@ async def _preview(
 def _plan(
     call: Call,
     asked: wire.ScheduleRequest,
+    schedule_id: UUID,
     *,
-    index: int | None = None,
-    schedule_id: UUID | None = None,
     owner: str | None = None,
     named: bool = True,
 ) -> NewSchedule:
@@ -321,15 +315,36 @@ def _plan(
 
     Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
     """
-    try:
-        tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
-        if tenant != call.tenant and not named:
-            raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
-        return planned.new_schedule(
-            asked, call.settings, schedule_id=schedule_id or call.engine.ids.new(), tenant=tenant, owner=owner
-        )
-    except InvalidInput as problem:
-        raise problem if index is None else problem.at(index) from None
+    tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
+    if tenant != call.tenant and not named:
+        raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
+    return planned.new_schedule(asked, call.settings, schedule_id=schedule_id, tenant=tenant, owner=owner)
+
+
+async def _plan_all(
+    call: Call,
+    asked: Sequence[wire.ScheduleRequest],
+    *,
+    owner: str | None = None,
+    named: bool = True,
+    refused: dict[str, WindlassError] | None = None,
+) -> list[NewSchedule]:
+    """Return the schedules that are asked for; InvalidInput names the index among several, unless it is `refused`."""
+
+    def plan(item: tuple[int, wire.ScheduleRequest, UUID]) -> NewSchedule | None:
+        index, request, schedule_id = item
+        try:
+            return _plan(call, request, schedule_id, owner=owner, named=named)
+        except InvalidInput as problem:
+            if refused is None:
+                raise (problem.at(index) if in_list else problem) from None
+            refused[request.name] = problem
+            return None
+
+    in_list = not isinstance(call.body, wire.ScheduleRequest)
+    # Ids are made here: their maker is for one thread.
+    items = [(index, request, call.engine.ids.new()) for index, request in enumerate(asked)]
+    return [schedule for schedule in await each_of(call)(plan, items) if schedule is not None]
 
 
 async def _of_name(call: Call, definition: NewSchedule) -> step.Schedule | None:

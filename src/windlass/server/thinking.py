@@ -1,43 +1,52 @@
-"""Times that take long to find are found in a thread of their own, so that nobody else waits for them.
+"""How a request computes times: beside the event loop, in turns with the requests of other tenants, within its budget.
 
-A slot may lie decades ahead, and each day on the way be looked at. One thread does it for all requests of a server:
-four callers with hard questions wait for each other, not the duties of the server for four threads.
+A slot may lie decades ahead. The thread, the turns and the budget are in engine/computing.py; here a request gets its
+own budget, and its work ends when its caller leaves.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
 from windlass.engine import planned
 from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedulewrites import Each
 from windlass.server.call import Call
 from windlass.wire.schedules import ShownSlot
 
-BUDGET_S = 0.5
+ENOUGH_S = 0.5
 """For the slots of one answer; where that is not enough there are fewer."""
-_thread = ThreadPoolExecutor(1, "windlass-times")
+Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-async def think(work: Callable[[], Value]) -> Value:
-    """Return what `work` returns, which may take some time and awaits nothing."""
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+def each_of(call: Call) -> Each:
+    """Return what computes times for a request; all its work has one budget."""
+
+    async def each(work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron") -> list[Value]:
+        return await call.while_connected(call.budget.each(work, items, field=field))
+
+    return each
+
+
+async def think(call: Call, work: Callable[[], Value]) -> Value:
+    """Return what `work` returns, one item of what a request computes."""
+    [value] = await each_of(call)(lambda _: work(), [None])
+    return value
 
 
 async def slots_after(
     call: Call, schedule: NewSchedule, instant: datetime, *, base_at: datetime, count: int
 ) -> list[ShownSlot]:
     """Return the next `count` slots later than an instant, or as many as are found in time."""
-    monotonic = call.engine.outside.monotonic
+    found: list[ShownSlot] = []
 
-    def find() -> list[ShownSlot]:
-        begun = monotonic()
-        return planned.slots_after(
-            schedule, instant, base_at=base_at, count=count, enough=lambda: monotonic() - begun > BUDGET_S
-        )
+    def find(number: int) -> None:
+        if len(found) == number:
+            after = found[-1].slot_at if found else instant
+            found.extend(planned.slots_after(schedule, after, base_at=base_at, count=1))
 
-    return await think(find)
+    await call.while_connected(call.budget.each(find, range(count), enough_s=ENOUGH_S))
+    return found

@@ -7,12 +7,13 @@ A trigger (trigger.py) is checked when it is stored; a series (series.py) has it
 
 from __future__ import annotations
 
-from windlass.queue.cron.exclusions import check_exclusions
+from windlass.queue.cron.exclusions import MANY_DAYS, check_exclusions
 from windlass.queue.cron.series import Mark, Series, Shown, preview, series
 from windlass.queue.cron.trigger import At, Cron, Every, Trigger, check_trigger, check_zone
 from windlass.queue.cron.words import words
 
 __all__ = [
+    "MANY_DAYS",
     "At",
     "Cron",
     "Every",

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from windlass.queue.cron.exclusions import DaysOff, days_off
+from windlass.queue.cron.exclusions import MANY_DAYS, DaysOff, days_off
 from windlass.queue.cron.fields import expand, stable
 from windlass.queue.cron.trigger import At, Cron, Every, Trigger
-from windlass.queue.cron.walk import HORIZON, CronWalk, cached_after, walk
+from windlass.queue.cron.walk import HORIZON, CronWalk, cached_after, long_walk, walk
 
 SECOND = timedelta(seconds=1)
 FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -62,15 +62,15 @@ class Series:
     def last_before(self, instant: datetime, *, floor: datetime) -> datetime | None:
         """Return the newest slot up to `instant` that is later than `floor`.
 
-        By halving, not by walking: some seventy looks find it, however many slots lie between.
+        By halving, not by walking: some seventy looks find it, however many slots lie between. None looks further.
         """
-        newest = self._next(floor)
+        newest = self._next(floor, until=instant)
         if newest is None or newest > instant:
             return None
         empty_from = _whole(instant)  # no slot is later than this, up to `instant`
         span = SECOND
         while empty_from - span > newest:
-            slot = self._next(empty_from - span)
+            slot = self._next(empty_from - span, until=instant)
             if slot is not None and slot <= instant:
                 newest = slot
                 break
@@ -78,7 +78,7 @@ class Series:
             span *= 2
         while empty_from > newest:
             middle = newest + (empty_from - newest) // SECOND // 2 * SECOND
-            slot = self._next(middle)
+            slot = self._next(middle, until=instant)
             if slot is not None and slot <= instant:
                 newest = slot
             else:
@@ -101,14 +101,14 @@ class Series:
         return None
 
     def _walk(self, since: datetime, until: datetime) -> Iterator[datetime]:
-        slot = self._next(since)
+        slot = self._next(since, until=until)
         while slot is not None and slot <= until:
             yield slot
-            slot = self._next(slot)
+            slot = self._next(slot, until=until)
 
-    def _next(self, instant: datetime, *, cached: bool = False) -> datetime | None:
+    def _next(self, instant: datetime, *, cached: bool = False, until: datetime | None = None) -> datetime | None:
         instant = max(_whole(instant), self._before_start)
-        slot = self._slots.after(instant, cached=cached)
+        slot = self._slots.after(instant, cached=cached, until=until)
         return slot if slot is not None and slot <= self._end_at else None
 
 
@@ -129,7 +129,8 @@ def series(
     slots: _Slots
     match trigger:
         case Cron(expression, zone):
-            slots = _CronSlots(walk(expand(expression, schedule_id), zone, exclude))
+            walk_of = walk if len(exclude) <= MANY_DAYS else long_walk
+            slots = _CronSlots(walk_of(expand(expression, schedule_id), zone, exclude))
         case Every(every_s):
             slots = _EverySlots(start_at or _whole(base_at), every_s=every_s, days=days_off(exclude))
         case At(at):
@@ -160,9 +161,9 @@ class _CronSlots:
         self.walk = walk
         self.zone = walk.zone
 
-    def after(self, instant: datetime, *, cached: bool) -> datetime | None:
-        """Return the first slot later than `instant`."""
-        return cached_after(self.walk, instant) if cached else self.walk.after(instant)
+    def after(self, instant: datetime, *, cached: bool, until: datetime | None = None) -> datetime | None:
+        """Return the first slot later than `instant`; perhaps none if it is later than `until`."""
+        return cached_after(self.walk, instant) if cached and not self.walk.long else self.walk.after(instant, until)
 
 
 class _EverySlots:
@@ -175,9 +176,9 @@ class _EverySlots:
         self._every = timedelta(seconds=every_s)
         self._days = days
 
-    def after(self, instant: datetime, *, cached: bool) -> datetime | None:
-        """Return the first slot later than `instant`."""
-        until = min(instant + HORIZON, LAST) if instant < LAST - HORIZON else LAST
+    def after(self, instant: datetime, *, cached: bool, until: datetime | None = None) -> datetime | None:
+        """Return the first slot later than `instant`; perhaps none if it is later than `until`."""
+        until = min(until or LAST, instant + HORIZON if instant < LAST - HORIZON else LAST)
         slot = None if self._days is not None and self._days.all else self._step(instant)
         while slot is not None and self._days is not None and slot.date() in self._days:
             day = self._days.next_open(slot.date(), until=until.date())
@@ -200,7 +201,7 @@ class _OneSlot:
     def __init__(self, at: datetime, *, days: DaysOff | None) -> None:
         self._at = None if days is not None and at.date() in days else at
 
-    def after(self, instant: datetime, *, cached: bool) -> datetime | None:
+    def after(self, instant: datetime, *, cached: bool, until: datetime | None = None) -> datetime | None:
         """Return the slot, if it is later than `instant`."""
         return self._at if self._at is not None and self._at > instant else None
 

@@ -5,6 +5,7 @@ The forms that most schedules have are told as people would; for the rest cronsi
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC
 from uuid import UUID
 
@@ -20,6 +21,8 @@ _MONTHS = (
 )
 _WHOLES = (("week", 7), ("year", 12), ("month", 0), ("day", 24), ("hour", 60), ("minute", 60))
 """By field, from the last: what its steps are counted in, and how many of them it has; 0: now so, now so."""
+LONGEST = 60
+"""A longer expression is told as it stands: its words would be longer still, and take long to find."""
 _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
@@ -47,7 +50,10 @@ def _span(every_s: int) -> str:
     return parts[0].removeprefix("1 ") if len(parts) == 1 else " ".join(parts)
 
 
+@functools.lru_cache(maxsize=4096)
 def _cron(expression: str) -> str:
+    if len(expression) > LONGEST:
+        return expression
     told = _daily(expression) or _stepped(expression)
     if told is not None:
         return told
