@@ -99,12 +99,14 @@ class ServerProcess:
             self._said.notify_all()
 
 
-async def start(*arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None) -> ServerProcess:
+async def start(
+    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, module: str = "windlass"
+) -> ServerProcess:
     """Start `windlass` with these arguments and environment variables; the caller closes it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "windlass",
+        module,
         *arguments,
         stdin=DEVNULL,
         stdout=PIPE,
@@ -120,10 +122,10 @@ async def start(*arguments: str, settings: Mapping[str, str] | None = None, cwd:
 
 @asynccontextmanager
 async def started(
-    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None
+    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, module: str = "windlass"
 ) -> AsyncIterator[ServerProcess]:
-    """Start `windlass` with these arguments for a block; the process is gone when it ends."""
-    process = await start(*arguments, settings=settings, cwd=cwd)
+    """Start `windlass`, or a module that runs it, for a block; the process is gone when it ends."""
+    process = await start(*arguments, settings=settings, cwd=cwd, module=module)
     try:
         yield process
     finally:
