@@ -13,7 +13,7 @@ import asyncio
 import signal
 import sys
 import time
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import Any
 
 import msgspec
@@ -59,12 +59,12 @@ class Meter:
         self.latest_tick_s = 0.0
         self.long: dict[str, float] = {}
 
-    def keep(self, handle: asyncio.Handle, seconds: float) -> None:
+    def keep(self, callback: Any, context: Context, seconds: float) -> None:
         """Count a callback."""
         self.callbacks += 1
         if seconds <= self.longest_s and seconds <= LONG_S:
             return
-        what = _described(handle)
+        what = _described(callback, context)
         if seconds > self.longest_s:
             self.longest_s, self.what = seconds, what
         if seconds > LONG_S and (what in self.long or len(self.long) < MOST_KEPT):
@@ -96,15 +96,14 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
         self.call_at(self._due_s, self._tick)
 
 
-def _described(handle: Any) -> str:
+def _described(callback: Any, context: Context) -> str:
     """Return what a callback was: the task's coroutine or the function, and the request that it was for."""
-    callback = handle._callback
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, asyncio.Task):
         what = f"{getattr(owner.get_coro(), '__qualname__', owner)}"
     else:
         what = getattr(callback, "__qualname__", repr(callback))
-    request = handle._context.get(_request, "")
+    request = context.get(_request, "")
     return f"{what} {request}".strip()[:300]
 
 
@@ -112,12 +111,14 @@ def install() -> None:
     """Measure every callback from now on, and know the request that it is for."""
     run, call = asyncio.Handle._run, Door.__call__
 
-    def measured(self: asyncio.Handle) -> None:
+    def measured(self: Any) -> None:
+        # A callback that cancels its own handle is forgotten there.
+        callback, context = self._callback, self._context
         begun_s = time.thread_time()
         try:
             run(self)
         finally:
-            METER.keep(self, time.thread_time() - begun_s)
+            METER.keep(callback, context, time.thread_time() - begun_s)
 
     async def named(self: Door, scope: Any, receive: Any, send: Any) -> None:
         _request.set(f"{scope.get('method')} {scope.get('path')} {scope.get('query_string', b'').decode('latin-1')}")

@@ -29,7 +29,7 @@ from windlass.queue.keys import key_id_of, make_token
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
 _COUNTED = re.compile(r'^windlass_http_requests_total\{.*status="(\d+)"\} (\S+)$', re.MULTILINE)
-_FAULT = re.compile(r"request\.failed|Traceback|task exception", re.IGNORECASE)
+_FAULT = re.compile(r"request\.failed|Traceback|task exception|error +log\.other", re.IGNORECASE)
 _ROOT = Path(__file__).parent.parent.parent
 
 
