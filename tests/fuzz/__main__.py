@@ -3,8 +3,8 @@
     python -m tests.fuzz [--requests 120000] [--document 10000] [--seed N] [--database URL] [--only PART]
 
 At least so many hostile requests are sent, spread over the databases, and to the first one at least so many that
-schemathesis makes from the server's own document. Without a database there are two: a SQLite file and a cluster of PostgreSQL, both removed
-afterwards. The seed is another one each time, and printed.
+schemathesis makes from the server's own document. Without a database there are two: a SQLite file and a cluster of
+PostgreSQL, both removed afterwards. The seed is another one each time, and printed.
 
 It fails where an answer is 500 or above, comes more than 1 s after the wait that was asked for, or is a refusal
 without a problem; where one callback holds the event loop for more than 50 ms of CPU; where the server's memory is more
