@@ -9,24 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from tests.fuzz.hooks import OWN_KEY
+from tests.fuzz.loopmeter import WORD, Measured
 from tests.proofs.processes import ServerProcess, environment, server_arguments, started
 from windlass.queue.keys import key_id_of, make_token
 
 PHASES = ("examples", "coverage", "fuzzing", "stateful")
 _COMMAND = "from schemathesis.cli import schemathesis; schemathesis()"
 _COUNTED = re.compile(r'^windlass_http_requests_total\{.*status="(\d+)"\} (\S+)$', re.MULTILINE)
-_FAULT = re.compile(r"request\.failed|Traceback|task exception", re.IGNORECASE)
+_FAULT = re.compile(r"request\.failed|Traceback|task exception|error +log\.other", re.IGNORECASE)
 _ROOT = Path(__file__).parent.parent.parent
 
 
@@ -43,7 +46,7 @@ class Target:
     def __init__(self, process: ServerProcess, url: str, *, token: str, folder: Path) -> None:
         self.process = process
         self.url = url
-        self._token = token
+        self.token = token
         self._folder = folder
 
     async def fuzz(self, phases: Sequence[str], *, examples: int, seed: int | None = None) -> Round:
@@ -54,13 +57,13 @@ class Target:
         how = ["--generation-deterministic"] if seed is None else ["--seed", str(seed), "--generation-database", "none"]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _COMMAND, "--config-file", str(Path(__file__).parent / "schemathesis.toml"), "run"),
-            *(f"{self.url}/openapi.json", "--header", f"Authorization: Bearer {self._token}"),
+            *(f"{self.url}/openapi.json", "--header", f"Authorization: Bearer {self.token}"),
             *("--phases", ",".join(phases), "--max-examples", str(examples), "--no-color", "--no-shrink", *how),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=STDOUT,
             cwd=self._folder,
-            env=environment({OWN_KEY: key_id_of(self._token) or ""}) | {"PYTHONPATH": _search_path()},
+            env=environment({OWN_KEY: key_id_of(self.token) or ""}) | {"PYTHONPATH": _search_path()},
         )
         try:
             said, _ = await process.communicate()
@@ -70,10 +73,23 @@ class Target:
                 await process.wait()
         return Round(process.returncode == 0, said.decode(errors="replace"))
 
+    @property
+    def address(self) -> tuple[str, int]:
+        """Its host and port."""
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or 0
+
+    async def measured(self) -> Measured:
+        """Return what its loop was measured by since this was asked before; only of a measured one."""
+        since = len(self.process.lines)
+        self.process.send(signal.SIGUSR1)
+        found = await self.process.said(f"^{WORD}(.*)$", since=since)
+        return msgspec.json.decode(found[1], type=Measured)
+
     async def answered(self) -> Counter[int]:
         """Return how many requests the server has answered, by status."""
         async with httpx2.AsyncClient(
-            verify=False, headers={"Authorization": f"Bearer {self._token}"}, timeout=30
+            verify=False, headers={"Authorization": f"Bearer {self.token}"}, timeout=30
         ) as client:
             page = await client.get(f"{self.url}/metrics")
         counts: Counter[int] = Counter()
@@ -83,11 +99,17 @@ class Target:
 
 
 @asynccontextmanager
-async def target(database_url: str, folder: Path) -> AsyncIterator[Target]:
-    """Give a server on this database, for a block; `folder` is for what it and schemathesis leave."""
+async def target(database_url: str, folder: Path, *, measured: bool = False) -> AsyncIterator[Target]:
+    """Give a server on this database, for a block; `folder` is for what it and schemathesis leave.
+
+    A measured one tells how long its event loop was held (loopmeter.py).
+    """
     token = make_token()
     settings = {"WINDLASS_SECURITY_BOOTSTRAP_KEY": token, "WINDLASS_SECURITY_KEYS_REQUIRED": "true"}
-    async with started(*server_arguments(database_url), settings=settings, cwd=folder) as process:
+    module = "windlass"
+    if measured:
+        module, settings["PYTHONPATH"] = "tests.fuzz.loopmeter", _search_path()
+    async with started(*server_arguments(database_url), settings=settings, cwd=folder, module=module) as process:
         yield Target(process, await process.serving(), token=token, folder=folder)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant
+from tests.mutants.mutant import Edit, Mutant, sql
 
 FRAME = "tests/server/test_frame.py::test_"
 JOBS = "tests/server/test_jobs.py::test_"
 WORK = "tests/server/test_work.py::test_"
 PEOPLE = "tests/server/test_people.py::test_"
 MATRIX = "tests/server/test_matrix.py::test_"
+TENANCY = "tests/server/test_tenancy.py::test_"
+BOUNDS = "tests/server/test_bounds.py::test_"
 BAD = "tests/server/test_bad_input.py::test_"
 DECODING = "tests/server/test_decoding.py::test_"
 PROTOCOL = "tests/server/test_protocol.py::test_"
@@ -18,7 +20,7 @@ MUTANTS = (
     Mutant(
         "door-without-scopes",
         (Edit("server/app.py", "            _permit(call.principal, route)\n", ""),),
-        (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-reader]", f"{FRAME}scope_comes_before_the_object"),
+        (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-read]", f"{FRAME}scope_comes_before_the_object"),
         "T4: a key does only what its scopes say",
     ),
     Mutant(
@@ -44,6 +46,47 @@ MUTANTS = (
         (Edit("server/call.py", "if self.principal.tenant not in (None, name):", 'if name == "":'),),
         (f"{PEOPLE}tenants_are_made_paused_and_removed",),
         "T5: another tenant is like one that never was",
+    ),
+    Mutant(
+        "a-key-of-another-tenant-is-revoked",
+        (sql("keys", "revoke_key", "AND (:tenant IS NULL OR tenant = :tenant)", "", "sqlite"),),
+        (f"{TENANCY}rel_t5_what_is_anothers_is_like_what_never_was[sqlite-a-b]",),
+        "T5: another tenant's key is like one that never was",
+        "sqlite",
+    ),
+    Mutant(
+        "a-worker-of-another-tenant-is-shown",
+        (sql("fleet", "list_workers", "s.bare = 0 AND s.tenant = :tenant", "s.bare = 0 AND :tenant <> ''"),),
+        (
+            f"{TENANCY}rel_t5_what_is_anothers_is_like_what_never_was[sqlite-a-b]",
+            f"{TENANCY}what_another_tenant_has_and_does_changes_no_answer[sqlite]",
+        ),
+        "T5: another tenant's worker is like one that never was",
+        "sqlite",
+    ),
+    Mutant(
+        "a-refusal-tells-what-is-wrong-with-a-key",
+        (
+            Edit(
+                "server/auth.py",
+                "if token is None:\n            raise Unauthorized(_REFUSED)",
+                'if token is None:\n            raise Unauthorized("There is no key.")',
+            ),
+        ),
+        (f"{MATRIX}rel_t4_without_a_good_key_every_route_is_401",),
+        "T2: one body for all 401",
+    ),
+    Mutant(
+        "a-list-of-any-length",
+        (
+            Edit(
+                "wire/tasks.py",
+                "JsonTypes = Annotated[tuple[JsonType, ...], Meta(max_length=7)]",
+                "JsonTypes = tuple[JsonType, ...]",
+            ),
+        ),
+        (f"{BOUNDS}rel_t9_every_field_of_a_body_has_a_bound",),
+        "T9: every list of a request has a bound",
     ),
     Mutant(
         "figures-of-all-for-a-tenant",

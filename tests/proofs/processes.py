@@ -101,9 +101,13 @@ class ServerProcess:
 
 
 async def start(
-    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, files: int | None = None
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    files: int | None = None,
+    module: str = "windlass",
 ) -> ServerProcess:
-    """Start `windlass` with these arguments and environment variables; the caller closes it.
+    """Start `windlass`, or a module that runs it, with these arguments and variables; the caller closes it.
 
     `files` is how many files it may have open, and no more.
     """
@@ -116,7 +120,7 @@ async def start(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "windlass",
+        module,
         *arguments,
         stdin=DEVNULL,
         stdout=PIPE,
@@ -132,10 +136,14 @@ async def start(
 
 @asynccontextmanager
 async def started(
-    *arguments: str, settings: Mapping[str, str] | None = None, cwd: Path | None = None, files: int | None = None
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    files: int | None = None,
+    module: str = "windlass",
 ) -> AsyncIterator[ServerProcess]:
-    """Start `windlass` with these arguments for a block; the process is gone when it ends."""
-    process = await start(*arguments, settings=settings, cwd=cwd, files=files)
+    """Start `windlass`, or a module that runs it, for a block; the process is gone when it ends."""
+    process = await start(*arguments, settings=settings, cwd=cwd, files=files, module=module)
     try:
         yield process
     finally:

@@ -15,12 +15,13 @@ from windlass.wire.jobs import Attempts, Delivery, Names, Policy, Preset, Priori
 MOST_TASKS = 1000
 """That one worker may serve: it names them in each claim."""
 JsonType = Literal["null", "boolean", "integer", "number", "string", "array", "object"]
+JsonTypes = Annotated[tuple[JsonType, ...], Meta(max_length=7)]
 
 
 class Parameter(Body, frozen=True, kw_only=True):
     """One argument of a task."""
 
-    types: tuple[JsonType, ...] | None = None
+    types: JsonTypes | None = None
     """Null: any value."""
     required: bool = False
 
@@ -56,7 +57,7 @@ class Signature(Body, frozen=True, kw_only=True):
     """Names that are not listed are taken too."""
     single: bool = False
     """A payload that is no object is allowed: it is the only argument."""
-    single_types: tuple[JsonType, ...] | None = None
+    single_types: JsonTypes | None = None
     """Of such a payload. Null: any value, or those of the parameter if there is only one."""
     defaults: TaskDefaults = TaskDefaults()
 

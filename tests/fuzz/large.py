@@ -1,0 +1,253 @@
+"""Large requests and large answers: bodies up to the limit in the worst shapes, and lists over large rows.
+
+The shapes of bodies are made from the table of routes: each list and each map of each body, filled up to the bytes
+that its route takes. `fill` stores what lists are then asked over: large payloads, errors, tracebacks and lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+from msgspec import inspect
+
+from tests.fuzz.caller import Request
+from tests.fuzz.hostile import Hostile, sites
+from tests.server.world import SINCE, Ask, Named, asks
+from windlass.server.route import Route
+from windlass.server.routes import ROUTES
+
+KIB = 1 << 10
+PAYLOAD_BYTES = 254 * KIB
+LARGE_JOBS = 60
+FAILED_JOBS = 480
+ERROR = "".join(f"password{number}=x " for number in range(5_000))[: 64 * KIB - 1]
+"""Not a line of it is one that redaction can pass over quickly."""
+SIGNATURES = 30
+UNREAD = 12
+TCP_ESTABLISHED = 1
+ROUTES_BY_NAME = {route.name: route for route in ROUTES}
+ITEMS = (b"{}", b"0", b'""', b"null", b"[]", b'{"a":{}}', b'{"task":"t"}', b'{"zzz":1}')
+
+
+async def fill(client: httpx2.AsyncClient) -> list[str]:
+    """Store large jobs, failed ones with long errors, and a long log; return the ids of some."""
+    payload = "x" * PAYLOAD_BYTES
+    ids: list[str] = []
+    for _ in range(LARGE_JOBS // 30):
+        ids += await _batch(client, [{"task": "large", "queue": "large", "payload": payload}] * 30)
+    failing = await _batch(client, [{"task": "failing", "queue": "failing", "max_attempts": 1}] * FAILED_JOBS)
+    lease = {"worker_id": "filler", "session": str(uuid4())}
+    await _post(client, "/workers/register", {**lease, "max_threads": 1000, "lease_seconds": 3600})
+    claimed = await _post(client, "/jobs/claim", {**lease, "queues": ["failing"], "count": FAILED_JOBS})
+    first, *others = claimed["jobs"]
+    line = {"at": SINCE, "text": ERROR[: 16 * KIB]}
+    for seq in range(4):
+        chunk = {"job_id": first["id"], "fence": first["fence"], "seq": seq, "lines": [line] * 400}
+        await _post(client, "/jobs/report", {**lease, "logs": [chunk]})
+    for start in range(0, len(others), 50):
+        reports = [
+            {
+                "kind": "fail",
+                "job_id": job["id"],
+                "fence": job["fence"],
+                "retryable": False,
+                "error_message": ERROR,
+                "traceback": ERROR,
+            }
+            for job in others[start : start + 50]
+        ]
+        await _post(client, "/jobs/report", {**lease, "reports": reports})
+    return [first["id"], others[0]["id"], ids[0], failing[-1]]
+
+
+async def _batch(client: httpx2.AsyncClient, jobs: list[dict[str, Any]]) -> list[str]:
+    return [job["id"] for job in (await _post(client, "/jobs/batch", {"jobs": jobs}))["jobs"]]
+
+
+async def _post(client: httpx2.AsyncClient, path: str, body: dict[str, Any]) -> Any:
+    answer = await client.post(path, json=body)
+    assert answer.status_code < 300, f"{answer.status_code} to {path}: {answer.text[:300]}"
+    return answer.json()
+
+
+def lists(hostile: Hostile, ids: Sequence[str]) -> Iterator[Request]:
+    """Return reads that show as much as they may, of every route that reads."""
+    for ask in (ask for route in ROUTES if route.scopes and route.method == "GET" for ask in asks(route)):
+        if ask.query or ask.by_name or ask.route.media_type == "text/event-stream":
+            continue
+        most = "500" if "limit" in (ask.route.query.__struct_fields__ if ask.route.query else ()) else ""
+        for job_id in ids if ask.route.parameter == "id" else ids[:1]:
+            named = Named(
+                tenant="a",
+                number=1,
+                fence=1,
+                key="x",
+                job=job_id,
+                session=job_id,
+                schedule=job_id,
+                backfill=job_id,
+            )
+            url = ask.url(named) + (f"?limit={most}" if most else "")
+            yield hostile.request(ask.route, url, b"", f"of large rows {job_id if most else ''}")
+
+
+def bodies(hostile: Hostile, named: Named) -> Iterator[Request]:
+    """Return bodies in which one list or one map is as long as the route takes bytes."""
+    for route in ROUTES:
+        if route.body is None:
+            continue
+        ask = next(iter(asks(route)))
+        for site in sites(ask):
+            if _is_long(site.kind) and site.path.count(".") <= 1:
+                for item in ITEMS:
+                    yield _filled(hostile, ask, site.build(named, "@odd@"), item, f"{site.path} of {item.decode()}")
+        yield _filled(hostile, ask, {**(ask.content(named) or {}), "zzz": "@odd@"}, b'{"a":1}', "an unknown list")
+        deep = b'{"a":' * (route.body_bytes // 6 - 200)
+        yield hostile.request(route, ask.url(named), deep, "as deep as it goes")
+        text = json.dumps({**(ask.content(named) or {}), "reason": "@odd@"}).encode()
+        yield hostile.request(
+            route, ask.url(named), text.replace(b"@odd@", b"\\u0041" * (route.body_bytes // 6 - 200)), "a long text"
+        )
+
+
+def _filled(hostile: Hostile, ask: Ask, body: dict[str, Any], item: bytes, what: str) -> Request:
+    """Return a body whose list has a first item that is good but for one name, then this one as often as it fits."""
+    frame = json.dumps(body).encode()
+    room = ask.route.body_bytes - len(frame) - 100
+    first = b'{"task":"t","name":"n","worker_id":"w","zzz":1}'
+    raw = b"[" + first + (b"," + item) * (room // (len(item) + 1) - 100) + b"]"
+    return hostile.request(ask.route, ask.url(_ANY), frame.replace(b'"@odd@"', raw), what)
+
+
+def _is_long(kind: Any) -> bool:
+    match kind:
+        case inspect.Metadata():
+            return _is_long(kind.type)
+        case inspect.UnionType():
+            return any(_is_long(inner) for inner in kind.types)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.DictType():
+            return True
+    return False
+
+
+_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+_ANY = Named(tenant="a", number=1, job=_ID, fence=1, session=_ID, schedule=_ID, backfill=_ID, key="x")
+
+
+def _of(name: str) -> Route:
+    return ROUTES_BY_NAME[name]
+
+
+def costly(hostile: Hostile) -> Iterator[Request]:
+    """Return well-formed requests that ask for much: renaming, hostile schedules, signatures, words of no lease."""
+    old = [{"name": "t", "workKind": None} | {"scheduledAt": SINCE, "payload": "x" * 7_000}] * 1_000
+    named = [
+        {"name": "t", "timeoutSeconds": 5, "retryPolicy": {"byError": {f"E{n}": {"maxAttempts": 3} for n in range(32)}}}
+    ]
+    for jobs in (old, named * 1_000, [{"name": "t", "labels": ["l" * 200] * 32, "payload": "x" * 100}] * 1_000):
+        yield _to(hostile, "POST /jobs/batch", {"jobs": jobs}, "older names")
+    parameter = {"types": ["string"], "required": True}
+    for number in range(SIGNATURES):
+        tasks = {f"task-{number}-{n}": {"parameters": {f"p{m}": parameter for m in range(20)}} for n in range(500)}
+        body = {"worker_id": f"signer-{number}", "session": str(uuid4()), "signatures": tasks}
+        yield _to(hostile, "POST /workers/register", body, "a megabyte of signatures")
+    line = {"at": SINCE, "text": ERROR[: 16 * KIB]}
+    chunks = [{"job_id": str(uuid4()), "fence": 1, "seq": 0, "lines": [line] * 100} for _ in range(4)]
+    yield _to(hostile, "POST /jobs/report", {"worker_id": "nobody", "logs": chunks}, "lines of no lease")
+    notes = [{"job_id": str(uuid4()), "fence": 1, "progress": ERROR[:7_000], "checkpoint": 1} for _ in range(1_000)]
+    yield _to(hostile, "POST /jobs/report", {"worker_id": "nobody", "notes": notes}, "notes of no lease")
+    reports = [
+        {"kind": "fail", "job_id": str(uuid4()), "fence": 1, "error": ERROR, "traceback": ERROR} for _ in range(60)
+    ]
+    yield _to(hostile, "POST /jobs/report", {"worker_id": "nobody", "reports": reports}, "ends of no lease")
+    held = [{"job_id": str(uuid4()), "fence": 1, "progress": "x" * 700} for _ in range(10_000)]
+    yield _to(
+        hostile, "POST /workers/heartbeat", {"worker_id": "w", "session": str(uuid4()), "held": held}, "10,000 leases"
+    )
+    ids = [str(uuid4()) for _ in range(1_000)]
+    yield _to(hostile, "POST /dead-letter/retry", {"ids": ids, "payload": "x" * 200_000}, "1,000 unknown")
+    yield _to(hostile, "POST /dead-letter/retry", {"task": "failing"}, "1,000 at once")
+    yield _to(hostile, "POST /dead-letter/purge", {"task": "failing"}, "1,000 at once")
+    yield from _schedules(hostile)
+
+
+def _schedules(hostile: Hostile) -> Iterator[Request]:
+    """Return schedules and previews whose next slot is far away or never comes."""
+    shut = {"timezone": "America/New_York", "exclude": ["2026-01-01/2074-12-31"]}
+    hard: list[dict[str, Any]] = [
+        {"cron": "{minute} {hour} * * *", **shut},
+        {"cron": "* 2 * * 0#5"},
+        {"cron": "0 0 29 2 1#5", "timezone": "Africa/Casablanca"},
+        {"cron": "0 0 31 2 *"},
+        {"cron": "{minute} {hour} 29 2 *", "exclude": [f"{year}-02-29" for year in range(2028, 2400, 4)]},
+        {"cron": "* * * * * *", "exclude": ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]},
+        {
+            "every": 1,
+            "start": "1970-01-01T00:00:00Z",
+            "exclude": [f"--{n % 12 + 1:02}-{n % 28 + 1:02}" for n in range(400)],
+        },
+        {"cron": "@yearly", "jitter": 1_000_000_000},
+        {"every": 1_000_000_000, "start": "9980-01-01T00:00:00Z"},
+    ]
+    for number, trigger in enumerate(hard):
+        many = [_schedule(trigger, n, f"hard-{number}-{n}") for n in range(1_000)]
+        yield _to(hostile, "POST /schedules/batch", {"schedules": many}, f"hard {trigger}")
+        skipped = {"owner": f"o{number}", "schedules": many, "skip_refused": True}
+        yield _to(hostile, "POST /schedules/declared", {**skipped, "dry_run": True}, f"hard {trigger}")
+        for minute in range(20):
+            preview = {**_trigger(trigger, minute), "count": 100}
+            yield _to(hostile, "POST /schedules/preview", preview, f"hard {trigger}")
+
+
+def _trigger(trigger: dict[str, Any], number: int) -> dict[str, Any]:
+    cron = {"cron": trigger["cron"].format(minute=number % 60, hour=number // 60)} if "cron" in trigger else {}
+    return {**trigger, **cron}
+
+
+def _schedule(trigger: dict[str, Any], number: int, name: str) -> dict[str, Any]:
+    return {**_trigger(trigger, number), "name": name, "task": "t"}
+
+
+def _to(hostile: Hostile, name: str, body: dict[str, Any], what: str) -> Request:
+    route = _of(name)
+    return hostile.request(route, next(iter(asks(route))).url(_ANY), json.dumps(body).encode(), what[:120])
+
+
+def at_once(hostile: Hostile, count: int) -> list[Request]:
+    """Return bodies of 8 MiB to be sent at the same time: together more than one server takes."""
+    body = b'{"jobs":[' + b" " * (8 * KIB * KIB - 100) + b"]}"
+    return [hostile.request(_of("POST /jobs/batch"), "/api/v1/jobs/batch", body, "8 MiB at once")] * count
+
+
+class Unread:
+    """Connections that ask for a large page and take nothing of it."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._sockets: list[socket.socket] = []
+
+    async def open(self, request: Request) -> None:
+        """Ask, over every connection; the pipe is kept small, so that the server has to keep the rest."""
+        loop = asyncio.get_running_loop()
+        for _ in range(UNREAD):
+            made = socket.socket()
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
+            await loop.sock_connect(made, self._address)
+            await loop.sock_sendall(made, request.data)
+            self._sockets.append(made)
+
+    def close(self) -> int:
+        """Close them; return how many of them the server has not ended."""
+        open_count = 0
+        for made in self._sockets:
+            state = made.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+            open_count += state == TCP_ESTABLISHED
+            made.close()
+        return open_count
