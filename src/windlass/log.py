@@ -98,6 +98,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "server.stopping": (INFO, "The server takes no more requests: how many are under way."),
         "server.stopped": (INFO, "The server has ended."),
         "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
+        "request.unserved": (
+            WARNING,
+            "The database could not serve a request: its id, which the caller has too, and what the database said.",
+        ),
         "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
         "log.dropped": (WARNING, "Lines before this one could not be written: how many."),
         "log.other": (INFO, "A line of another library, with its logger and level."),
