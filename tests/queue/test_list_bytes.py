@@ -12,7 +12,7 @@ from tests.queue.planned import planned
 from tests.queue.steps import ANN, Steps
 from windlass.db import Query, Row
 from windlass.ids import Ids
-from windlass.queue import audit, history, logs, recurring, schedules, tasks, views
+from windlass.queue import audit, fleet, history, logs, recurring, schedules, tasks, views
 from windlass.queue.control import pause_job
 from windlass.queue.history import AttemptFilter, Filter, find_attempts
 
@@ -239,6 +239,22 @@ async def test_an_audit_reads_what_it_shows(steps: Steps, weighed: Weighed) -> N
     found, read = await walk(weighed, page)
 
     assert written[::-1] == [entry.id for entry in found]
+    assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
+
+
+async def test_workers_are_read_as_they_are_shown(steps: Steps, weighed: Weighed) -> None:
+    """H4: what workers say that they can run ends a page where it is full."""
+    names = [f"w{number}" for number in range(JOBS)]
+    for name in names:
+        await steps.worker(name, tasks="t" * TEXT)
+
+    async def page(cursor: str | None) -> tuple[list[Any], str | None]:
+        found = await fleet.list_workers(weighed, "default", limit=500, cursor=cursor)
+        return found.workers, found.next_cursor
+
+    found, read = await walk(weighed, page)
+
+    assert names == [worker.worker for worker in found]
     assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
 
 
