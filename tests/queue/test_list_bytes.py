@@ -14,6 +14,7 @@ from windlass.db import Query, Row
 from windlass.ids import Ids
 from windlass.queue import audit, fleet, history, logs, recurring, schedules, tasks, views
 from windlass.queue.control import pause_job
+from windlass.queue.deadletters import retry
 from windlass.queue.history import AttemptFilter, Filter, find_attempts
 
 TEXT = 1000
@@ -172,7 +173,7 @@ async def test_attempts_of_a_job_come_in_pages(steps: Steps, weighed: Weighed) -
         await steps.advance(hours=12)
 
     async def page(cursor: int | None, limit: int = 500) -> tuple[list[Any], int | None]:
-        asked: dict[str, Any] = {"tenant": "default", "after": cursor or 0, "limit": limit}
+        asked: dict[str, Any] = {"tenant": "default", "after": -1 if cursor is None else cursor, "limit": limit}
         found = await history.attempts(weighed, job_id, **asked)
         return found.items, found.next_cursor
 
@@ -181,6 +182,22 @@ async def test_attempts_of_a_job_come_in_pages(steps: Steps, weighed: Weighed) -
 
     assert list(range(1, JOBS + 1)) == [attempt.fence for attempt in found] == [attempt.fence for attempt in by_two]
     assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
+
+
+async def test_ends_without_a_claim_are_in_the_pages_of_a_job(steps: Steps) -> None:
+    """A job that was cancelled before any claim and run again shows that end, once, whatever a page holds."""
+    job_id = await steps.submit_one()
+    for _ in range(2):
+        await steps.cancel(job_id)
+        await retry(steps.db, [job_id], tenant="default", actor=ANN)
+        steps.clock.advance(1)
+    await steps.fail(await steps.claim_one(await steps.worker()))
+
+    first = await history.attempts(steps.db, job_id, tenant="default", limit=1)
+    second = await history.attempts(steps.db, job_id, tenant="default", after=first.next_cursor or 0, limit=1)
+
+    assert ([0, 0], 0) == ([attempt.fence for attempt in first.items], first.next_cursor)
+    assert ([1], None) == ([attempt.fence for attempt in second.items], second.next_cursor)
 
 
 async def test_a_report_is_bounded_and_says_where_to_go_on(steps: Steps, weighed: Weighed) -> None:

@@ -54,6 +54,8 @@ SKEW = timedelta(hours=1)
 """How far the clock that made an id may be from the database's, which says when the job was created."""
 NEWEST = UUID(int=2**128 - 1)
 MAX_ENDINGS = 20
+NONE_CLAIMED = -1
+"""Below every fence: a job that was never claimed has 0."""
 _END = re.compile(r"[0-9a-fA-F-]{4,36}")
 
 
@@ -229,7 +231,7 @@ async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> C
 
 
 async def attempts(
-    db: Statements, job_id: UUID, *, tenant: str, after: int = 0, limit: int = views.MAX_OF_JOB
+    db: Statements, job_id: UUID, *, tenant: str, after: int = NONE_CLAIMED, limit: int = views.MAX_OF_JOB
 ) -> Slice[Attempt]:
     """Return the ended attempts of a job after a fence, oldest first, as many as fit; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
@@ -259,16 +261,16 @@ async def report(db: Statements, job_id: UUID, *, tenant: str) -> Report:
         job=job,
         outcome=job.state if job.state in FINAL_STATES else None,
         timeline=await events_of(db, job_id),
-        attempts=await _attempts(db, job_id, after=0, limit=views.MAX_OF_JOB),
+        attempts=await _attempts(db, job_id, after=NONE_CLAIMED, limit=views.MAX_OF_JOB),
         waits=waits_of(job, [Times(**row) for row in times]),
         metrics=job.metrics,
     )
 
 
 async def _attempts(db: Statements, job_id: UUID, *, after: int, limit: int) -> Slice[Attempt]:
-    rows = await db.fetch(SQL.attempts, id=job_id, after=after, limit=limit + 1, most=views.LIST_BYTES)
-    found = [attempt_from_row(row) for row in rows[:limit]]
-    return Slice(found, found[-1].fence if found and rows[0]["found"] > len(found) else None)
+    rows = await db.fetch(SQL.attempts, id=job_id, after=after, limit=limit, most=views.LIST_BYTES)
+    found = [attempt_from_row(row) for row in rows]
+    return Slice(found, found[-1].fence if found and rows[0]["more"] else None)
 
 
 class _Reading:

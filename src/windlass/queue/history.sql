@@ -291,26 +291,26 @@ WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = ANY(CAST(:ids AS uuid[
 SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
 
 -- name: attempts
--- The ended attempts of a job in order, those after a fence, as many as fit into :most bytes, the first always.
--- found: how many there were to show, up to :limit.
+-- The ended attempts of a job in order, those after a fence, up to :limit and as many as fit into :most bytes, the first always.
+-- An end without a claim has the fence of the one before: these come together. more: whether others follow.
 -- both
 WITH sized AS MATERIALIZED (
     SELECT a.fence, octets(a.result, a.metrics, a.error, a.traceback, a.reason) AS bytes
       FROM attempts AS a WHERE a.job_id = :id AND a.fence > :after ORDER BY a.fence LIMIT :limit
 ),
 cut AS MATERIALIZED (
-    SELECT max(c.fence) AS fence, max(c.found) AS found
-      FROM (SELECT s.fence, count(*) OVER () AS found, s.bytes, sum(s.bytes) OVER (ORDER BY s.fence) AS upto FROM sized AS s) AS c
-     WHERE c.upto <= :most OR c.upto = c.bytes
+    SELECT max(c.fence) AS fence FROM (SELECT s.fence, s.bytes, sum(s.bytes) OVER (ORDER BY s.fence) AS upto FROM sized AS s) AS c
+     WHERE c.upto <= :most OR c.fence = (SELECT min(s.fence) FROM sized AS s)
 )
 SELECT a.job_id, a.run, a.attempt, a.fence, a.outcome, a.result, a.metrics, a.error_type, a.error, a.traceback, a.reason, a.worker, a.session,
-       a.claimed_at, a.started_at, a.finished_at, a.next_run_at, c.found
-  FROM cut AS c CROSS JOIN attempts AS a WHERE a.job_id = :id AND a.fence > :after AND a.fence <= c.fence ORDER BY a.fence
+       a.claimed_at, a.started_at, a.finished_at, a.next_run_at,
+       CASE WHEN EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = :id AND b.fence > c.fence) THEN 1 ELSE 0 END AS more
+  FROM cut AS c CROSS JOIN attempts AS a WHERE a.job_id = :id AND a.fence > :after AND a.fence <= c.fence ORDER BY a.fence, a.finished_at
 
 -- name: attempt_times
 -- When the ended attempts of a job were claimed, began and ended, in order.
 -- both
-SELECT outcome, claimed_at, started_at, finished_at, next_run_at FROM attempts WHERE job_id = :id ORDER BY fence LIMIT :limit
+SELECT outcome, claimed_at, started_at, finished_at, next_run_at FROM attempts WHERE job_id = :id ORDER BY fence, finished_at LIMIT :limit
 
 -- name: timeline
 -- What happened to a job, in order, without the first :skip; things of the same instant in the order they must have had.

@@ -263,7 +263,7 @@ async def replay(call: Call) -> wire.Submitted:
 async def attempts(call: Call) -> wire.AttemptList:
     """Answer ended attempts of a job, oldest first."""
     asked: wire.OfJobQuery = call.query
-    db, after = call.engine.db, asked.cursor or 0
+    db, after = call.engine.db, history.NONE_CLAIMED if asked.cursor is None else asked.cursor
     try:
         found = await history.attempts(db, call.job_id, tenant=call.tenant, after=after, limit=asked.limit)
     except NotFound:
