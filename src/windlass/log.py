@@ -102,9 +102,10 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "server.certificate_kept": (WARNING, "The new certificate cannot be used; the old one stays: the error."),
         "database.damaged": (ERROR, "A page of the SQLite file cannot be read: the file, and how to repair it."),
         "request.failed": (ERROR, "A request met an error that nobody foresaw: its id, which the caller has too."),
-        "request.refused": (
+        "request.refused": (WARNING, "A request was answered 401, 403 or 429: from where, which key id."),
+        "request.unserved": (
             WARNING,
-            "A request was answered 401, 403 or 429: from where, which key id.",
+            "The database could not serve a request: its id, which the caller has too, and what the database said.",
         ),
         "config.weak": (WARNING, "A setting is allowed but weak: which, and why."),
         "log.dropped": (WARNING, "Lines before this one could not be written: how many."),

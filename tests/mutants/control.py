@@ -98,7 +98,7 @@ MUTANTS = (
     ),
     Mutant(
         "get-of-another-tenant",
-        (sql("history", "get", "tenant = :tenant", ANYBODY),),
+        (sql("history", "get", "l.tenant = :tenant", ANYBODY, count=2),),
         races("strangers::job_of_another_tenant[*-get-ready]", "strangers::job_of_another_tenant[*-attempts-dead]"),
         FOREIGN,
     ),

@@ -306,6 +306,36 @@ MUTANTS = (
         "N6: secrets do not appear in answers",
     ),
     Mutant(
+        "duties-shown-to-tenants",
+        (Edit("server/duties.py", 'what they do is for all tenants."""\n    call.require_no_tenant()', 'all."""'),),
+        (f"{PEOPLE}duties_show_their_holders",),
+        "M2: what others do is not seen",
+    ),
+    Mutant(
+        "reasons-of-pauses-with-secrets",
+        (Edit("server/shown.py", "    reason = call.hidden(pause.reason)\n", "    reason = pause.reason\n"),),
+        (f"{PEOPLE}rel_t17_the_reasons_of_pauses_are_shown_without_secrets",),
+        "N6: secrets do not appear in answers",
+    ),
+    Mutant(
+        "database-words-told",
+        (Edit("server/problems.py", "    if not told_by_database(error):\n", "    if error:\n"),),
+        ("tests/server/test_shown.py::test_rel_t17_what_the_database_says_is_for_the_log",),
+        "L13: what the database says is for the log",
+    ),
+    Mutant(
+        "much-shown-in-one-go",
+        (Edit("server/shown.py", "        if size > TURN_BYTES:\n", "        if size < 0:\n"),),
+        ("tests/server/test_shown.py::test_others_get_their_turn_between_items",),
+        "H5: no request holds the event loop",
+    ),
+    Mutant(
+        "lines-redacted-before-leases",
+        (Edit("engine/trail.py", "told = await logs.held(self._db, told)", "pass"),),
+        ("tests/server/test_logs.py::test_lines_of_a_lease_that_is_not_there_cost_nothing",),
+        "H5: leases first, then redaction",
+    ),
+    Mutant(
         "claim-answer-without-end",
         (Edit("engine/translate.py", "if size > ANSWER_BYTES and index:", "if size < 0:"),),
         (f"{WORK}the_answer_to_a_claim_is_bounded",),

@@ -101,9 +101,48 @@ MUTANTS = (
     ),
     Mutant(
         "count-of-another-tenants-ends",
-        both("history", "count_done", "WHERE l.tenant = :tenant", "WHERE CAST(:tenant AS text) IS NOT NULL"),
+        both("history", "own_done", "WHERE l.tenant = :tenant", "WHERE CAST(:tenant AS text) IS NOT NULL"),
         tests("lists", "a_list_reads_no_other_tenants_ends"),
         FOREIGN,
+    ),
+    Mutant(
+        "count-of-another-tenants-timers",
+        both("history", "own_timed", "WHERE l.tenant = :tenant", "WHERE CAST(:tenant AS text) IS NOT NULL"),
+        tests("list_bytes", "a_count_is_the_same_whatever_others_have"),
+        "M2: what others have changes neither a count nor that it is exact",
+    ),
+    Mutant(
+        "lists-that-read-what-they-do-not-show",
+        (Edit("queue/views.py", "if total > LIST_BYTES and count:", "if total < 0 and count:"),),
+        tuple(
+            f"tests/queue/test_list_bytes.py::test_a_list_of_jobs_reads_what_it_shows[{kind}-{place}]"
+            for kind, place in (("sqlite", "queued"), ("postgres", "dead"))
+        ),
+        "H4: no more is read than an answer holds, and one job",
+    ),
+    Mutant(
+        "attempts-of-a-job-without-bound",
+        (sql("history", "attempts", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),),
+        tests("list_bytes", "attempts_of_a_job_come_in_pages"),
+        "H5: errors and traces end a page where it is full",
+    ),
+    Mutant(
+        "audit-without-bound",
+        both("audit", "list_of_tenant", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),
+        tests("list_bytes", "an_audit_reads_what_it_shows"),
+        "H4: no more is read than an answer holds, and one entry",
+    ),
+    Mutant(
+        "listed-in-a-state-that-was-left",
+        (Edit("queue/history.py", "if not where.states or job.state in where.states]", "if job.state]"),),
+        races("timers::rel_x16_a_job_that_left_the_state_asked_for_is_not_listed[*]"),
+        "P9: a list shows jobs in the states asked for",
+    ),
+    Mutant(
+        "jobs-that-moved-are-not-listed",
+        (Edit("queue/history.py", "if key.id not in rows]", "if False]"),),
+        races("timers::rel_x16_listed_beside_promotion[*-11]"),
+        "P9: a job that goes forward while a list is read is in it",
     ),
     Mutant(
         "attempts-of-another-tenant",
@@ -143,8 +182,8 @@ MUTANTS = (
         (
             Edit(
                 "queue/history.py",
-                "    await reading.live(SQL.list_timed, _TIMED)\n    return reading",
-                "    return reading",
+                "_IN_DONE, _IN_DEAD, _IN_TIMER):\n        await",
+                "_IN_DONE, _IN_DEAD):\n        await",
             ),
         ),
         races("timers::rel_x16_listed_beside_a_failure[*-list_queued]"),

@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "list-past-its-floor",
-        (Edit("queue/recurring.py", " if job.id >= floor)", ")"),),
+        (Edit("queue/recurring.py", "floor = max(floors, default=UUID(int=0))", "floor = UUID(int=0)"),),
         (f"{LISTS}a_page_ends_where_a_bounded_look_ends[sqlite]",),
         "S8: a page ends where one of its two lists has not been read",
     ),

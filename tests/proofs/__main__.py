@@ -14,9 +14,36 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import clocks, deaths, dst, failover, idle, memory, restarts, scale, show, slots, starts, stops
+from tests.proofs import (
+    clocks,
+    deaths,
+    dst,
+    failover,
+    idle,
+    memory,
+    refusals,
+    restarts,
+    scale,
+    show,
+    slots,
+    starts,
+    stops,
+)
 
-PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle", "dst")
+PROOFS = (
+    "failover",
+    "stops",
+    "restarts",
+    "memory",
+    "deaths",
+    "scale",
+    "slots",
+    "clocks",
+    "starts",
+    "idle",
+    "refusals",
+    "dst",
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -54,6 +81,8 @@ def main(arguments: list[str]) -> int:
                 proof = clocks.prove(running.url, rounds=asked.faults or clocks.ROUNDS, log=asked.log)
             case "idle":
                 proof = idle.prove(running)
+            case "refusals":
+                proof = refusals.prove(running.url, looks=asked.faults or refusals.LOOKS)
             case "starts":
                 proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":

@@ -199,11 +199,11 @@ class Steps:
 
     async def attempts(self, job_id: UUID) -> list[history.Attempt]:
         """Return the ended attempts of a job."""
-        return await history.attempts(self.db, job_id, tenant="default")
+        return (await history.attempts(self.db, job_id, tenant="default")).items
 
     async def kinds(self, job_id: UUID) -> list[str]:
         """Return what happened to a job, in order."""
-        return [event.kind for event in await history.timeline(self.db, job_id, tenant="default")]
+        return [event.kind for event in (await history.timeline(self.db, job_id, tenant="default")).items]
 
     async def dump(self, tables: Sequence[str] = TABLES) -> dict[str, list[str]]:
         """Return every row of every table, as text."""

@@ -426,4 +426,4 @@ async def test_what_nobody_heard_of_is_undone(steps: Steps) -> None:
     assert [] == stale
     job = await history.get(steps.db, job_id, tenant="default")
     assert (State.ASSIGNED, 0) == (job.state, job.releases)
-    assert [] == await history.attempts(steps.db, job_id, tenant="default")
+    assert [] == (await history.attempts(steps.db, job_id, tenant="default")).items

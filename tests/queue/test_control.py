@@ -135,7 +135,7 @@ async def test_who_cancelled_and_why_is_told(steps: Steps) -> None:
     steps.clock.advance(1)
     await cancel(steps.db, [lease.id], tenant="default", actor=Actor("ann", "wrong file"))
 
-    event = (await timeline(steps.db, lease.id, tenant="default"))[-1]
+    event = (await timeline(steps.db, lease.id, tenant="default")).items[-1]
 
     assert ("cancel_requested", "ann", "wrong file") == (event.kind, event.actor, event.detail)
 
@@ -146,14 +146,14 @@ async def test_who_cancelled_a_waiting_job_is_told(steps: Steps, where: str) -> 
     job_id = await job_in(steps, where)
     steps.clock.advance(1)
     await cancel(steps.db, [job_id], tenant="default", actor=Actor("ann", "wrong file"))
-    told = (await timeline(steps.db, job_id, tenant="default"))[-2:]
+    told = (await timeline(steps.db, job_id, tenant="default")).items[-2:]
     steps.clock.advance(1)
 
     await retry(steps.db, [job_id], tenant="default", actor=ANN)
 
     expected = [("cancel_requested", "ann", "wrong file"), ("cancelled", None, "wrong file")]
     assert expected == [(event.kind, event.worker or event.actor, event.detail) for event in told]
-    assert told == (await timeline(steps.db, job_id, tenant="default"))[-3:-1]
+    assert told == (await timeline(steps.db, job_id, tenant="default")).items[-3:-1]
 
 
 @pytest.mark.parametrize("where", WAITING)

@@ -272,7 +272,7 @@ async def test_the_timeline_is_in_order_and_grows_at_its_end(steps: Steps) -> No
     readings = []
 
     async def step(act: Awaitable[object]) -> None:
-        readings.append(await timeline(steps.db, job_id, tenant="default"))
+        readings.append((await timeline(steps.db, job_id, tenant="default")).items)
         steps.clock.advance(1)
         await act
 
@@ -295,7 +295,7 @@ async def test_the_timeline_is_in_order_and_grows_at_its_end(steps: Steps) -> No
     await step(retry(steps.db, [job_id], tenant="default", actor=ANN))
     lease = await steps.claim_one(worker)
     await step(steps.complete(lease))
-    final = await timeline(steps.db, job_id, tenant="default")
+    final = (await timeline(steps.db, job_id, tenant="default")).items
 
     for reading in readings:
         assert reading == final[: len(reading)]
@@ -313,7 +313,7 @@ async def test_the_timeline_of_a_loss(steps: Steps) -> None:
     lease = await steps.running(await steps.worker())
     await steps.lose(lease)
 
-    events = await timeline(steps.db, lease.id, tenant="default")
+    events = (await timeline(steps.db, lease.id, tenant="default")).items
 
     assert ["submitted", "assigned", "running", "lost"] == [event.kind for event in events]
     assert ("ann", "Worker crashed or timed out.") == (events[-1].worker, events[-1].detail)

@@ -252,7 +252,7 @@ async def test_the_report_of_a_job_tells_what_it_waited_for(steps: Steps) -> Non
 
     told = await history.report(steps.db, job_id, tenant="default")
 
-    assert (State.SUCCEEDED, 3, '{"cpu_s": 1}') == (told.outcome, len(told.attempts), told.metrics)
+    assert (State.SUCCEEDED, 3, '{"cpu_s": 1}') == (told.outcome, len(told.attempts.items), told.metrics)
     assert await timeline(steps.db, job_id, tenant="default") == told.timeline
     assert (
         history.Waits(
@@ -294,7 +294,7 @@ async def test_the_report_of_a_job_that_runs(steps: Steps) -> None:
 
     told = await history.report(steps.db, lease.id, tenant="default")
 
-    assert (None, [], history.Waits()) == (told.outcome, told.attempts, told.waits)
+    assert (None, [], history.Waits()) == (told.outcome, told.attempts.items, told.waits)
     with pytest.raises(NotFound):
         await history.report(steps.db, lease.id, tenant="acme")
 
@@ -335,7 +335,7 @@ async def test_recent_events_are_the_timelines_of_all_jobs(steps: Steps) -> None
 
     for job_id in ids:
         events = [(e.happened_at, e.kind, e.worker, e.detail) for e in told if e.job_id == job_id]
-        timed = await timeline(steps.db, job_id, tenant="default")
+        timed = (await timeline(steps.db, job_id, tenant="default")).items
         assert sorted(map(str, [(e.happened_at, e.kind, e.worker, e.detail) for e in timed])) == sorted(
             map(str, events)
         )

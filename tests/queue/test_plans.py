@@ -16,6 +16,7 @@ from tests.databases import Emptied, connected, drop
 from tests.db.filled import (
     COUNT,
     DEAD_SESSIONS,
+    DONE,
     DUE,
     LANES,
     LEASED,
@@ -403,9 +404,24 @@ async def test_one_job_is_found_by_its_id(url: str, kind: int, table: str) -> No
     async with reading(url) as connection:
         plan = await explained(connection, history.SQL.get, id=made(kind, 777), tenant="default")
 
+    # Once to see whose it is, and once for the whole.
     assert 1 == plan.root["Actual Rows"]
-    assert {f"{table}_pkey": 1} == plan.read(table)
+    assert {f"{table}_pkey": 2} == plan.read(table)
     assert_bounded(plan, LANES + 1)
+
+
+@pytest.mark.parametrize("kind", [READY, LEASED, TIMED, DONE])
+async def test_rel_t5_another_tenants_job_is_looked_up_as_an_unknown_one(url: str, kind: int) -> None:
+    """T5: but for its lane nothing of it is read, so that the time of a refusal does not tell that it is there."""
+    async with reading(url) as connection:
+        foreign = await explained(connection, history.SQL.get, id=made(kind, 777), tenant="acme")
+        unknown = await explained(connection, history.SQL.get, id=made(kind, 10 * COUNT), tenant="acme")
+
+    for plan in (foreign, unknown):
+        assert 0 == plan.root["Actual Rows"]
+        assert 0 == plan.read("job").total() + plan.read("session").total()
+    # The leaf of an index is entered either way; beyond it lie the row, and that of its lane.
+    assert 6 >= foreign.blocks() - unknown.blocks()
 
 
 async def renewed(url: str, *, sessions: int, beats: int) -> tuple[int, int]:

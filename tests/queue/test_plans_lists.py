@@ -41,6 +41,8 @@ ENDS: dict[str, Any] = {
     "job_id": NEWEST,
 }
 
+OWN: dict[str, Any] = {"tenant": "default", "floor": NEWEST, "examined": MOST, "limit": 9}
+
 Case = tuple[Query, dict[str, Any], int]
 # What each reads at most, of any one table.
 CASES: list[Case] = [
@@ -51,9 +53,12 @@ CASES: list[Case] = [
     (stats.SQL.leased_waits, {"tenant": "default", "since": START - timedelta(days=1), "most": MOST}, MOST),
     (history.SQL.floor_done, {"cursor": NEWEST, "examined": MOST}, MOST + 20),
     (history.SQL.floor_dead, {"cursor": NEWEST, "examined": MOST}, MOST),
-    (history.SQL.own_done, {"tenant": "default", "floor": NEWEST, "examined": MOST, "states": DONE, "limit": 9}, MOST),
-    (history.SQL.count_done, {"tenant": "default", "examined": MOST, "states": DONE}, MOST),
-    (history.SQL.count_dead, {"tenant": "default", "examined": MOST, "states": ["dead"]}, MOST),
+    (history.SQL.floor_queued, {"cursor": NEWEST, "examined": MOST}, MOST + 1),
+    (history.SQL.floor_timed, {"cursor": NEWEST, "examined": MOST}, MOST + 1),
+    (history.SQL.own_queued, {**OWN, "states": ["queued", "running"], "stale": 0}, 2 * MOST),
+    (history.SQL.own_timed, {**OWN, "states": ["scheduled"], "stale": 0}, 2 * MOST),
+    (history.SQL.own_done, {**OWN, "states": DONE}, MOST),
+    (history.SQL.own_dead, {**OWN, "states": ["dead"]}, MOST),
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),
@@ -105,7 +110,7 @@ async def test_a_page_of_ends_stops_at_its_floor(url: str) -> None:
 async def test_a_list_of_workers_reads_sessions_by_name(url: str) -> None:
     """P34: one worker is found by its name among a thousand."""
     async with reading(url) as connection:
-        asked = {"tenant": "default", "worker": "worker77", "status": None, "cursor": "", "limit": 1}
+        asked = {"tenant": "default", "worker": "worker77", "status": None, "cursor": "", "limit": 1, "most": 9}
         plan = await explained(connection, fleet.SQL.list_workers, **asked)
 
     assert 1 == plan.root["Actual Rows"]
@@ -166,7 +171,12 @@ def test_the_cost_does_not_grow(
 
 def test_recent_events_cost_what_happened_lately(small: SqliteConnection, large: SqliteConnection) -> None:
     """Y2: on SQLite who follows along pays for what was touched, not for what waits or ended before."""
-    asked: dict[str, Any] = {"tenant": "default", "since": START + timedelta(hours=1), "limit": MOST}
+    asked: dict[str, Any] = {
+        "tenant": "default",
+        "since": START + timedelta(hours=1),
+        "limit": MOST,
+        "longest": 9,
+    }
     counts = []
     for connection in (small, large):
         with undone(connection):

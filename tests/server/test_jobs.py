@@ -13,6 +13,7 @@ import pytest
 from tests.clock import TestClock
 from tests.server.api import claim, lease, state_of, submit, submit_and_claim
 from windlass.config import Settings
+from windlass.queue import views
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -360,6 +361,45 @@ class TestSettings:
 
         assert [413, 413] == [large.status_code, result.status_code]
         assert ["payload", "result"] == [a.json()["errors"][0]["field"] for a in (large, result)]
+
+
+@pytest.mark.one_kind
+async def test_what_there_is_of_a_job_comes_in_pages(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H5: attempts and events have cursors, and a report says where its own go on."""
+    monkeypatch.setattr(views, "LIST_BYTES", 3000)
+    job_id = await submit(client)
+    for _ in range(3):
+        [job] = await claim(client)
+        released = await client.post(f"/jobs/{job_id}/release", json=lease(job, reason="r" * 2000))
+        assert 200 == released.status_code, released.text
+
+    report = (await client.get(f"/jobs/{job_id}/report")).json()
+    pages = [(await client.get(f"/jobs/{job_id}/attempts")).json()]
+    while pages[-1]["next_cursor"] is not None:
+        pages.append((await client.get(f"/jobs/{job_id}/attempts?cursor={pages[-1]['next_cursor']}")).json())
+    events = (await client.get(f"/jobs/{job_id}/events?limit=2")).json()
+    rest = (await client.get(f"/jobs/{job_id}/events?cursor={events['next_cursor']}")).json()
+
+    assert [[1], [2], [3]] == [[attempt["fence"] for attempt in page["attempts"]] for page in pages]
+    assert (1, 1, None) == (len(report["attempts"]), report["attempts_cursor"], report["timeline_cursor"])
+    assert report["timeline"] == events["events"] + rest["events"]
+    assert [422, 422] == [
+        (await client.get(f"/jobs/{job_id}/{path}")).status_code for path in ("attempts?limit=0", "events?cursor=x")
+    ]
+
+
+@pytest.mark.one_kind
+async def test_pages_are_passed_over_by_their_ids(client: httpx2.AsyncClient) -> None:
+    """H4: for a page by its number nothing of the jobs before it is read, and its total is never less than it shows."""
+    ids = [await submit(client, payload="x" * 1000) for _ in range(7)]
+
+    pages = [(await client.get(f"/jobs?limit=2&page={number}")).json() for number in range(1, 6)]
+
+    assert ids[::-1] == [job["id"] for page in pages for job in page["jobs"]]
+    assert [2, 2, 2, 1, 0] == [len(page["jobs"]) for page in pages]
+    assert {7} == {page["total"] for page in pages}
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.server.api import WORKER, Json, claim, submit, submit_and_claim
+from windlass.config.redact import Redactor
 from windlass.server import logs
 from windlass.server.app import Door
 from windlass.server.call import Message
@@ -194,3 +195,28 @@ async def test_the_first_words_of_an_attempt_tell_its_start(client: httpx2.Async
 
     assert ("assigned", "assigned", "running") == (before["state"], denied["state"], after["state"])
     assert after["started_at"] is not None
+
+
+@pytest.mark.one_kind
+async def test_lines_of_a_lease_that_is_not_there_cost_nothing(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H5: before much text is looked through for secrets, its leases are looked at; held ones are redacted and kept."""
+    job = await submit_and_claim(client)
+    read: list[str] = []
+    redact = Redactor.text
+
+    def recorded(self: Redactor, text: str) -> str:
+        read.append(text)
+        return redact(self, text)
+
+    monkeypatch.setattr(Redactor, "text", recorded)
+    texts = [f"token=hunter2 {number:05} " + "x" * 10_000 for number in range(9)]
+
+    await write(client, chunk(job | {"fence": job["fence"] + 1}, *texts))
+    foreign = list(read)
+    await write(client, chunk(job, *texts))
+
+    kept = (await client.get(f"/jobs/{job['id']}/logs")).json()["lines"]
+    assert ([], 9) == ([text for text in foreign if "hunter2" in text], len(kept))
+    assert {"token=***"} == {line["text"].split()[0] for line in kept}

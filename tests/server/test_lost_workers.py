@@ -79,7 +79,7 @@ async def test_the_grace_of_the_settings_decides_the_servers_patience(
     running = (await history.get(engine.db, job["id"], tenant="a")).deadline_at
     await client.delete(f"/jobs/{job['id']}")
     found = await history.get(engine.db, job["id"], tenant="a")
-    events = await history.timeline(engine.db, job["id"], tenant="a")
+    events = (await history.timeline(engine.db, job["id"], tenant="a")).items
     [asked_at] = [event.happened_at for event in events if event.kind == "cancel_requested"]
 
     assert running is not None

@@ -323,14 +323,38 @@ async def test_a_tenant_is_changed(calls: Calls) -> None:
 
 
 async def test_duties_show_their_holders(calls: Calls, engine: Engine) -> None:
-    """A reader sees who does what; only from above tenants is a duty taken away."""
-    listed = await calls("reader.a").get("/duties")
+    """M2: what is done for all tenants, and by which servers, is seen from above tenants alone."""
+    listed = await calls("root").get("/duties")
     unknown = await calls("root").post("/duties/nothing/release")
-    refused = await calls("admin.a").post("/duties/promote/release")
+    refused = [await calls(key).get("/duties") for key in ("reader.a", "admin.a")]
+    refused.append(await calls("admin.a").post("/duties/promote/release"))
 
     assert 200 == listed.status_code
     assert {"duties", "servers"} == set(listed.json())
-    assert [404, 403] == [unknown.status_code, refused.status_code]
+    assert [404, 403, 403, 403] == [answer.status_code for answer in (unknown, *refused)]
+
+
+async def test_rel_t17_the_reasons_of_pauses_are_shown_without_secrets(calls: Calls, engine: Engine) -> None:
+    """L5: wherever a pause is shown: of a queue, a tenant, a schedule, and in the record of acts."""
+    client = calls("admin.a")
+    why = {"reason": "token=hunter2 is out"}
+    await calls("root").post("/tenants", json={"name": "a"})
+    made = (await client.post("/schedules", json={"name": "s", "task": "t", "cron": "0 * * * *"})).json()
+    await submit(client, queue="q")
+    shown = [
+        await client.post("/queues/q/pause", json=why),
+        await client.get("/queues/q"),
+        await client.get("/queues"),
+        await client.post(f"/schedules/{made['id']}/pause", json=why),
+        await client.get("/schedules"),
+        await client.post("/tenants/a/pause", json=why),
+        await calls("root").get("/tenants"),
+        await client.get("/audit"),
+    ]
+
+    assert [200] * len(shown) == [answer.status_code for answer in shown]
+    assert [False] * len(shown) == ["hunter2" in answer.text for answer in shown]
+    assert [True] * len(shown) == ["token=***" in answer.text for answer in shown]
 
 
 async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:

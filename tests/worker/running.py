@@ -167,7 +167,7 @@ class Work:
 
     async def attempts(self, job: UUID) -> list[Attempt]:
         """Return the ended attempts of a job."""
-        return await history.attempts(self.engine.db, job, tenant="default")
+        return (await history.attempts(self.engine.db, job, tenant="default")).items
 
     async def state(self, job: UUID) -> State:
         """Return the state of a job."""

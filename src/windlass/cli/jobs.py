@@ -119,7 +119,13 @@ def attempts(server: Server, job_id: str, output: Output) -> None:
 
     Example: windlass jobs attempts 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
     """
-    show_rows(server.get(f"/jobs/{whole_id(server, job_id)}/attempts")["attempts"], output, ATTEMPT_COLUMNS)
+    path = f"/jobs/{whole_id(server, job_id)}/attempts"
+    page = server.get(path)
+    found = page["attempts"]
+    while page.get("next_cursor") is not None:
+        page = server.get(path, cursor=page["next_cursor"])
+        found += page["attempts"]
+    show_rows(found, output, ATTEMPT_COLUMNS)
 
 
 @jobs.command()

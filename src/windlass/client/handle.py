@@ -124,12 +124,20 @@ class Job(Generic[R_co]):
     def attempts(self) -> list[wire.Attempt]:
         """Return its ended attempts, oldest first."""
         answer: wire.AttemptList = self._shell.call(requests.attempts(self.id))
-        return answer.attempts
+        found = answer.attempts
+        while answer.next_cursor is not None:
+            answer = self._shell.call(requests.attempts(self.id, after=answer.next_cursor))
+            found += answer.attempts
+        return found
 
     async def aattempts(self) -> list[wire.Attempt]:
         """Return its ended attempts, oldest first."""
         answer: wire.AttemptList = await self._shell.acall(requests.attempts(self.id))
-        return answer.attempts
+        found = answer.attempts
+        while answer.next_cursor is not None:
+            answer = await self._shell.acall(requests.attempts(self.id, after=answer.next_cursor))
+            found += answer.attempts
+        return found
 
     def logs(self, *, follow: bool = False) -> Iterator[ShownLine]:
         """Yield the lines that its attempts wrote, oldest first; with `follow` as they come, until it has ended."""

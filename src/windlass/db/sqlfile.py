@@ -12,7 +12,8 @@ in one transaction, and the rows come from the last one that returns any.
 A line `-- hot: why` in the description makes a query that only reads run where those that write do.
 `:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
 where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
-`columns(job)` stands for the columns of `job`, `columns(job, j)` for them qualified by `j`.
+`columns(job)` stands for the columns of `job`, `columns(job, j)` for them qualified by `j`;
+`octets(a, b)` for the bytes of these texts together, which PostgreSQL tells without reading them.
 On PostgreSQL the loader puts table names into the schema `windlass`, so that no `search_path` is needed.
 """
 
@@ -49,6 +50,8 @@ _WRITES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+\w+(\s+AS)?(\s+\w+)?\s+SET|DELE
 _FOR_UPDATE = re.compile(r"\bFOR\s+(UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)\b")
 _COMMENT = re.compile(r"--[^\n]*")
 _COLUMNS = re.compile(r"\bcolumns\(job(?:, (\w+))?\)")
+_OCTETS = re.compile(r"\boctets\(([\w., ]+)\)")
+_OCTETS_OF = {"postgres": "octet_length({})", "sqlite": "length(CAST({} AS BLOB))"}
 
 
 _HOT = "hot: "
@@ -167,7 +170,7 @@ def _query(name: str, body: str, origin: str) -> Query:
     found = sorted(mark[1] for mark in marks)
     if found not in (["both"], ["postgres", "sqlite"]):
         raise SqlFileError(f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {found}")
-    postgres, sqlite = texts.get("both") or texts["postgres"], texts.get("both") or texts["sqlite"]
+    postgres, sqlite = (_sized(texts.get("both") or texts[dialect], of) for dialect, of in _OCTETS_OF.items())
     declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
     if unknown := {m[1] for t in (postgres, sqlite) for m in _ROWS_AGAIN.finditer(t)} - declared.keys():
         raise SqlFileError(f"{origin}: {name}: the columns of rows(:{min(unknown)}) stand nowhere under `-- postgres`")
@@ -184,6 +187,13 @@ def _query(name: str, body: str, origin: str) -> Query:
 
 def _expanded(text: str) -> str:
     return _COLUMNS.sub(lambda m: ", ".join(f"{m[1]}.{c}" if m[1] else c for c in JOB_COLUMNS), text)
+
+
+def _sized(text: str, octets_of: str) -> str:
+    def total(match: re.Match[str]) -> str:
+        return "(" + " + ".join(f"coalesce({octets_of.format(name)}, 0)" for name in match[1].split(", ")) + ")"
+
+    return _OCTETS.sub(total, text)
 
 
 def _parameters(text: str) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """Trail: what attempts leave behind while they run, kept in batches: lines of their logs, progress, checkpoints.
 
 Each word is guarded by its lease (queue/logs.py, queue/checkpoints.py) and harmless when said twice. Secrets are hidden
-here as in the log of a server: workers do the same, but theirs may be another's program.
+here as in the log of a server: workers do the same, but theirs may be another's program. That takes time: of much text
+only that of leases which are held is looked at, and others get their turn in between.
 Who follows a log on this server is told when it grows.
 """
 
@@ -24,6 +25,8 @@ from windlass.queue import checkpoints, logs
 from windlass.queue.checkpoints import Note
 from windlass.queue.logs import Chunk
 
+TURN_BYTES = 64 << 10
+"""Of text in which secrets are looked for in one go on the event loop: some 40 ms at worst."""
 _BYTES_OF_A_LINE = 40
 
 
@@ -47,7 +50,10 @@ class Trail:
 
     async def keep(self, chunks: Iterable[Chunk], notes: Iterable[Note]) -> None:
         """Keep what the holders of leases tell, and of others nothing."""
-        words = Words([self._shown(chunk) for chunk in chunks], list(notes))
+        told = list(chunks)
+        if sum(map(_size, told)) > TURN_BYTES:
+            told = await logs.held(self._db, told)
+        words = Words([await self._shown(chunk) for chunk in told], list(notes))
         if words.chunks or words.notes:
             await self.line.ask(words)
 
@@ -73,12 +79,20 @@ class Trail:
                 event.set()
         return [None for _ in requests]
 
-    def _shown(self, chunk: Chunk) -> Chunk:
-        lines = [
-            msgspec.structs.replace(line, text=logs.clean(self._redactor.text(line.text)), level=_clean(line.level))
-            for line in chunk.lines
-        ]
+    async def _shown(self, chunk: Chunk) -> Chunk:
+        lines, size = [], 0
+        for line in chunk.lines:
+            size += len(line.text) + _BYTES_OF_A_LINE
+            if size > TURN_BYTES:
+                size = 0
+                await asyncio.sleep(0)
+            text = logs.clean(self._redactor.text(line.text))
+            lines.append(msgspec.structs.replace(line, text=text, level=_clean(line.level)))
         return msgspec.structs.replace(chunk, lines=lines)
+
+
+def _size(chunk: Chunk) -> int:
+    return sum(len(line.text) + _BYTES_OF_A_LINE for line in chunk.lines)
 
 
 def _clean(level: str | None) -> str | None:
@@ -86,6 +100,6 @@ def _clean(level: str | None) -> str | None:
 
 
 def _weight(words: Words) -> tuple[int, int]:
-    size = sum(len(line.text) + _BYTES_OF_A_LINE for chunk in words.chunks for line in chunk.lines)
+    size = sum(map(_size, words.chunks))
     size += sum(len(note.progress or "") + len(note.checkpoint or "") for note in words.notes)
     return len(words.chunks) + len(words.notes), size

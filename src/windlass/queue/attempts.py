@@ -2,18 +2,21 @@
 
 They are read by the time they ended, lane by lane, a minute first and then longer spans: so a page costs about what it
 shows, and a filter that matches little is looked for in a bounded time; then a short page says where to go on.
+First it is found where they lie and how long their texts are; then those are read that fit into one answer.
 Those of one job are in history.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
-from windlass.db import Statements, load
+from windlass.db import Row, Statements, load
 from windlass.job import Outcome
+from windlass.queue import views
 from windlass.queue.newjob import check_instant, check_range
 from windlass.queue.views import Attempt, attempt_from_row
 
@@ -69,7 +72,7 @@ class AttemptPage(msgspec.Struct, frozen=True):
 async def find_attempts(
     db: Statements, where: AttemptFilter, *, limit: int = 100, cursor: AttemptCursor | None = None
 ) -> AttemptPage:
-    """Return up to `limit` ended attempts that match, newest first, from below `cursor` on.
+    """Return up to `limit` ended attempts that match, newest first, from below `cursor` on, as many as fit.
 
     A page with a cursor may be short or empty where the filters match little in two months.
     """
@@ -84,23 +87,38 @@ async def find_attempts(
         return AttemptPage([], None)
     since = times["oldest_at"] if where.since is None else max(where.since, times["oldest_at"])
     below = cursor or AttemptCursor((where.until or times["now_at"] + AHEAD) - MICROSECOND, LAST_ID, LAST_FENCE)
-    found: list[ListedAttempt] = []
+    found: list[Row] = []
     for number in range(MAX_SPANS):
         begin = max(since, below.finished_at - min(FIRST_SPAN * 4**number, LONGEST_SPAN))
         found += await _between(db, where, begin, below, limit=limit + 1 - len(found))
-        if len(found) > limit:
-            last = found[limit - 1].attempt
-            return AttemptPage(found[:limit], AttemptCursor(last.finished_at, last.job_id, last.fence))
+        fit = views.fitting(row["bytes"] for row in found[:limit])
+        if fit < len(found):
+            last = found[fit - 1]
+            return AttemptPage(
+                await _read(db, found[:fit]), AttemptCursor(last["finished_at"], last["job_id"], last["fence"])
+            )
         below = AttemptCursor(begin - MICROSECOND, LAST_ID, LAST_FENCE)
         if below.finished_at < since:
-            return AttemptPage(found, None)
-    return AttemptPage(found, below)
+            return AttemptPage(await _read(db, found), None)
+    return AttemptPage(await _read(db, found), below)
+
+
+async def _read(db: Statements, found: Sequence[Row]) -> list[ListedAttempt]:
+    """Return the attempts that were found, in order; without those whose job has been run again since."""
+    keys = [(row["place"], row["job_id"], row["fence"], row["finished_at"]) for row in found]
+    rows = await db.fetch(SQL.of_page, keys=keys) if keys else []
+    read = {(row["job_id"], row["fence"]): attempt_from_row(row) for row in rows}
+    return [
+        ListedAttempt(read[row["job_id"], row["fence"]], row["queue"], row["task"])
+        for row in found
+        if (row["job_id"], row["fence"]) in read
+    ]
 
 
 async def _between(
     db: Statements, where: AttemptFilter, since: datetime, below: AttemptCursor, *, limit: int
-) -> list[ListedAttempt]:
-    rows = await db.fetch(
+) -> list[Row]:
+    return await db.fetch(
         SQL.ended_between,
         tenant=where.tenant,
         schedule_id=where.schedule_id,
@@ -113,4 +131,3 @@ async def _between(
         fence=below.fence,
         limit=limit,
     )
-    return [ListedAttempt(attempt_from_row(row), row["queue"], row["task"]) for row in rows]

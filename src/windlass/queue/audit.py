@@ -8,6 +8,7 @@ have an empty tenant and are read without one.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from windlass.db import Row, Statements, load
 from windlass.errors import InvalidInput
 from windlass.ids import Ids
+from windlass.queue import views
 from windlass.queue.history import MAX_PAGE
 from windlass.queue.newjob import MAX_NAME, check_json, storable
 
@@ -90,19 +92,20 @@ async def list_entries(
     action: str | None = None,
     subject: str | None = None,
 ) -> AuditPage:
-    """Return up to `limit` entries of a tenant, or of all, newest first, from below `cursor` on."""
+    """Return up to `limit` entries of a tenant, or of all, newest first, from below `cursor` on, as many as fit."""
     limit = max(1, min(limit, MAX_PAGE))
-    among = {"limit": limit + 1, "cursor": cursor or _NEWEST, "action": action, "subject": subject}
+    among: dict[str, Any] = {"cursor": cursor or _NEWEST, "action": action, "subject": subject}
+    among |= {"limit": limit + 1, "most": views.LIST_BYTES}
     if tenant is None:
         rows = await db.fetch(SQL.list_of_all, **among)
     else:
         rows = await db.fetch(SQL.list_of_tenant, tenant=tenant, **among)
     entries = [_recorded_from_row(row) for row in rows[:limit]]
-    return AuditPage(entries, entries[-1].id if len(rows) > limit else None)
+    return AuditPage(entries, entries[-1].id if rows and rows[0]["found"] > len(entries) else None)
 
 
 def _recorded_from_row(row: Row) -> Recorded:
-    columns = dict(row)
+    columns = {name: value for name, value in row.items() if name != "found"}
     # Not a UUID of ours, so its column is read under a name that does not say so.
     columns["request_id"] = columns.pop("request")
     return Recorded(**columns)

@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import NotFound
+from windlass.queue import views
 
 SQL = load(__file__)
 
@@ -96,14 +97,16 @@ async def list_workers(
         status=status and status.value,
         cursor=cursor or "",
         limit=limit + 1,
+        most=views.LIST_BYTES,
     )
     workers = await _with_jobs(db, tenant, rows[:limit])
-    return WorkerPage(workers, workers[-1].worker if len(rows) > limit else None)
+    return WorkerPage(workers, workers[-1].worker if rows and rows[0]["found"] > len(workers) else None)
 
 
 async def get_worker(db: Statements, tenant: str, worker: str) -> Worker:
     """Return the worker of this name; NotFound if none has registered, or it ended long ago."""
-    rows = await db.fetch(SQL.list_workers, tenant=tenant, worker=worker, status=None, cursor="", limit=1)
+    asked = {"tenant": tenant, "worker": worker, "status": None, "cursor": "", "limit": 1}
+    rows = await db.fetch(SQL.list_workers, most=views.LIST_BYTES, **asked)
     if not rows:
         raise NotFound(f"There is no worker {worker}.")
     [found] = await _with_jobs(db, tenant, rows)

@@ -3,6 +3,7 @@
 -- Rows of one start (a session, and the presence of calls that do not name it) are told together: counts, last heartbeat, skew.
 -- A session that was not heard for its lease is dead, also before rescue has said so; one that has not beaten yet is starting.
 -- It is as busy as it told, or as it holds leases in all its live sessions: `held` in its own, `alone` in those of single jobs.
+-- As many as fit into :most bytes, the first always; found: how many there were to show, up to :limit.
 -- index: session_worker, queue_leased.  cost: where the tenant has bare callers, all leases are looked through once.
 -- both
 WITH alone AS MATERIALIZED (
@@ -18,8 +19,10 @@ newest AS (
       FROM session s
      WHERE s.bare = 0 AND s.tenant = :tenant AND s.worker > CAST(:cursor AS text) AND (CAST(:worker AS text) IS NULL OR s.worker = :worker)
 )
-SELECT y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at, y.ended_at, y.lease_ms, y.total_threads, y.busy_threads,
-       y.held, y.alone, y.completed, y.failed, y.host, y.pid, y.version, y.build, y.region, y.labels, y.tasks, y.queues, y.skew_ms FROM (
+SELECT z.* FROM (
+SELECT count(*) OVER () AS found, octets(y.labels, y.tasks, y.queues) AS bytes, sum(octets(y.labels, y.tasks, y.queues)) OVER (ORDER BY y.worker) AS upto,
+       y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at, y.ended_at, y.lease_ms, y.total_threads, y.busy_threads,
+       y.held, y.alone, y.completed, y.failed, y.host, y.pid, y.version, y.build, y.region, y.labels, y.tasks, y.queues, y.skew_ms FROM (SELECT x.* FROM (
     SELECT w.*, CASE WHEN w.told_busy > w.held + w.alone THEN w.told_busy ELSE w.held + w.alone END AS busy_threads,
            CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 OR w.expires_at <= :now THEN 'dead' WHEN w.draining = 1 THEN 'draining'
                 WHEN w.told_busy = 0 AND w.held + w.alone = 0 THEN CASE WHEN w.heartbeat_at = w.started_at THEN 'starting' ELSE 'idle' END
@@ -36,8 +39,8 @@ SELECT y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at
                  FROM newest o GROUP BY o.worker, o.started_at) t ON t.worker = s.worker AND t.started_at = s.started_at
          WHERE s.place = 1
       ) w
-) y WHERE CAST(:status AS text) IS NULL OR y.status = :status
- ORDER BY y.worker LIMIT :limit
+) x WHERE CAST(:status AS text) IS NULL OR x.status = :status ORDER BY x.worker LIMIT :limit) y
+) z WHERE z.upto <= :most OR z.upto = z.bytes ORDER BY z.worker
 
 -- name: held_jobs
 -- The jobs that the live sessions of workers hold, but for those of single jobs; up to :most of each session, smallest id first.

@@ -1,10 +1,12 @@
 """History: what every job is, was and went through, until retention.
 
 One job by its id, lists by combined filters in pages, counts, attempts, the timeline, and the report of a job.
-Lists are keyset pages by id, newest first: each of the four places a job can lie in is asked for one page, by index,
-and the pages are merged. Filters are clauses from a fixed table; values are always parameters.
-What ended is looked for among the newest ends of all tenants, and if the tenant's are rare there, by its own lanes.
+Lists are keyset pages by id, newest first: each of the four places a job can lie in is asked for the ids of one page,
+by index, and these are merged. Then as many jobs are read as fit into one answer, by their sizes; no more are held.
+Filters are clauses from a fixed table; values are always parameters.
+A job is looked for among the newest of all tenants, and if the tenant's are rare there, by its own lanes.
 Either way a bounded number of rows is read: where that is not enough for a page, a short one says where to go on.
+A count goes by the tenant's lanes alone: what others have does not change it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -21,6 +23,7 @@ from windlass.db import Query, Row, Statements, load
 from windlass.errors import InvalidInput, NotFound
 from windlass.ids import first_id_at
 from windlass.job import FINAL_STATES, State
+from windlass.queue import views
 from windlass.queue.attempts import AttemptCursor as AttemptCursor
 from windlass.queue.attempts import AttemptFilter as AttemptFilter
 from windlass.queue.attempts import AttemptPage as AttemptPage
@@ -31,23 +34,28 @@ from windlass.queue.recent import events_since as events_since
 from windlass.queue.views import Attempt as Attempt
 from windlass.queue.views import Event as Event
 from windlass.queue.views import Job as Job
+from windlass.queue.views import Slice as Slice
 from windlass.queue.views import attempt_from_row
 from windlass.queue.views import job_from_row as job_from_row
+from windlass.queue.waits import Times, waits_of
 from windlass.queue.waits import Waits as Waits
-from windlass.queue.waits import waits_of
 
 SQL = load(__file__)
 
 MAX_PAGE = 500
+MAX_KEYS = 20 * MAX_PAGE
+"""How many jobs one look passes over, for a page by its number."""
 MAX_COUNT = 10_000
 EXAMINED = 20_000
-"""How many of the newest ends, of all tenants, a list looks at before it goes by the tenant's lanes."""
+"""How many of the newest jobs of a place, of all tenants, a list looks at before it goes by the tenant's lanes."""
 OWN_ROWS = 100_000
-"""How many ends of its own a tenant may have to be listed by its lanes; one with more is dense among all."""
+"""How many jobs of its own a tenant may have in a place to be listed by its lanes; one with more is dense among all."""
 SKEW = timedelta(hours=1)
 """How far the clock that made an id may be from the database's, which says when the job was created."""
 NEWEST = UUID(int=2**128 - 1)
 MAX_ENDINGS = 20
+NONE_CLAIMED = -1
+"""Below every fence: a job that was never claimed has 0."""
 _END = re.compile(r"[0-9a-fA-F-]{4,36}")
 
 
@@ -79,6 +87,21 @@ class Page(msgspec.Struct, frozen=True):
     next_cursor: UUID | None
 
 
+class Key(NamedTuple):
+    """Where a list found a job."""
+
+    id: UUID
+    finished_at: datetime | None
+    """Of one that lies in `done`: in which day."""
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """Where the jobs of a page lie, newest first, and where the next one begins; None on the last."""
+
+    found: list[Key]
+    next_cursor: UUID | None
+
+
 class Count(msgspec.Struct, frozen=True):
     """How many jobs match; not exact: at least so many."""
 
@@ -92,8 +115,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     outcome: State | None
     """None: it has not ended."""
-    timeline: list[Event]
-    attempts: list[Attempt]
+    timeline: Slice[Event]
+    attempts: Slice[Attempt]
     waits: Waits
     metrics: str | None
 
@@ -114,12 +137,21 @@ _CLAUSES = {
 _TIMED = frozenset({State.SCHEDULED, State.SLEEPING})
 _QUEUED = frozenset(State) - FINAL_STATES - _TIMED
 _DONE, _DEAD = FINAL_STATES - {State.DEAD}, frozenset({State.DEAD})
-_COUNTS = (
-    (SQL.count_timed, _TIMED),
-    (SQL.count_queued, _QUEUED),
-    (SQL.count_done, _DONE),
-    (SQL.count_dead, _DEAD),
-)
+
+
+class _Place(NamedTuple):
+    """One of the places that jobs lie in, and how it is asked."""
+
+    states: frozenset[State]
+    floor: Query
+    near: Query
+    own: Query
+
+
+_IN_TIMER = _Place(_TIMED, SQL.floor_timed, SQL.list_timed, SQL.own_timed)
+_IN_QUEUE = _Place(_QUEUED, SQL.floor_queued, SQL.list_queued, SQL.own_queued)
+_IN_DONE = _Place(_DONE, SQL.floor_done, SQL.list_done, SQL.own_done)
+_IN_DEAD = _Place(_DEAD, SQL.floor_dead, SQL.list_dead, SQL.own_dead)
 _composed: dict[tuple[str, tuple[str, ...]], Query] = {}
 
 
@@ -148,71 +180,101 @@ async def ending_in(db: Statements, end: str, *, tenant: str, examined: int = EX
 
 
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
-    """Return up to `limit` jobs that match, newest first, from below `cursor` on.
+    """Return up to `limit` jobs that match, newest first, from below `cursor` on, as many as fit into one answer.
 
-    Each place is read by itself, timers first, ends last, timers again: a job that goes forward meanwhile, or back to
-    wait for its next attempt, is listed once, as it was read last. One that goes back otherwise (another run of a
-    finished job) may be missing from this page, and one that changes between a state asked for and another may be
+    Each place is looked through by itself, timers first, ends last, timers again: a job that goes forward meanwhile, or
+    back to wait for its next attempt, is listed once, as it was read last. One that goes back otherwise (another run of
+    a finished job) may be missing from this page, and one that changes between a state asked for and another may be
     listed or not. A page with a cursor may be short or empty where the filters match few of very many jobs.
     """
-    reading = _Reading(db, where, max(1, min(limit, MAX_PAGE)), cursor or NEWEST)
+    keys = await find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
+    count = views.fitting(await sizes(db, keys.found))
+    jobs = await read(db, where, keys.found[:count])
+    return Page(jobs, keys.found[count - 1].id if count < len(keys.found) else keys.next_cursor)
+
+
+async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:
+    """Return where up to `limit` jobs lie that match, as `find` does; nothing of the jobs themselves is read."""
+    reading = _Reading(db, where, max(1, min(limit, MAX_KEYS)), cursor or NEWEST)
     # In the order in which a job goes forward, and timers once more: there a failed attempt goes back to.
-    await reading.live(SQL.list_timed, _TIMED)
-    await reading.live(SQL.list_queued, _QUEUED)
-    await reading.ended((SQL.list_done, SQL.floor_done, SQL.own_done, SQL.done_by_id), _DONE)
-    await reading.ended((SQL.list_dead, SQL.floor_dead, SQL.own_dead, SQL.dead_by_id), _DEAD)
-    await reading.live(SQL.list_timed, _TIMED)
-    return reading.page()
+    for place in (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD, _IN_TIMER):
+        await reading.look(place)
+    return reading.keys()
+
+
+async def sizes(db: Statements, keys: Sequence[Key]) -> list[int]:
+    """Return how many bytes a list shows of each of these jobs."""
+    found = {row["id"]: row["bytes"] for row in await db.fetch(SQL.sizes, jobs=keys)} if keys else {}
+    return [found.get(key.id, 0) for key in keys]
+
+
+async def read(db: Statements, where: Filter, keys: Sequence[Key]) -> list[Job]:
+    """Return the jobs that a list has found, in order; without those that have left the states asked for since."""
+    rows = {row["id"]: row for row in await db.fetch(SQL.of_page, jobs=keys, tenant=where.tenant)} if keys else {}
+    if moved := [key.id for key in keys if key.id not in rows]:
+        rows |= {row["id"]: row for row in await db.fetch(SQL.wherever, ids=moved, tenant=where.tenant)}
+    jobs = [job_from_row(rows[key.id]) for key in keys if key.id in rows]
+    return [job for job in jobs if not where.states or job.state in where.states]
 
 
 async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> Count:
     """Return how many jobs match, up to 10,000; a bounded number of rows is looked at, so it may be more."""
     clauses, values = _conditions(where)
     jobs, exact = 0, True
-    for query, states in _COUNTS:
-        asked = _asked(where, states)
-        if asked:
-            stale = {} if states & FINAL_STATES else {"stale": int(where.stale)}
-            [row] = await db.fetch(_compose(query, clauses), states=asked, examined=examined, **values, **stale)
+    for place in (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD):
+        if asked := _asked(where, place.states):
+            asked |= {"floor": NEWEST, "examined": examined, "limit": 1}
+            row, *_ = await db.fetch(_compose(place.own, clauses), **asked, **values)
             jobs += row["jobs"]
             exact = exact and row["examined"] < examined
     return Count(min(jobs, MAX_COUNT), exact and jobs <= MAX_COUNT)
 
 
-async def attempts(db: Statements, job_id: UUID, *, tenant: str) -> list[Attempt]:
-    """Return the ended attempts of a job, oldest first; NotFound as in `get`."""
+async def attempts(
+    db: Statements, job_id: UUID, *, tenant: str, after: int = NONE_CLAIMED, limit: int = views.MAX_OF_JOB
+) -> Slice[Attempt]:
+    """Return the ended attempts of a job after a fence, oldest first, as many as fit; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
-    return [attempt_from_row(row) for row in await db.fetch(SQL.attempts, id=job_id)]
+    return await _attempts(db, job_id, after=after, limit=limit)
 
 
-async def timeline(db: Statements, job_id: UUID, *, tenant: str) -> list[Event]:
-    """Return everything that happened to a job, in order; NotFound as in `get`."""
+async def timeline(
+    db: Statements, job_id: UUID, *, tenant: str, skip: int = 0, limit: int = views.MAX_OF_JOB
+) -> Slice[Event]:
+    """Return what happened to a job, in order, without the first `skip`; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
-    return await events_of(db, job_id)
+    return await events_of(db, job_id, skip=skip, limit=limit)
 
 
-async def events_of(db: Statements, job_id: UUID) -> list[Event]:
-    """Return everything that happened to a job or a schedule that the caller has found, in order."""
-    rows = await db.fetch(SQL.timeline, id=job_id)
-    return [Event(row["happened_at"], row["kind"], row["worker"], row["detail"], row["actor"]) for row in rows]
+async def events_of(db: Statements, job_id: UUID, *, skip: int = 0, limit: int = views.MAX_OF_JOB) -> Slice[Event]:
+    """Return what happened to a job or a schedule that the caller has found, in order, without the first `skip`."""
+    rows = await db.fetch(SQL.timeline, id=job_id, skip=skip, limit=limit + 1, longest=views.LONGEST_DETAIL)
+    events = [Event(row["happened_at"], row["kind"], row["worker"], row["detail"], row["actor"]) for row in rows]
+    return Slice(events[:limit], skip + limit if len(events) > limit else None)
 
 
 async def report(db: Statements, job_id: UUID, *, tenant: str) -> Report:
     """Return the report of a job, of one that has not ended as far as it has come; NotFound as in `get`."""
     job = await get(db, job_id, tenant=tenant)
-    tried = await attempts(db, job_id, tenant=tenant)
+    times = await db.fetch(SQL.attempt_times, id=job_id, limit=EXAMINED)
     return Report(
         job=job,
         outcome=job.state if job.state in FINAL_STATES else None,
-        timeline=await timeline(db, job_id, tenant=tenant),
-        attempts=tried,
-        waits=waits_of(job, tried),
+        timeline=await events_of(db, job_id),
+        attempts=await _attempts(db, job_id, after=NONE_CLAIMED, limit=views.MAX_OF_JOB),
+        waits=waits_of(job, [Times(**row) for row in times]),
         metrics=job.metrics,
     )
 
 
+async def _attempts(db: Statements, job_id: UUID, *, after: int, limit: int) -> Slice[Attempt]:
+    rows = await db.fetch(SQL.attempts, id=job_id, after=after, limit=limit, most=views.LIST_BYTES)
+    found = [attempt_from_row(row) for row in rows]
+    return Slice(found, found[-1].fence if found and rows[0]["more"] else None)
+
+
 class _Reading:
-    """One list being read, place by place."""
+    """One list being looked through, place by place."""
 
     def __init__(self, db: Statements, where: Filter, limit: int, cursor: UUID) -> None:
         self._db = db
@@ -220,59 +282,45 @@ class _Reading:
         self._limit = limit
         self._cursor = cursor
         self._clauses, self._values = _conditions(where)
-        self._found: dict[UUID, Row] = {}
+        self._found: dict[UUID, Key] = {}
         self._floors: list[UUID] = []
 
-    async def live(self, query: Query, states: frozenset[State]) -> None:
-        """Read a page of live jobs."""
-        asked = _asked(self._where, states)
-        if asked:
-            await self._fetch(query, states=asked, cursor=self._cursor, stale=int(self._where.stale))
-
-    async def ended(self, queries: tuple[Query, Query, Query, Query], states: frozenset[State]) -> None:
-        """Read a page of ended jobs among the newest, and if these are too few, by the lanes of the tenant."""
-        near, floor_of, own, by_id = queries
-        asked = _asked(self._where, states)
+    async def look(self, place: _Place) -> None:
+        """Look for a page among the newest jobs of a place, and if these are too few, by the lanes of the tenant."""
+        asked = _asked(self._where, place.states)
         if not asked:
             return
-        floors = await self._db.fetch(floor_of, cursor=self._cursor, examined=EXAMINED)
+        floors = await self._db.fetch(place.floor, cursor=self._cursor, examined=EXAMINED)
         floor: UUID = floors[0]["id"] if floors else UUID(int=0)
-        if await self._fetch(near, states=asked, cursor=self._cursor, floor=floor) > self._limit or not floors:
+        rows = await self._fetch(place.near, cursor=self._cursor, floor=floor, **asked)
+        if len(rows) > self._limit or not floors:
             return
-        rows = await self._db.fetch(
-            _compose(own, self._clauses),
-            states=asked,
-            floor=floor,
-            examined=OWN_ROWS,
-            limit=self._limit + 1,
-            **self._values,
-        )
-        if rows[0]["examined"] >= OWN_ROWS:
+        [first, *_] = await self._fetch(place.own, floor=floor, examined=OWN_ROWS, **asked)
+        if first["examined"] >= OWN_ROWS:
             self._floors.append(floor)
-        elif rows[0]["id"] is not None:
-            older = await self._db.fetch(by_id, ids=[row["id"] for row in rows], tenant=self._where.tenant)
-            self._found.update((row["id"], row) for row in older)
 
-    def page(self) -> Page:
-        """Return the page: what was found down to where every place was read."""
+    def keys(self) -> Keys:
+        """Return the page: what was found down to where every place was looked through."""
         floor = max(self._floors, default=UUID(int=0))
         ids = sorted((job_id for job_id in self._found if job_id >= floor), reverse=True)
-        jobs = [job_from_row(self._found[job_id]) for job_id in ids[: self._limit]]
+        found = [self._found[job_id] for job_id in ids[: self._limit]]
         if len(ids) > self._limit:
-            return Page(jobs, jobs[-1].id)
-        return Page(jobs, floor if self._floors else None)
+            return Keys(found, found[-1].id)
+        return Keys(found, floor if self._floors else None)
 
-    async def _fetch(self, query: Query, **more: Any) -> int:
+    async def _fetch(self, query: Query, **more: Any) -> list[Row]:
         rows = await self._db.fetch(_compose(query, self._clauses), limit=self._limit + 1, **self._values, **more)
-        self._found.update((row["id"], row) for row in rows)
-        return len(rows)
+        self._found.update((row["id"], Key(row["id"], row["finished_at"])) for row in rows if row["id"] is not None)
+        return rows
 
 
-def _asked(where: Filter, states: frozenset[State]) -> list[State]:
-    """Return which of the states of a place are asked for."""
-    if where.stale:
-        states -= FINAL_STATES
-    return sorted(where.states & states if where.states else states)
+def _asked(where: Filter, states: frozenset[State]) -> dict[str, Any]:
+    """Return which of the states of a place are asked for, and of live ones whether stale; nothing: none of them."""
+    live = not states & FINAL_STATES
+    if where.stale and not live:
+        return {}
+    asked = sorted(where.states & states if where.states else states)
+    return {"states": asked, **({"stale": int(where.stale)} if live else {})} if asked else {}
 
 
 def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:

@@ -1,7 +1,48 @@
 -- name: get
--- One job of a tenant, wherever it lies. By its id alone first: the planner must not begin with the tenant's lanes.
--- both
-WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = :id) SELECT * FROM found WHERE tenant = :tenant
+-- One job of a tenant, wherever it lies. First where it lies and whose lane that is; only of the tenant's own the rest is read:
+-- another's job costs what an unknown one does. By its id alone: the planner must not begin with the tenant's lanes.
+-- postgres
+WITH found AS MATERIALIZED (
+    SELECT 0 AS place, lane, CAST(NULL AS timestamptz) AS finished_at FROM queue WHERE id = :id
+    UNION ALL
+    SELECT 1, lane, NULL FROM timer WHERE id = :id
+    UNION ALL
+    SELECT 2, lane, finished_at FROM done WHERE id = :id
+    UNION ALL
+    SELECT 3, lane, NULL FROM dead WHERE id = :id
+),
+own AS MATERIALIZED (
+    SELECT f.place, f.finished_at FROM lane AS l LEFT JOIN found AS f ON true
+     WHERE l.id = coalesce((SELECT max(lane) FROM found), 0) AND l.tenant = :tenant
+)
+SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_queued v WHERE v.id = :id LIMIT 1) x WHERE o.place = 0
+UNION ALL
+SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_timed v WHERE v.id = :id LIMIT 1) x WHERE o.place = 1
+UNION ALL
+SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_done v WHERE v.id = :id AND v.finished_at = o.finished_at LIMIT 1) x WHERE o.place = 2
+UNION ALL
+SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_dead v WHERE v.id = :id LIMIT 1) x WHERE o.place = 3
+-- sqlite
+WITH found AS MATERIALIZED (
+    SELECT 0 AS place, lane, NULL AS finished_at FROM queue WHERE id = :id
+    UNION ALL
+    SELECT 1, lane, NULL FROM timer WHERE id = :id
+    UNION ALL
+    SELECT 2, lane, finished_at FROM done WHERE id = :id
+    UNION ALL
+    SELECT 3, lane, NULL FROM dead WHERE id = :id
+),
+own AS MATERIALIZED (
+    SELECT f.place, f.finished_at FROM lane AS l LEFT JOIN found AS f ON true
+     WHERE l.id = coalesce((SELECT max(lane) FROM found), 0) AND l.tenant = :tenant
+)
+SELECT v.* FROM own AS o CROSS JOIN jobs_queued AS v ON v.id = :id WHERE o.place = 0
+UNION ALL
+SELECT v.* FROM own AS o CROSS JOIN jobs_timed AS v ON v.id = :id WHERE o.place = 1
+UNION ALL
+SELECT v.* FROM own AS o CROSS JOIN jobs_done AS v ON v.id = :id AND v.finished_at = o.finished_at WHERE o.place = 2
+UNION ALL
+SELECT v.* FROM own AS o CROSS JOIN jobs_dead AS v ON v.id = :id WHERE o.place = 3
 
 -- name: live_jobs
 -- Which of these jobs have not ended.
@@ -26,180 +67,254 @@ SELECT x.id FROM (
 ) x JOIN lane l ON l.id = x.lane WHERE l.tenant = :tenant AND CAST(x.id AS text) LIKE '%' || CAST(:end AS text)
  ORDER BY x.id DESC LIMIT :limit
 
+-- name: floor_queued
+-- The id down to which there are :examined jobs in queue of all tenants, from the cursor on; no row if there are fewer.
+-- both
+SELECT id FROM queue WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
+
 -- name: list_queued
--- A page of the jobs in queue, newest first. Stale: the last attempt was lost, and no other has begun.
+-- A page of jobs in queue, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
 -- postgres
-SELECT * FROM jobs_queued v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters} ORDER BY id DESC LIMIT :limit
 -- sqlite
-SELECT * FROM jobs_queued AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters} ORDER BY id DESC LIMIT :limit
+
+-- name: own_queued
+-- The newest jobs in queue of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
+-- index: queue_ready, queue_running, queue_waiting.
+-- postgres
+WITH own AS MATERIALIZED (
+    SELECT p.id FROM lane l CROSS JOIN LATERAL (
+       (SELECT q.id FROM queue q WHERE q.place = 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.rank, q.id LIMIT :examined)
+        UNION ALL
+       (SELECT q.id FROM queue q WHERE q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.id < :floor LIMIT :examined)
+        UNION ALL
+       (SELECT q.id FROM queue q WHERE q.place >= 2 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
+     WHERE l.tenant = :tenant LIMIT :examined
+),
+matched AS MATERIALIZED (
+    SELECT id, finished_at FROM (SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_queued j WHERE j.id = o.id LIMIT 1) x) v
+     WHERE state = ANY(CAST(:states AS text[]))
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
+   AND {filters}
+)
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
+-- sqlite
+WITH own AS MATERIALIZED (
+    SELECT id FROM (
+    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    UNION ALL
+    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    UNION ALL
+    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant) LIMIT :examined
+),
+matched AS MATERIALIZED (
+    SELECT id, finished_at FROM (SELECT x.* FROM own AS o CROSS JOIN jobs_queued AS x ON x.id = o.id) AS v
+     WHERE state IN (SELECT value FROM json_each(:states))
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
+   AND {filters}
+)
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
+
+-- name: floor_timed
+-- The id down to which there are :examined jobs in timer of all tenants, from the cursor on; no row if there are fewer.
+-- both
+SELECT id FROM timer WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
 -- name: list_timed
--- A page of the jobs in timer, newest first. Stale: the last attempt was lost, and no other has begun.
+-- A page of jobs in timer, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
 -- postgres
-SELECT * FROM jobs_timed v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+SELECT id, finished_at FROM jobs_timed AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters} ORDER BY id DESC LIMIT :limit
 -- sqlite
-SELECT * FROM jobs_timed AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+SELECT id, finished_at FROM jobs_timed AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters} ORDER BY id DESC LIMIT :limit
 
--- name: list_done
--- A page of finished jobs, newest first, from :floor up.
+-- name: own_timed
+-- The newest jobs in timer of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
+-- index: timer_lane.
 -- postgres
-SELECT * FROM jobs_done WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor AND {filters}
- ORDER BY id DESC LIMIT :limit
+WITH own AS MATERIALIZED (
+    SELECT p.id FROM lane l CROSS JOIN LATERAL (
+       (SELECT q.id FROM timer q WHERE q.lane > 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
+     WHERE l.tenant = :tenant LIMIT :examined
+),
+matched AS MATERIALIZED (
+    SELECT id, finished_at FROM (SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_timed j WHERE j.id = o.id LIMIT 1) x) v
+     WHERE state = ANY(CAST(:states AS text[]))
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
+   AND {filters}
+)
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
-SELECT * FROM jobs_done WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor AND {filters}
- ORDER BY id DESC LIMIT :limit
+WITH own AS MATERIALIZED (
+    SELECT id FROM (
+    SELECT q.id FROM lane AS l CROSS JOIN timer AS q INDEXED BY timer_lane ON q.lane > 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant) LIMIT :examined
+),
+matched AS MATERIALIZED (
+    SELECT id, finished_at FROM (SELECT x.* FROM own AS o CROSS JOIN jobs_timed AS x ON x.id = o.id) AS v
+     WHERE state IN (SELECT value FROM json_each(:states))
+   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
+   AND {filters}
+)
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_done
 -- The id down to which there are :examined finished jobs of all tenants, from the cursor on; no row if there are fewer.
 -- both
 SELECT id FROM done WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
+-- name: list_done
+-- A page of finished jobs, newest first, from :floor up: where they lie.
+-- postgres
+SELECT id, finished_at FROM jobs_done AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
+   AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT id, finished_at FROM jobs_done AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
+   AND {filters} ORDER BY id DESC LIMIT :limit
+
 -- name: own_done
--- The newest finished jobs of a tenant below :floor that match, by the tenant's lanes, and how many were examined: if :examined, not all.
+-- The newest finished jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: done_finished.
 -- postgres
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
+    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
       FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
-)
-SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) c LEFT JOIN (
-    SELECT o.id FROM own o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters} ORDER BY o.id DESC LIMIT :limit) m ON true
+),
+matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters})
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
+    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
       FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.id < :floor
      WHERE l.tenant = :tenant LIMIT :examined
-)
-SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) AS c LEFT JOIN (
-    SELECT o.id FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY o.id DESC LIMIT :limit) AS m ON true
-
--- name: done_by_id
--- Some finished jobs of a tenant.
--- postgres
-SELECT * FROM jobs_done WHERE id = ANY(CAST(:ids AS uuid[])) AND tenant = :tenant
--- sqlite
-SELECT * FROM jobs_done WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
-
--- name: list_dead
--- A page of dead jobs, newest first, from :floor up.
--- postgres
-SELECT * FROM jobs_dead WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor AND {filters}
- ORDER BY id DESC LIMIT :limit
--- sqlite
-SELECT * FROM jobs_dead WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor AND {filters}
- ORDER BY id DESC LIMIT :limit
+),
+matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters})
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_dead
 -- The id down to which there are :examined dead jobs of all tenants, from the cursor on; no row if there are fewer.
 -- both
 SELECT id FROM dead WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
+-- name: list_dead
+-- A page of dead jobs, newest first, from :floor up: where they lie.
+-- postgres
+SELECT id, finished_at FROM jobs_dead AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
+   AND {filters} ORDER BY id DESC LIMIT :limit
+-- sqlite
+SELECT id, finished_at FROM jobs_dead AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
+   AND {filters} ORDER BY id DESC LIMIT :limit
+
 -- name: own_dead
--- The newest dead jobs of a tenant below :floor that match, by the tenant's lanes, and how many were examined: if :examined, not all.
+-- The newest dead jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: dead_finished.
 -- postgres
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
+    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
       FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
-)
-SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) c LEFT JOIN (
-    SELECT o.id FROM own o WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters} ORDER BY o.id DESC LIMIT :limit) m ON true
+),
+matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters})
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
+    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
       FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.id < :floor
      WHERE l.tenant = :tenant LIMIT :examined
-)
-SELECT c.examined, m.id FROM (SELECT count(*) AS examined FROM own) AS c LEFT JOIN (
-    SELECT o.id FROM own AS o WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters} ORDER BY o.id DESC LIMIT :limit) AS m ON true
+),
+matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters})
+SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+  LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
--- name: dead_by_id
--- Some dead jobs of a tenant.
--- postgres
-SELECT * FROM jobs_dead WHERE id = ANY(CAST(:ids AS uuid[])) AND tenant = :tenant
--- sqlite
-SELECT * FROM jobs_dead WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
+-- name: sizes
+-- How many bytes of text a list shows of each of these jobs.
+-- index: primary keys; done_id of the day in which a job ended.
+-- both
+SELECT i.id, coalesce((SELECT octets(d.payload, d.headers, d.tags, d.retry) FROM job AS d WHERE d.id = i.id),
+                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.reason) FROM done AS d
+                        WHERE d.id = i.id AND d.finished_at = i.finished_at LIMIT 1),
+                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.reason) FROM dead AS d WHERE d.id = i.id), 0) AS bytes
+  FROM rows(:jobs, id uuid, finished_at timestamptz) AS i
 
--- name: count_queued
--- How many of the first :examined jobs in queue match, and how many there were to look at.
+-- name: of_page
+-- These jobs of a tenant, each where a list found it; one that has ended meanwhile is not among them.
+-- index: primary keys; done_id of the day in which a job ended.
 -- postgres
-SELECT count(*) AS examined, count(*) FILTER (WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[]))
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}) AS jobs
-  FROM (SELECT * FROM jobs_queued LIMIT :examined) v
+SELECT x.* FROM rows(:jobs, id uuid, finished_at timestamptz) AS i
+ CROSS JOIN LATERAL (SELECT * FROM jobs_queued v WHERE v.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
+UNION ALL
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT * FROM jobs_timed v WHERE v.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
+UNION ALL
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT * FROM jobs_done v WHERE v.id = i.id AND v.finished_at = i.finished_at LIMIT 1) x WHERE x.tenant = :tenant
+UNION ALL
+SELECT x.* FROM rows(:jobs) AS i
+ CROSS JOIN LATERAL (SELECT * FROM jobs_dead v WHERE v.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
 -- sqlite
-SELECT count(*) AS examined, count(*) FILTER (WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states))
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}) AS jobs
-  FROM (SELECT * FROM jobs_queued LIMIT :examined) AS v
+SELECT v.* FROM rows(:jobs) AS i CROSS JOIN jobs_queued AS v ON v.id = i.id WHERE v.tenant = :tenant
+UNION ALL
+SELECT v.* FROM rows(:jobs) AS i CROSS JOIN jobs_timed AS v ON v.id = i.id WHERE v.tenant = :tenant
+UNION ALL
+SELECT v.* FROM rows(:jobs) AS i CROSS JOIN jobs_done AS v ON v.id = i.id AND v.finished_at = i.finished_at WHERE v.tenant = :tenant
+UNION ALL
+SELECT v.* FROM rows(:jobs) AS i CROSS JOIN jobs_dead AS v ON v.id = i.id WHERE v.tenant = :tenant
 
--- name: count_timed
--- How many of the first :examined jobs in timer match, and how many there were to look at.
+-- name: wherever
+-- These jobs of a tenant, wherever they lie: those that moved while a list was read. By their ids first, as in `get`.
 -- postgres
-SELECT count(*) AS examined, count(*) FILTER (WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[]))
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}) AS jobs
-  FROM (SELECT * FROM jobs_timed LIMIT :examined) v
+WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = ANY(CAST(:ids AS uuid[]))) SELECT * FROM found WHERE tenant = :tenant
 -- sqlite
-SELECT count(*) AS examined, count(*) FILTER (WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states))
-   AND (CAST(:stale AS int) = 0 OR (lost > 0 AND started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}) AS jobs
-  FROM (SELECT * FROM jobs_timed LIMIT :examined) AS v
-
--- name: count_done
--- How many of :examined finished jobs of a tenant match, and how many there were to look at.
--- index: done_finished.
--- postgres
-SELECT count(*) AS examined, count(*) FILTER (WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters}) AS jobs
-  FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id ORDER BY x.finished_at DESC LIMIT :examined) d
-         WHERE l.tenant = :tenant LIMIT :examined) o
--- sqlite
-SELECT count(*) AS examined, count(*) FILTER (WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters}) AS jobs
-  FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id
-         WHERE l.tenant = :tenant LIMIT :examined) AS o
-
--- name: count_dead
--- How many of :examined dead jobs of a tenant match, and how many there were to look at.
--- index: dead_finished.
--- postgres
-SELECT count(*) AS examined, count(*) FILTER (WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters}) AS jobs
-  FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id ORDER BY x.finished_at DESC LIMIT :examined) d
-         WHERE l.tenant = :tenant LIMIT :examined) o
--- sqlite
-SELECT count(*) AS examined, count(*) FILTER (WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters}) AS jobs
-  FROM (SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, l.queue
-          FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id
-         WHERE l.tenant = :tenant LIMIT :examined) AS o
+SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
 
 -- name: attempts
--- The ended attempts of a job, oldest first.
+-- The ended attempts of a job in order, those after a fence, up to :limit and as many as fit into :most bytes, the first always.
+-- An end without a claim has the fence of the one before: these come together. more: whether others follow.
 -- both
-SELECT job_id, run, attempt, fence, outcome, result, metrics, error_type, error, traceback, reason, worker, session, claimed_at,
-       started_at, finished_at, next_run_at
-  FROM attempts WHERE job_id = :id ORDER BY finished_at, fence
+WITH sized AS MATERIALIZED (
+    SELECT a.fence, octets(a.result, a.metrics, a.error, a.traceback, a.reason) AS bytes
+      FROM attempts AS a WHERE a.job_id = :id AND a.fence > :after ORDER BY a.fence LIMIT :limit
+),
+cut AS MATERIALIZED (
+    SELECT max(c.fence) AS fence FROM (SELECT s.fence, s.bytes, sum(s.bytes) OVER (ORDER BY s.fence) AS upto FROM sized AS s) AS c
+     WHERE c.upto <= :most OR c.fence = (SELECT min(s.fence) FROM sized AS s)
+)
+SELECT a.job_id, a.run, a.attempt, a.fence, a.outcome, a.result, a.metrics, a.error_type, a.error, a.traceback, a.reason, a.worker, a.session,
+       a.claimed_at, a.started_at, a.finished_at, a.next_run_at,
+       CASE WHEN EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = :id AND b.fence > c.fence) THEN 1 ELSE 0 END AS more
+  FROM cut AS c CROSS JOIN attempts AS a WHERE a.job_id = :id AND a.fence > :after AND a.fence <= c.fence ORDER BY a.fence, a.finished_at
+
+-- name: attempt_times
+-- When the ended attempts of a job were claimed, began and ended, in order.
+-- both
+SELECT outcome, claimed_at, started_at, finished_at, next_run_at FROM attempts WHERE job_id = :id ORDER BY fence, finished_at LIMIT :limit
 
 -- name: timeline
--- What happened to a job, in order; things of the same instant in the order they must have had.
+-- What happened to a job, in order, without the first :skip; things of the same instant in the order they must have had.
+-- Of what is told with it the first :longest characters: the whole is with the attempt.
 -- both
-SELECT happened_at, kind, worker, actor, detail FROM job_events WHERE job_id = :id ORDER BY happened_at, coalesce(fence, 0), step, kind
+SELECT e.happened_at, e.kind, e.worker, e.actor, substr(e.detail, 1, :longest) AS detail FROM job_events AS e
+ WHERE e.job_id = :id ORDER BY e.happened_at, coalesce(e.fence, 0), e.step, e.kind LIMIT :limit OFFSET :skip

@@ -31,7 +31,7 @@ PAGE_BYTES = 4 << 20
 CHUNKS = 20
 """Read at a time."""
 LARGE = 65_536
-"""Bytes that are compressed on a thread, so that nobody waits for them."""
+"""Bytes that are compressed, or unpacked, on a thread, so that nobody waits for them."""
 _LEVEL = 3
 
 
@@ -89,14 +89,17 @@ async def keep(db: Statements, chunks: Sequence[Chunk]) -> set[UUID]:
     if not chunks:
         return set()
     packed = [await _packed(chunk) for chunk in chunks]
-    leases = sorted(
-        ((n, c.job_id, c.fence, c.session, c.worker, c.tenant) for n, c in enumerate(chunks)), key=lambda row: row[1:3]
-    )
     async with db.transaction() as transaction:
-        held = {row["number"]: row for row in await transaction.fetch(SQL.lock_writers, leases=leases)}
+        held = {row["number"]: row for row in await transaction.fetch(SQL.lock_writers, leases=_leases(chunks))}
         rows = _rows(chunks, packed, held)
         grown = await transaction.fetch(SQL.keep, chunks=rows, most=MAX_BYTES) if rows else []
     return {row["job_id"] for row in grown}
+
+
+async def held(db: Statements, chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Return the chunks whose leases are held now as they name them: those of others are not worth a look."""
+    numbers = {row["number"] for row in await db.fetch(SQL.held, leases=_leases(chunks))} if chunks else set()
+    return [chunk for number, chunk in enumerate(chunks) if number in numbers]
 
 
 async def read(
@@ -112,10 +115,12 @@ async def read(
     fence, seq, index = after
     dropped, size = 0, 0
     while True:
-        rows = await db.fetch(SQL.read, id=job_id, fence=fence, seq=seq, attempt=attempt, limit=CHUNKS)
+        rows = await db.fetch(
+            SQL.read, id=job_id, fence=fence, seq=seq, attempt=attempt, limit=CHUNKS, most=max(0, PAGE_BYTES - size)
+        )
         for row in rows:
             first = index if (row["fence"], row["seq"]) == (fence, seq) else 0
-            chunk = await _unpacked(bytes(row["lines"]))
+            chunk = await _unpacked(bytes(row["lines"]), row["bytes"])
             for place, line in enumerate(chunk[first:], first):
                 if len(lines) >= limit or size > PAGE_BYTES:
                     following = (row["fence"], row["seq"], place)
@@ -124,7 +129,7 @@ async def read(
                 size += len(line.text)
             dropped += row["dropped"]
             fence, seq, index = row["fence"], row["seq"] + 1, 0
-        if len(rows) < CHUNKS:
+        if not rows or (rows[0]["found"] < CHUNKS and len(rows) == rows[0]["found"]):
             return Page(lines, dropped, None, (fence, seq, index))
 
 
@@ -150,11 +155,19 @@ async def _packed(chunk: Chunk) -> tuple[bytes, int]:
     return await asyncio.to_thread(zlib.compress, text, _LEVEL), len(text)
 
 
-async def _unpacked(packed: bytes) -> list[Line]:
+def _leases(chunks: Sequence[Chunk]) -> list[tuple[object, ...]]:
+    rows = ((n, c.job_id, c.fence, c.session, c.worker, c.tenant) for n, c in enumerate(chunks))
+    return sorted(rows, key=lambda row: row[1:3])
+
+
+async def _unpacked(packed: bytes, size: int) -> list[Line]:
     if not packed:
         return []
-    text = zlib.decompress(packed) if len(packed) < LARGE else await asyncio.to_thread(zlib.decompress, packed)
-    return msgspec.json.decode(text, type=list[Line])
+    return _lines(packed) if size < LARGE else await asyncio.to_thread(_lines, packed)
+
+
+def _lines(packed: bytes) -> list[Line]:
+    return msgspec.json.decode(zlib.decompress(packed), type=list[Line])
 
 
 def _rows(

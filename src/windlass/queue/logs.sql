@@ -14,6 +14,20 @@ SELECT i.number, q.attempt, q.claimed_at
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session)
  ORDER BY q.id
 
+-- name: held
+-- Which of the leases are held as named; nothing is locked.
+-- guard: as in lock_writers, which is asked again before anything is kept.
+-- hot: workers wait for it.
+-- postgres
+SELECT i.number
+  FROM rows(:leases, number int, id uuid, fence int, session uuid, worker text, tenant text) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
+ WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
+   AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
+-- sqlite
+SELECT i.number
+  FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
+ WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session)
+
 -- name: keep
 -- Keep chunks of lines under leases locked before. One that is there already is left out; the first with which an attempt has written
 -- more than :most bytes is kept without its lines, which count as dropped, and those after it not at all.
@@ -47,10 +61,21 @@ SELECT c.job_id, c.fence, c.seq, c.attempt, max(:now, c.claimed_at),
 RETURNING job_id
 
 -- name: read
--- Chunks of a job's log in order, from one on; of one attempt where it is named.
+-- Chunks of a job's log in order, from one on; of one attempt where it is named. As many as have up to :most bytes, the first always.
+-- found: how many there were to read, up to :limit.
 -- index: log_job.
 -- both
-SELECT l.fence, l.seq, l.attempt, l.lines, l.dropped FROM log AS l
- WHERE l.job_id = :id AND (l.fence > :fence OR (l.fence = :fence AND l.seq >= :seq))
-   AND (CAST(:attempt AS int) IS NULL OR l.attempt = :attempt)
- ORDER BY l.fence, l.seq LIMIT :limit
+WITH sized AS MATERIALIZED (
+    SELECT l.fence, l.seq, l.written_at, l.bytes FROM log AS l
+     WHERE l.job_id = :id AND (l.fence > :fence OR (l.fence = :fence AND l.seq >= :seq))
+       AND (CAST(:attempt AS int) IS NULL OR l.attempt = :attempt)
+     ORDER BY l.fence, l.seq LIMIT :limit
+),
+cut AS MATERIALIZED (
+    SELECT fence, seq, written_at, found FROM (
+        SELECT s.*, count(*) OVER () AS found, sum(s.bytes) OVER (ORDER BY s.fence, s.seq) AS upto FROM sized AS s) AS c
+     WHERE c.upto <= :most OR c.upto = c.bytes
+)
+SELECT l.fence, l.seq, l.attempt, l.lines, l.bytes, l.dropped, c.found
+  FROM cut AS c JOIN log AS l ON l.job_id = :id AND l.fence = c.fence AND l.seq = c.seq AND l.written_at = c.written_at
+ ORDER BY l.fence, l.seq

@@ -16,6 +16,7 @@ from windlass.db import Row, Statements, load
 from windlass.ids import first_id_at
 from windlass.job import STATE_OF_OUTCOME, Outcome, failure_text
 from windlass.queue.newjob import check_instant
+from windlass.queue.views import LONGEST_DETAIL
 
 SQL = load(__file__)
 
@@ -56,8 +57,9 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
         first_id=first_id_at(since, shift=-SKEW),
         leases=MAX_LEASES,
         limit=limit,
+        longest=LONGEST_DETAIL,
     )
-    acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit)
+    acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit, longest=LONGEST_DETAIL)
     told = {(event.happened_at, order, event.job_id, event) for row in rows for order, event in _events(row)}
     told |= {(row["happened_at"], (0, 3, row["kind"]), row["job_id"], _act(row)) for row in acts}
     inside = sorted((entry for entry in told if entry[0] >= since), key=lambda entry: entry[:3])
@@ -74,7 +76,8 @@ def _events(row: Row) -> Iterator[_Told]:
 
     def event(step: int, at: datetime | None, name: str, who: str | None, detail: str | None = None) -> Iterator[_Told]:
         if at is not None:
-            yield (row["fence"] if step else 0, step, name), JobEvent(at, job_id, name, who, detail)
+            told = None if detail is None else detail[:LONGEST_DETAIL]
+            yield (row["fence"] if step else 0, step, name), JobEvent(at, job_id, name, who, told)
 
     yield from event(0, row["created_at"], "submitted", None)
     yield from event(1, row["claimed_at"], "assigned", worker)

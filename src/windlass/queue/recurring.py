@@ -18,10 +18,10 @@ from windlass.db import Query, Statements, load
 from windlass.errors import Contention, NotFound
 from windlass.ids import first_id_at
 from windlass.job import State
-from windlass.queue import control, history, scheduledits, schedules, schedulewrites
+from windlass.queue import control, history, scheduledits, schedules, schedulewrites, views
 from windlass.queue.control import Actor
 from windlass.queue.defaults import Defaults, Given, filled, nothing_given
-from windlass.queue.history import MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Page
+from windlass.queue.history import MAX_KEYS, MAX_PAGE, NEWEST, SKEW, Count, Filter, Job, Key, Keys, Page
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import check_instant
 from windlass.queue.retry import policy_to_json
@@ -57,19 +57,39 @@ async def get(db: Statements, schedule_id: UUID, *, tenant: str) -> Job:
 
 
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
-    """Return up to `limit` jobs and schedules that match, newest first, from below `cursor` on."""
-    limit = max(1, min(limit, MAX_PAGE))
-    pages = [
-        await history.find(db, where, limit=limit, cursor=cursor),
-        await _find_schedules(db, where, limit=limit, cursor=cursor or NEWEST),
-    ]
+    """Return up to `limit` jobs and schedules that match, newest first, from below `cursor` on, as many as fit."""
+    jobs, planned, next_cursor = await _find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
+    weights = dict(zip(jobs, await history.sizes(db, jobs), strict=True))
+    rows = await db.fetch(SQL.sizes, ids=[key.id for key in planned]) if planned else []
+    weights |= {Key(row["id"], None): row["bytes"] for row in rows}
+    keys = sorted(weights, key=lambda key: key.id, reverse=True)
+    fit = set(keys[: views.fitting(weights[key] for key in keys)])
+    found = await history.read(db, where, [key for key in jobs if key in fit])
+    ids = [key.id for key in planned if key in fit]
+    rows = await db.fetch(SQL.of_page, ids=ids, tenant=where.tenant) if ids else []
+    found += [as_job(schedule_from(row)) for row in rows]
+    return Page(sorted(found, key=_id, reverse=True), keys[len(fit) - 1].id if len(fit) < len(keys) else next_cursor)
+
+
+async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:
+    """Return where up to `limit` jobs and schedules lie that match, as `find` does."""
+    jobs, planned, next_cursor = await _find_keys(db, where, limit=min(limit, MAX_KEYS), cursor=cursor)
+    return Keys(sorted((*jobs, *planned), key=lambda key: key.id, reverse=True), next_cursor)
+
+
+async def _find_keys(
+    db: Statements, where: Filter, *, limit: int, cursor: UUID | None
+) -> tuple[list[Key], list[Key], UUID | None]:
+    """Return the keys of jobs, those of schedules, and where the next page begins."""
+    jobs = await history.find_keys(db, where, limit=limit, cursor=cursor)
+    planned = await _find_schedules(db, where, limit=limit, cursor=cursor or NEWEST)
     # Below the higher of the two cursors one of them has not been read.
-    floors = [page.next_cursor for page in pages if page.next_cursor is not None]
+    floors = [page.next_cursor for page in (jobs, planned) if page.next_cursor is not None]
     floor = max(floors, default=UUID(int=0))
-    found = sorted((job for page in pages for job in page.jobs if job.id >= floor), key=_id, reverse=True)
-    if len(found) > limit:
-        return Page(found[:limit], found[limit - 1].id)
-    return Page(found, floor if floors else None)
+    ids = sorted((key.id for page in (jobs, planned) for key in page.found if key.id >= floor), reverse=True)
+    last = ids[limit - 1] if len(ids) > limit else floor
+    own, others = ([key for key in page.found if key.id >= last] for page in (jobs, planned))
+    return own, others, last if len(ids) > limit or floors else None
 
 
 async def count(db: Statements, where: Filter) -> Count:
@@ -142,17 +162,17 @@ def as_job(schedule: Schedule) -> Job:
     return Job(**fields)
 
 
-async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: UUID) -> Page:
+async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: UUID) -> Keys:
     if not _possible(where):
-        return Page([], None)
+        return Keys([], None)
     clauses, values = _conditions(where)
     floors = await db.fetch(SQL.floor, tenant=where.tenant, cursor=cursor, examined=EXAMINED)
     floor: UUID | None = floors[0]["id"] if floors else None
     rows = await db.fetch(
         _compose(SQL.newest, clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values
     )
-    found = [as_job(schedule_from(row)) for row in rows[:limit]]
-    return Page(found, found[-1].id if len(rows) > limit else floor)
+    found = [Key(row["id"], None) for row in rows[:limit]]
+    return Keys(found, found[-1].id if len(rows) > limit else floor)
 
 
 async def read_clock(db: Statements) -> datetime:

@@ -5,15 +5,31 @@
 SELECT id FROM schedule WHERE tenant = :tenant AND id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
 -- name: newest
--- A page of a tenant's schedules, newest first, from :floor up.
+-- The ids of a page of a tenant's schedules, newest first, from :floor up.
 -- index: schedule_tenant.
 -- both
+SELECT x.id FROM schedule x WHERE x.tenant = :tenant AND x.id < :cursor AND x.id >= :floor AND {filters} ORDER BY x.id DESC LIMIT :limit
+
+-- name: sizes
+-- How many bytes of text a list shows of each of these schedules.
+-- postgres
+SELECT s.id, octets(s.payload, s.headers, s.tags, s.retry) AS bytes FROM schedule s WHERE s.id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT s.id, octets(s.payload, s.headers, s.tags, s.retry) AS bytes FROM json_each(:ids) AS i CROSS JOIN schedule AS s ON s.id = i.value
+
+-- name: of_page
+-- These schedules of a tenant, with their next slots and pauses.
+-- postgres
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM (SELECT x.* FROM schedule x WHERE x.tenant = :tenant AND x.id < :cursor AND x.id >= :floor AND {filters}
-         ORDER BY x.id DESC LIMIT :limit) s
-  JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
+  FROM schedule s JOIN schedule_next n ON n.id = s.id LEFT JOIN schedule_watch w ON w.schedule_id = s.id
   LEFT JOIN pause p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = CAST(s.id AS text)
- ORDER BY s.id DESC
+ WHERE s.id = ANY(CAST(:ids AS uuid[])) AND s.tenant = :tenant
+-- sqlite
+SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
+  FROM json_each(:ids) AS i CROSS JOIN schedule AS s ON s.id = i.value
+  JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
+  LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
+ WHERE s.tenant = :tenant
 
 -- name: matching
 -- How many of a tenant's newest :examined schedules match, and how many there are up to that number.

@@ -19,6 +19,7 @@ from windlass.errors import NotFound
 from windlass.job import State, failure_text
 from windlass.queue.newjob import EARLIEST, LATEST, check_instant
 from windlass.queue.schedule import Decision
+from windlass.queue.views import LONGEST_DETAIL
 
 SQL = load(__file__)
 
@@ -116,7 +117,7 @@ async def _with_jobs(db: Statements, rows: Sequence[Row]) -> list[Run]:
 
 
 async def _jobs(db: Statements, made: Sequence[tuple[UUID, datetime, datetime]]) -> dict[UUID, Row]:
-    return {row["id"]: row for row in await db.fetch(SQL.jobs_of, jobs=made)} if made else {}
+    return {row["id"]: row for row in await db.fetch(SQL.jobs_of, jobs=made, longest=LONGEST_DETAIL)} if made else {}
 
 
 def _began_before(job: Row) -> bool:

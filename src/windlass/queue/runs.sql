@@ -26,27 +26,28 @@ SELECT slot_at FROM schedule_runs WHERE schedule_id = :schedule_id AND slot_at >
 
 -- name: jobs_of
 -- What became of the jobs of slots, by their ids, wherever they lie: of those that are done, if they ended in the time given.
+-- Of an error the first :longest characters: the whole is with the attempt.
 -- index: primary keys, done_id of the days in which a job may have ended.
 -- postgres
 SELECT x.* FROM rows(:jobs, id uuid, since_at timestamptz, until_at timestamptz) AS i
- CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM jobs_queued v WHERE v.id = i.id LIMIT 1) x
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM jobs_queued v WHERE v.id = i.id LIMIT 1) x
 UNION ALL
 SELECT x.* FROM rows(:jobs) AS i
- CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM jobs_timed v WHERE v.id = i.id LIMIT 1) x
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM jobs_timed v WHERE v.id = i.id LIMIT 1) x
 UNION ALL
 SELECT x.* FROM rows(:jobs) AS i
- CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM jobs_done v WHERE v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at LIMIT 1) x
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM jobs_done v WHERE v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at LIMIT 1) x
 UNION ALL
 SELECT x.* FROM rows(:jobs) AS i
- CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM jobs_dead v WHERE v.id = i.id LIMIT 1) x
+ CROSS JOIN LATERAL (SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM jobs_dead v WHERE v.id = i.id LIMIT 1) x
 -- sqlite
-SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_queued AS v ON v.id = i.id
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM rows(:jobs) AS i CROSS JOIN jobs_queued AS v ON v.id = i.id
 UNION ALL
-SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_timed AS v ON v.id = i.id
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM rows(:jobs) AS i CROSS JOIN jobs_timed AS v ON v.id = i.id
 UNION ALL
-SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_done AS v ON v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM rows(:jobs) AS i CROSS JOIN jobs_done AS v ON v.id = i.id AND v.finished_at >= i.since_at AND v.finished_at < i.until_at
 UNION ALL
-SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, v.error FROM rows(:jobs) AS i CROSS JOIN jobs_dead AS v ON v.id = i.id
+SELECT v.id, v.state, v.attempt, v.fence, v.worker, v.started_at, v.finished_at, v.error_type, substr(v.error, 1, :longest) AS error FROM rows(:jobs) AS i CROSS JOIN jobs_dead AS v ON v.id = i.id
 
 -- name: starts_of
 -- When the first and the last of the attempts of jobs began that came before the one they are at, or that ended them.

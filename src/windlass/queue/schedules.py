@@ -18,7 +18,7 @@ import msgspec
 from windlass.db import Statements
 from windlass.db import load as load_queries
 from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
-from windlass.queue import schedulewrites
+from windlass.queue import schedulewrites, views
 from windlass.queue.newjob import MAX_BATCH
 from windlass.queue.schedule import NewSchedule, Reach, check_schedule
 from windlass.queue.schedule import differences as differences
@@ -145,7 +145,7 @@ async def find(
     paused: bool | None = None,
     prefix: str | None = None,
 ) -> SchedulePage:
-    """Return up to `limit` schedules of a tenant by name, those after `cursor`; all filters together.
+    """Return up to `limit` schedules of a tenant by name, those after `cursor`, as many as fit; all filters together.
 
     With `named_queue` only those that name their queue themselves. A bounded number is looked at: a page may be short,
     or empty, and have a cursor.
@@ -155,9 +155,10 @@ async def find(
     filters = {"task": task, "queue": queue, "owner": owner, "paused": None if paused is None else int(paused)}
     filters["named"] = 1 if named_queue else None
     examined = EXAMINED if any(value is not None for value in filters.values()) else limit + 1
-    rows = await db.fetch(SQL.find_schedules, tenant=tenant, limit=limit + 1, examined=examined, **names, **filters)
+    bounds = {"limit": limit + 1, "examined": examined, "most": views.LIST_BYTES}
+    rows = await db.fetch(SQL.find_schedules, tenant=tenant, **bounds, **names, **filters)
     found = [schedule_from(row) for row in rows[:limit]]
-    if len(rows) > limit:
+    if rows and rows[0]["found"] > len(found):
         return SchedulePage(found, found[-1].definition.name)
     if examined == EXAMINED:
         [seen] = await db.fetch(SQL.examined, tenant=tenant, examined=examined, **names)

@@ -16,6 +16,7 @@ from itertools import groupby
 import msgspec
 
 from windlass.db import Statements, load
+from windlass.queue import views
 from windlass.queue.newjob import check_json, check_name
 
 SQL = load(__file__)
@@ -26,6 +27,8 @@ KEPT_MS = 7 * VALID_MS
 """So long such a signature is kept, and its options count."""
 MAX_PAGE = 500
 MAX_SIGNATURE = 65_536
+MAX_BUILDS = 20
+"""How many builds of a task are listed, the newest."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -79,15 +82,17 @@ async def of_tasks(db: Statements, names: Iterable[tuple[str, str]]) -> list[Pub
 
 
 async def list_tasks(db: Statements, tenant: str, *, limit: int = 100, cursor: str | None = None) -> Page:
-    """Return up to `limit` tasks by name, from above `cursor` on."""
+    """Return up to `limit` tasks by name, from above `cursor` on, as many as fit; of each its newest builds."""
     limit = max(1, min(limit, MAX_PAGE))
-    rows = await db.fetch(SQL.list_tasks, tenant=tenant, limit=limit + 1, cursor=cursor or "")
+    among = {"tenant": tenant, "limit": limit + 1, "cursor": cursor or ""}
+    rows = await db.fetch(SQL.list_tasks, builds=MAX_BUILDS, most=views.LIST_BYTES, **among)
     found = []
     for name, group in groupby(rows, key=lambda row: row["name"]):
         told = list(group)
         seen_at = max(row["seen_at"] for row in told)
         found.append(Listed(name, [row["signature"] for row in told], seen_at))
-    return Page(found[:limit], found[limit - 1].name if len(found) > limit else None)
+    found = found[:limit]
+    return Page(found, found[-1].name if found and rows[0]["found"] > len(found) else None)
 
 
 def fingerprint(signature: str) -> str:

@@ -42,9 +42,21 @@ SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS
   FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
 
 -- name: list_tasks
--- The signatures of a page of tasks by name, the newest build of each first.
+-- The signatures of a page of tasks by name, the newest build of each first, up to :builds of them; of as many tasks as fit into :most bytes,
+-- the first always.  found: how many tasks there were to show, up to :limit.
 -- both
-SELECT t.name, t.signature, t.seen_at FROM task AS t
- WHERE t.tenant = :tenant
-   AND t.name IN (SELECT DISTINCT n.name FROM task AS n WHERE n.tenant = :tenant AND n.name > :cursor ORDER BY n.name LIMIT :limit)
- ORDER BY t.name, t.registered_at DESC, t.fingerprint DESC
+WITH built AS MATERIALIZED (
+    SELECT t.name, t.fingerprint, octets(t.signature) AS bytes,
+           row_number() OVER (PARTITION BY t.name ORDER BY t.registered_at DESC, t.fingerprint DESC) AS place
+      FROM task AS t
+     WHERE t.tenant = :tenant
+       AND t.name IN (SELECT DISTINCT n.name FROM task AS n WHERE n.tenant = :tenant AND n.name > :cursor ORDER BY n.name LIMIT :limit)
+),
+sized AS MATERIALIZED (SELECT b.name, sum(b.bytes) AS bytes FROM built AS b WHERE b.place <= :builds GROUP BY b.name),
+cut AS MATERIALIZED (
+    SELECT name, found FROM (SELECT s.name, count(*) OVER () AS found, s.bytes, sum(s.bytes) OVER (ORDER BY s.name) AS upto FROM sized AS s) AS c
+     WHERE c.upto <= :most OR c.upto = c.bytes
+)
+SELECT t.name, t.signature, t.seen_at, c.found FROM cut AS c JOIN built AS b ON b.name = c.name AND b.place <= :builds
+  JOIN task AS t ON t.tenant = :tenant AND t.name = b.name AND t.fingerprint = b.fingerprint
+ ORDER BY t.name, b.place

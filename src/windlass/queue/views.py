@@ -5,13 +5,42 @@ States are derived by the views of the database; history.py reads them, recent.p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from windlass.db import Row
 from windlass.job import Outcome, Source, State
+
+Item = TypeVar("Item")
+
+LIST_BYTES = 8 << 20
+"""Of texts in one answer with a list: a page ends there, and its cursor goes on. One item may be beyond it."""
+MAX_OF_JOB = 1000
+"""How many attempts or events of one job are in a page."""
+LONGEST_DETAIL = 1000
+"""Characters of what is told with an event."""
+
+
+class Slice(msgspec.Struct, Generic[Item], frozen=True):
+    """Some of what there is of one job, in order, and after what the next page begins; None on the last."""
+
+    items: list[Item]
+    next_cursor: int | None
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """Return how many of the first items, of so many bytes each, one list may show: the first always."""
+    total = count = 0
+    for size in sizes:
+        total += size
+        if total > LIST_BYTES and count:
+            break
+        count += 1
+    return count
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

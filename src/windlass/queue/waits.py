@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.job import Outcome
-from windlass.queue.views import Attempt, Job
+from windlass.queue.views import Job
 
 _MILLISECOND = timedelta(milliseconds=1)
 _PUT_OFF = {Outcome.SNOOZED: "snoozed_ms"}
@@ -35,7 +35,17 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """Dead, cancelled or expired, until somebody had it run again."""
 
 
-def waits_of(job: Job, attempts: Sequence[Attempt]) -> Waits:
+class Times(msgspec.Struct, frozen=True):
+    """When an attempt was claimed, began and ended, and what followed."""
+
+    outcome: Outcome
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime
+    next_run_at: datetime | None
+
+
+def waits_of(job: Job, attempts: Sequence[Times]) -> Waits:
     """Return what a job waited for and how long it ran, up to its end or to the last thing known of it."""
     spent = dict.fromkeys(_FIELDS, timedelta(0))
     at, due_at = job.created_at, max(job.created_at, job.scheduled_at)

@@ -63,9 +63,9 @@ async def look(call: Call, route: Route) -> None:
         if route.bound == "job":
             call.was = await history.get(db, call.job_id, tenant=call.tenant)
         elif route.bound == "queue":
-            call.was = shown_queue(await get_queue(db, call.tenant, call.path))
+            call.was = shown_queue(call, await get_queue(db, call.tenant, call.path))
         elif route.bound == "schedule":
-            call.was = was = shown_schedule(call, await call.schedule())
+            call.was = was = shown_schedule(call, await call.schedule(), arguments=False)
             call.subject = str(was.id)
 
 

@@ -28,7 +28,7 @@ from windlass.server.auth import Principal, claimed_id, require
 from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
 from windlass.server.decoding import BodyDecoder
-from windlass.server.problems import REFUSED, Refusals, problem_of, unexpected
+from windlass.server.problems import REFUSED, Refusals, problem_of, told_by_database, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import IDENTIFIED, Ready, Route, Router
 from windlass.server.routes import ROUTES
@@ -112,6 +112,9 @@ class Door:
             route = ready.route
             reply = await self._answer(ready, value, scope=scope, call=call)
         except WindlassError as error:
+            if told_by_database(error):
+                where = _shown(route)
+                log.event("request.unserved", request=request_id, tenant=call.tenant, route=where, message=str(error))
             reply = problem_of(error, items=route.items if route else None)
             if error.status in REFUSED:
                 key = call.principal.key_id or claimed_id(headers)

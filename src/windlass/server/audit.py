@@ -6,6 +6,7 @@ from msgspec import Raw
 
 from windlass.queue import audit as step
 from windlass.server.call import Call
+from windlass.server.shown import in_turns
 from windlass.wire import people as wire
 
 
@@ -20,10 +21,11 @@ async def find(call: Call) -> wire.AuditList:
         action=asked.action,
         subject=asked.subject,
     )
-    return wire.AuditList(entries=[_shown(entry) for entry in page.entries], next_cursor=page.next_cursor)
+    entries = [entry async for entry in in_turns(call, page.entries, _shown)]
+    return wire.AuditList(entries=entries, next_cursor=page.next_cursor)
 
 
-def _shown(entry: step.Recorded) -> wire.AuditEntry:
+def _shown(call: Call, entry: step.Recorded) -> wire.AuditEntry:
     return wire.AuditEntry(
         id=entry.id,
         happened_at=entry.happened_at,
@@ -33,7 +35,7 @@ def _shown(entry: step.Recorded) -> wire.AuditEntry:
         request_id=entry.request_id,
         action=entry.action,
         subject=entry.subject,
-        reason=entry.reason,
+        reason=call.hidden(entry.reason),
         was=None if entry.was is None else Raw(entry.was),
         became=None if entry.became is None else Raw(entry.became),
     )

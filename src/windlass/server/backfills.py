@@ -12,11 +12,11 @@ from windlass.queue.schedule import Decision
 from windlass.queue.schedules import get as get_schedule
 from windlass.queue.schedulewrites import keep_within
 from windlass.server.call import Call
-from windlass.server.shown import shown_event
+from windlass.server.shown import in_turns, shown_event
 from windlass.server.thinking import each_of
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because
-from windlass.wire.jobs import EventList
+from windlass.wire.jobs import EventList, OfJobQuery
 
 
 async def runs(call: Call) -> wire.RunPage:
@@ -33,15 +33,17 @@ async def runs(call: Call) -> wire.RunPage:
         since=asked.since,
         until=asked.until,
     )
-    return wire.RunPage(runs=[_shown_run(call, run) for run in page.runs], next_cursor=page.next_cursor)
+    return wire.RunPage(runs=[run async for run in in_turns(call, page.runs, _shown_run)], next_cursor=page.next_cursor)
 
 
 async def events(call: Call) -> EventList:
     """Answer what happened to a schedule itself, in order: what people did to it, and which runs were missing."""
+    asked: OfJobQuery = call.query
     schedule = await call.schedule()
-    made = Event(schedule.created_at, "submitted", None, None)
-    told = await events_of(call.engine.db, schedule.id)
-    return EventList(events=[shown_event(call, event) for event in (made, *told)])
+    made = [] if asked.cursor else [Event(schedule.created_at, "submitted", None, None)]
+    told = await events_of(call.engine.db, schedule.id, skip=asked.cursor or 0, limit=asked.limit)
+    events = [event async for event in in_turns(call, (*made, *told.items), shown_event)]
+    return EventList(events=events, next_cursor=told.next_cursor)
 
 
 async def start(call: Call) -> wire.Backfill:

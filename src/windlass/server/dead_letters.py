@@ -70,13 +70,13 @@ async def _ids(call: Call, asked: wire.DeadRequest) -> Sequence[UUID]:
     found: list[UUID] = []
     cursor: UUID | None = None
     while len(found) < MOST:
-        page = await history.find(call.engine.db, where, limit=history.MAX_PAGE, cursor=cursor)
-        found += [job.id for job in page.jobs]
+        page = await history.find_keys(call.engine.db, where, limit=MOST - len(found), cursor=cursor)
+        found += [key.id for key in page.found]
         cursor = page.next_cursor
         if cursor is None:
             break
     call.subject = f"{len(found)} jobs"
-    return found[:MOST]
+    return found
 
 
 def _filter(call: Call, queue: str | None, task: str | None) -> history.Filter:

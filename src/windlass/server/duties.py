@@ -8,7 +8,8 @@ from windlass.wire import people as wire
 
 
 async def find(call: Call) -> wire.DutyList:
-    """Answer the duties by name, and the servers heard within a day."""
+    """Answer the duties by name, and the servers heard within a day; what they do is for all tenants."""
+    call.require_no_tenant()
     found = await step.list_duties(call.engine.db)
     servers = await step.list_servers(call.engine.db)
     return wire.DutyList(

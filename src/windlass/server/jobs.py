@@ -5,8 +5,7 @@ With `schedule`, or by the id of one, some of it is about schedules: recurring.p
 
 from __future__ import annotations
 
-import asyncio
-from uuid import UUID
+from functools import partial
 
 import msgspec
 
@@ -14,18 +13,23 @@ from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, explain, history
 from windlass.queue import recurring as both
+from windlass.queue.views import fitting
 from windlass.server import recurring
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
 from windlass.server.newjobs import new_jobs, payload_text
-from windlass.server.shown import redacted, shown_attempt, shown_event, shown_job, shown_submit
+from windlass.server.shown import (
+    in_turns,
+    redacted,
+    shown_apart,
+    shown_attempt,
+    shown_event,
+    shown_job,
+    shown_submit,
+)
 from windlass.wire import jobs as wire
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
-
-LIST_BYTES = 8 << 20
-"""Of what a list shows of its jobs' texts; a page ends there, and its cursor goes on."""
-TURN_BYTES = 256 << 10
 
 
 async def submit(call: Call) -> Reply:
@@ -59,7 +63,8 @@ async def get(call: Call) -> wire.Job:
         return await _told(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
     except NotFound:
         schedule = await recurring.get(call, wait_s=asked.wait)
-        return shown_job(call, schedule, reasons=await explain.reasons(call.engine.db, schedule))
+        reasons = await explain.reasons(call.engine.db, schedule)
+        return await shown_apart(call, schedule, partial(shown_job, reasons=reasons))
 
 
 async def find(call: Call) -> wire.JobList:
@@ -78,15 +83,21 @@ async def _ending(call: Call, asked: wire.JobsQuery, end: str) -> wire.JobList:
     """Answer the jobs whose id ends so and that meet the other conditions, all on the first page."""
     where = _filter(call, asked)
     ids = [] if where is None else await history.ending_in(call.engine.db, end, tenant=call.tenant)
-    found: list[history.Job] = []
+    keys: list[history.Key] = []
     for job_id in ids:
         if where is not None and asked.page == 1 and (asked.cursor is None or job_id < asked.cursor):
-            found += (await history.find(call.engine.db, msgspec.structs.replace(where, id=job_id), limit=1)).jobs
-    jobs, cursor = _fitting(history.Page(found[: asked.limit], None))
-    if cursor is None and len(found) > len(jobs):
-        cursor = jobs[-1].id
-    shown = await _shown_in_turns(call, jobs)
-    return wire.JobList(jobs=shown, total=len(found), total_is_estimate=False, page=asked.page, next_cursor=cursor)
+            one = msgspec.structs.replace(where, id=job_id)
+            keys += (await history.find_keys(call.engine.db, one, limit=1)).found
+    shown = keys[: asked.limit]
+    shown = shown[: fitting(await history.sizes(call.engine.db, shown))]
+    jobs = [] if where is None else await history.read(call.engine.db, where, shown)
+    return wire.JobList(
+        jobs=[job async for job in in_turns(call, jobs, shown_job)],
+        total=len(keys),
+        total_is_estimate=False,
+        page=asked.page,
+        next_cursor=shown[-1].id if len(shown) < len(keys) else None,
+    )
 
 
 async def stuck(call: Call) -> wire.StuckLanes:
@@ -110,48 +121,29 @@ async def list_jobs(
     call: Call, where: history.Filter, asked: Pages, *, page: int = 1, schedules: bool = False
 ) -> wire.JobList:
     """Return a page of jobs, with schedules among them if so asked; its number counts from the cursor on."""
-    count, find_page = (both.count, both.find) if schedules else (history.count, history.find)
-    total = await count(call.engine.db, where)
-    found = await find_page(call.engine.db, where, limit=asked.limit, cursor=asked.cursor)
+    step = both if schedules else history
+    total = await step.count(call.engine.db, where)
+    found = history.Page([], asked.cursor)
+    # Pages before it are passed over by their ids, in one look where no filter matches too little.
+    ahead = (page - 1) * asked.limit
     for _ in range(page - 1):
-        if found.next_cursor is None:
-            found = history.Page([], None)
-            break
-        found = await find_page(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
-    jobs, cursor = _fitting(found)
+        if ahead > 0:
+            passed = await step.find_keys(call.engine.db, where, limit=ahead, cursor=found.next_cursor)
+            ahead -= len(passed.found)
+            found = history.Page([], passed.next_cursor)
+            if found.next_cursor is None:
+                break
+    if page == 1 or found.next_cursor is not None:
+        found = await step.find(call.engine.db, where, limit=asked.limit, cursor=found.next_cursor)
+    jobs = [job async for job in in_turns(call, found.jobs, shown_job)]
     return wire.JobList(
-        jobs=await _shown_in_turns(call, jobs),
-        total=total.jobs,
+        jobs=jobs,
+        # Jobs come in between the count and the page.
+        total=max(total.jobs, len(jobs)),
         total_is_estimate=not total.exact,
         page=page,
-        next_cursor=cursor,
+        next_cursor=found.next_cursor,
     )
-
-
-def _fitting(found: history.Page) -> tuple[list[history.Job], UUID | None]:
-    """Return the jobs of a page that fit into one answer, the first always, and where the next page begins."""
-    size = 0
-    for index, job in enumerate(found.jobs):
-        size += _size(job)
-        if size > LIST_BYTES and index:
-            return found.jobs[:index], found.jobs[index - 1].id
-    return found.jobs, found.next_cursor
-
-
-async def _shown_in_turns(call: Call, jobs: list[history.Job]) -> list[wire.Job]:
-    """Return jobs as they are shown; others get their turn between large ones."""
-    shown, size = [], 0
-    for job in jobs:
-        shown.append(shown_job(call, job))
-        size += _size(job)
-        if size > TURN_BYTES:
-            size = 0
-            await asyncio.sleep(0)
-    return shown
-
-
-def _size(job: history.Job) -> int:
-    return sum(len(text or "") for text in (job.payload, job.headers, job.result, job.metrics, job.error))
 
 
 def _filter(call: Call, asked: wire.JobsQuery) -> history.Filter | None:
@@ -269,21 +261,30 @@ async def replay(call: Call) -> wire.Submitted:
 
 
 async def attempts(call: Call) -> wire.AttemptList:
-    """Answer the ended attempts of a job, oldest first."""
+    """Answer ended attempts of a job, oldest first."""
+    asked: wire.OfJobQuery = call.query
+    db, after = call.engine.db, history.NONE_CLAIMED if asked.cursor is None else asked.cursor
     try:
-        found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant)
+        found = await history.attempts(db, call.job_id, tenant=call.tenant, after=after, limit=asked.limit)
     except NotFound:
         found = await recurring.attempts(call)
-    return wire.AttemptList(attempts=[shown_attempt(call, attempt) for attempt in found])
+    return wire.AttemptList(
+        attempts=[attempt async for attempt in in_turns(call, found.items, shown_attempt)],
+        next_cursor=found.next_cursor,
+    )
 
 
 async def events(call: Call) -> wire.EventList:
     """Answer what happened to a job, in order."""
+    asked: wire.OfJobQuery = call.query
+    db, skip = call.engine.db, asked.cursor or 0
     try:
-        found = await history.timeline(call.engine.db, call.job_id, tenant=call.tenant)
+        found = await history.timeline(db, call.job_id, tenant=call.tenant, skip=skip, limit=asked.limit)
     except NotFound:
         found = await recurring.events(call)
-    return wire.EventList(events=[shown_event(call, event) for event in found])
+    return wire.EventList(
+        events=[event async for event in in_turns(call, found.items, shown_event)], next_cursor=found.next_cursor
+    )
 
 
 async def report(call: Call) -> wire.JobReport:
@@ -295,9 +296,11 @@ async def report(call: Call) -> wire.JobReport:
         state=found.job.state,
         outcome=found.outcome,
         waits=wire.Waits(**msgspec.structs.asdict(found.waits)),
-        timeline=[shown_event(call, event) for event in found.timeline],
-        attempts=[shown_attempt(call, attempt) for attempt in found.attempts],
-        metrics=redacted(call, found.metrics),
+        timeline=[event async for event in in_turns(call, found.timeline.items, shown_event)],
+        timeline_cursor=found.timeline.next_cursor,
+        attempts=[attempt async for attempt in in_turns(call, found.attempts.items, shown_attempt)],
+        attempts_cursor=found.attempts.next_cursor,
+        metrics=await shown_apart(call, found.metrics, redacted),
     )
 
 
@@ -307,7 +310,7 @@ async def _job(call: Call) -> wire.Job:
 
 async def _with_trail(call: Call, job: history.Job, reasons: list[explain.Reason] | None = None) -> wire.Job:
     kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
-    return shown_job(call, job, kept.get(job.id), reasons=reasons)
+    return await shown_apart(call, job, partial(shown_job, kept=kept.get(job.id), reasons=reasons))
 
 
 async def _told(call: Call, job: history.Job) -> wire.Job:

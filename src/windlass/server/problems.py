@@ -12,7 +12,18 @@ from collections.abc import Callable
 import msgspec
 
 from windlass import log
-from windlass.errors import InvalidInput, NameTaken, WindlassError, WrongMethod, code_of
+from windlass.errors import (
+    AlreadyExists,
+    CommitAborted,
+    CommitUnknown,
+    Contention,
+    InvalidInput,
+    NameTaken,
+    Unavailable,
+    WindlassError,
+    WrongMethod,
+    code_of,
+)
 from windlass.server.call import Reply
 from windlass.wire.base import FieldProblem, Problem
 
@@ -40,9 +51,37 @@ _WIRE_NAMES = {
 """What the queue's words for fields are called by callers."""
 
 
+_SENTENCES: tuple[tuple[type[WindlassError], str], ...] = (
+    (CommitUnknown, "The connection to the database broke. Whether it was done is not known: look before you repeat."),
+    (CommitAborted, "The connection to the database broke, and nothing was written. Running it again is safe."),
+    (Contention, "The database is busy with others, and nothing was written. Running it again is safe."),
+    (Unavailable, "The database does not answer, or cannot be written. Try again."),
+    (AlreadyExists, "It is stored already."),
+)
+"""What callers are told in place of the database's own words, which may name hosts, paths and statements."""
+
+
+def told_by_database(error: WindlassError) -> bool:
+    """Say whether the text of an error has words of the database in it: then they are for the log."""
+    if isinstance(error, CommitUnknown | CommitAborted):
+        return True
+    seen = error.__cause__
+    while isinstance(seen, Unavailable):
+        seen = seen.__cause__
+    return type(seen).__module__.partition(".")[0] in ("asyncpg", "sqlite3") or isinstance(seen, OSError)
+
+
+def _text(error: WindlassError) -> str:
+    if not told_by_database(error):
+        return str(error)
+    return next((sentence for kind, sentence in _SENTENCES if isinstance(error, kind)), str(error))
+
+
 def problem_of(error: WindlassError, *, items: str | None = None) -> Reply:
     """Return the answer to a request that failed with this error; `items` names the list an index counts in."""
-    detail, errors = str(error), []
+    detail, errors = _text(error), []
+    if isinstance(error, InvalidInput) and told_by_database(error):
+        error = type(error)(error.field, "the database cannot take it.", index=error.index)
     if isinstance(error, InvalidInput):
         field = _WIRE_NAMES.get(error.field, error.field)
         if items is not None and error.index is not None:

@@ -6,6 +6,7 @@ from windlass.queue import queues as step
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call
+from windlass.server.shown import shown_pause
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
 
@@ -14,12 +15,12 @@ async def find(call: Call) -> wire.QueueList:
     """Answer a page of queues by name."""
     asked: NamePages = call.query
     page = await step.list_queues(call.engine.db, call.tenant, limit=asked.limit, cursor=asked.cursor)
-    return wire.QueueList(queues=[shown_queue(queue) for queue in page.queues], next_cursor=page.next_cursor)
+    return wire.QueueList(queues=[shown_queue(call, queue) for queue in page.queues], next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> wire.Queue:
     """Answer a queue."""
-    return shown_queue(await step.get_queue(call.engine.db, call.tenant, call.path))
+    return shown_queue(call, await step.get_queue(call.engine.db, call.tenant, call.path))
 
 
 async def put(call: Call) -> wire.Queue:
@@ -52,18 +53,14 @@ async def resume(call: Call) -> wire.Queue:
     return await get(call)
 
 
-def shown_queue(queue: step.Queue) -> wire.Queue:
+def shown_queue(call: Call, queue: step.Queue) -> wire.Queue:
     """Return a queue as it is shown."""
-    settings, pause = queue.settings, queue.pause
+    settings = queue.settings
     strict = settings.credit_ms == STRICT_PRIORITY_MS
     return wire.Queue(
         name=queue.name,
         paused=queue.paused,
-        pause=None
-        if pause is None
-        else wire.Pause(
-            of=pause.of, reason=pause.reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
-        ),
+        pause=shown_pause(call, queue.pause),
         order=settings.order,
         max_running=settings.max_running,
         rate_per_second=settings.rate_per_s,

@@ -19,7 +19,7 @@ from windlass.queue.control import Actor
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulewrites import keep_within
-from windlass.queue.views import Attempt, Event, Job
+from windlass.queue.views import Attempt, Event, Job, Slice
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.shown import shown_schedule
@@ -117,22 +117,23 @@ async def resume(call: Call, actor: Actor) -> State:
     return found.state
 
 
-async def attempts(call: Call) -> list[Attempt]:
+async def attempts(call: Call) -> Slice[Attempt]:
     """Return the newest ended attempts of the jobs that the schedule in the path made, oldest first."""
     await _found(call)
     where = AttemptFilter(tenant=call.tenant, schedule_id=call.job_id)
     page = await find_attempts(call.engine.db, where, limit=MAX_PAGE)
-    return [listed.attempt for listed in reversed(page.attempts)]
+    return Slice([listed.attempt for listed in reversed(page.attempts)], None)
 
 
-async def events(call: Call) -> list[Event]:
+async def events(call: Call) -> Slice[Event]:
     """Return what happened to the schedule in the path, in order: it was made, and its newest slots were decided."""
     found = await _found(call)
     db = call.engine.db
     page = await find_runs(db, found.id, tenant=call.tenant, limit=MAX_PAGE)
     told = [Event(run.decided_at, run.decision.word, None, run.reason or _job(run)) for run in page.runs]
     made = Event(found.created_at, "submitted", None, None)
-    return sorted([made, *told, *await history.events_of(db, found.id)], key=lambda event: event.happened_at)
+    acts = (await history.events_of(db, found.id)).items
+    return Slice(sorted([made, *told, *acts], key=lambda event: event.happened_at), None)
 
 
 def _job(run: Run) -> str | None:

@@ -30,7 +30,7 @@ from windlass.server.auth import require
 from windlass.server.call import Call, Reply
 from windlass.server.enabling import keep_pause, may_declare, may_pause, may_pause_all, resume_enabled
 from windlass.server.newjobs import payload_text
-from windlass.server.shown import redacted, shown_schedule, shown_submit
+from windlass.server.shown import in_turns, redacted, shown_apart, shown_schedule, shown_submit
 from windlass.server.thinking import each_of, slots_after, think
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because, PauseRequest
@@ -150,13 +150,14 @@ async def find(call: Call) -> wire.ScheduleList:
         prefix=asked.prefix,
     )
     return wire.ScheduleList(
-        schedules=[shown_schedule(call, schedule) for schedule in page.schedules], next_cursor=page.next_cursor
+        schedules=[schedule async for schedule in in_turns(call, page.schedules, shown_schedule)],
+        next_cursor=page.next_cursor,
     )
 
 
 async def get(call: Call) -> wire.Schedule:
     """Answer a schedule."""
-    return shown_schedule(call, await call.schedule())
+    return await shown_apart(call, await call.schedule(), shown_schedule)
 
 
 async def replace(call: Call) -> wire.Schedule | wire.ScheduleChange:

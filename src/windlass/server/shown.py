@@ -6,8 +6,11 @@ in the log. A result is shown as it was reported: its reader asked for it, and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,12 +22,23 @@ from windlass.queue import history
 from windlass.queue.checkpoints import Kept
 from windlass.queue.defaults import sources
 from windlass.queue.explain import Reason
+from windlass.queue.queues import Pause
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call
 from windlass.wire import jobs as wire
+from windlass.wire import people as wire_people
 from windlass.wire import schedules as wire_schedules
 
+Item = TypeVar("Item")
+Shown = TypeVar("Shown")
+
+TURN_BYTES = 64 << 10
+"""Of texts shown in one go on the event loop: redacting them takes some 40 ms at worst."""
+ITEM_BYTES = 2 << 10
+"""What showing an item costs besides its texts, in bytes of text."""
+_apart = ThreadPoolExecutor(1, thread_name_prefix="windlass-redaction")
+"""One thread: more would only take the interpreter from the event loop more often."""
 _MILLISECOND = timedelta(milliseconds=1)
 _AS_IT_IS = (
     *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
@@ -33,6 +47,36 @@ _AS_IT_IS = (
     *("finished_at", "error_type", "held", "source"),
 )
 """Columns of a job that are shown under their own names."""
+
+
+async def in_turns(call: Call, items: Iterable[Item], show: Callable[[Call, Item], Shown]) -> AsyncIterator[Shown]:
+    """Yield items as they are shown; others get their turn in between, and a large one is shown by a thread."""
+    size = 0
+    for item in items:
+        weight = ITEM_BYTES + _texts(item)
+        size += weight
+        if size > TURN_BYTES:
+            size = weight
+            await asyncio.sleep(0)
+        yield show(call, item) if weight <= TURN_BYTES else await _by_thread(show, call, item)
+
+
+async def shown_apart(call: Call, item: Item, show: Callable[[Call, Item], Shown]) -> Shown:
+    """Return an item as it is shown, by a thread if it is large."""
+    return show(call, item) if _texts(item) <= TURN_BYTES else await _by_thread(show, call, item)
+
+
+async def _by_thread(show: Callable[[Call, Item], Shown], call: Call, item: Item) -> Shown:
+    return await asyncio.get_running_loop().run_in_executor(_apart, show, call, item)
+
+
+def _texts(item: Any) -> int:
+    """Return how many characters the texts of a struct have, and those in it."""
+    if isinstance(item, str):
+        return len(item)
+    if isinstance(item, msgspec.Struct):
+        item = msgspec.structs.astuple(item)
+    return sum(map(_texts, item)) if isinstance(item, list | tuple) else 0
 
 
 def shown_job(
@@ -92,10 +136,22 @@ def shown_submit(call: Call, answer: Submitted) -> wire.Submitted:
     )
 
 
-def shown_schedule(call: Call, schedule: Schedule) -> wire_schedules.Schedule:
-    """Return a schedule as it is shown to this caller."""
+def shown_schedule(call: Call, schedule: Schedule, *, arguments: bool = True) -> wire_schedules.Schedule:
+    """Return a schedule as it is shown to this caller, with its payload and headers or without."""
     given = call.engine.signatures.known_of(schedule.definition.tenant, schedule.definition.task)
-    return planned.shown(schedule, given=given, hide=lambda text: redacted(call, text) or Raw(b"null"))
+    null = Raw(b"null")
+    shown = planned.shown(schedule, given=given, hide=lambda text: redacted(call, text) or null if arguments else null)
+    return msgspec.structs.replace(shown, pause=shown_pause(call, schedule.pause))
+
+
+def shown_pause(call: Call, pause: Pause | None) -> wire_people.Pause | None:
+    """Return a pause as it is shown; None if there is none."""
+    if pause is None:
+        return None
+    reason = call.hidden(pause.reason)
+    return wire_people.Pause(
+        of=pause.of, reason=reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
+    )
 
 
 def shown_event(call: Call, event: history.Event) -> wire.Event:

@@ -6,6 +6,7 @@ import msgspec
 
 from windlass.queue import tasks as step
 from windlass.server.call import Call
+from windlass.server.shown import in_turns
 from windlass.wire import tasks as wire
 from windlass.wire.base import NamePages
 
@@ -14,7 +15,8 @@ async def find(call: Call) -> wire.TaskList:
     """Answer a page of tasks by name."""
     asked: NamePages = call.query
     page = await step.list_tasks(call.engine.db, call.tenant, limit=asked.limit, cursor=asked.cursor)
-    return wire.TaskList(tasks=[_shown(call, task) for task in page.tasks], next_cursor=page.next_cursor)
+    tasks = [task async for task in in_turns(call, page.tasks, _shown)]
+    return wire.TaskList(tasks=tasks, next_cursor=page.next_cursor)
 
 
 def _shown(call: Call, task: step.Listed) -> wire.Task:

@@ -14,7 +14,7 @@ async def create(call: Call) -> wire.Tenant:
     asked: wire.TenantRequest = call.body
     call.require_no_tenant()
     call.subject, call.audit_tenant = asked.name, ""
-    return _shown(await step.create(call.engine.db, asked.name))
+    return _shown(call, await step.create(call.engine.db, asked.name))
 
 
 async def find(call: Call) -> wire.TenantList:
@@ -22,12 +22,12 @@ async def find(call: Call) -> wire.TenantList:
     asked: NamePages = call.query
     call.require_no_tenant()
     page = await step.list_tenants(call.engine.db, limit=asked.limit, cursor=asked.cursor)
-    return wire.TenantList(tenants=[_shown(tenant) for tenant in page.tenants], next_cursor=page.next_cursor)
+    return wire.TenantList(tenants=[_shown(call, tenant) for tenant in page.tenants], next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> wire.Tenant:
     """Answer a tenant."""
-    return _shown(await step.get(call.engine.db, call.own_tenant(call.path)))
+    return _shown(call, await step.get(call.engine.db, call.own_tenant(call.path)))
 
 
 async def delete(call: Call) -> Reply:
@@ -59,11 +59,11 @@ async def resume(call: Call) -> wire.Tenant:
 async def _pause(call: Call, asked: PauseRequest) -> wire.Tenant:
     tenant = await step.get(call.engine.db, call.own_tenant(call.path))
     call.audit_tenant = tenant.name
-    call.was = _shown(tenant)
+    call.was = _shown(call, tenant)
     until = await end_of_pause(call, asked)
     call.became = {"paused": True, "until": until}
     await call.engine.acts.pause_tenant(tenant.name, actor=call.actor(asked.reason), until=until)
-    return _shown(await step.get(call.engine.db, tenant.name))
+    return _shown(call, await step.get(call.engine.db, tenant.name))
 
 
 async def _resume(call: Call) -> wire.Tenant:
@@ -71,11 +71,12 @@ async def _resume(call: Call) -> wire.Tenant:
     call.audit_tenant = tenant.name
     paused = await call.engine.acts.resume_tenant(tenant.name)
     call.was, call.became = {"paused": paused}, {"paused": False}
-    return _shown(await step.get(call.engine.db, tenant.name))
+    return _shown(call, await step.get(call.engine.db, tenant.name))
 
 
-def _shown(tenant: step.Tenant) -> wire.Tenant:
+def _shown(call: Call, tenant: step.Tenant) -> wire.Tenant:
     pause = tenant.pause
+    reason = None if pause is None else call.hidden(pause.reason)
     return wire.Tenant(
         name=tenant.name,
         created_at=tenant.created_at,
@@ -83,6 +84,6 @@ def _shown(tenant: step.Tenant) -> wire.Tenant:
         pause=None
         if pause is None
         else wire.Pause(
-            of="tenant", reason=pause.reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
+            of="tenant", reason=reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
         ),
     )

@@ -11,9 +11,10 @@ from windlass.clock import from_us, to_us
 from windlass.job import Outcome
 from windlass.queue import stats
 from windlass.queue.attempts import AttemptCursor, AttemptFilter, find_attempts
+from windlass.queue.attempts import ListedAttempt as Listed
 from windlass.queue.workers import MAX_INT
 from windlass.server.call import Call, Reply
-from windlass.server.shown import shown_attempt
+from windlass.server.shown import in_turns, shown_attempt
 from windlass.wire import people as wire
 from windlass.wire.jobs import AttemptPage, AttemptsQuery, ListedAttempt
 
@@ -47,14 +48,14 @@ async def attempts(call: Call) -> AttemptPage:
     )
     page = await find_attempts(call.engine.db, where, limit=asked.limit, cursor=_cursor(asked.cursor))
     return AttemptPage(
-        attempts=[
-            ListedAttempt(
-                **msgspec.structs.asdict(shown_attempt(call, listed.attempt)), queue=listed.queue, task=listed.task
-            )
-            for listed in page.attempts
-        ],
+        attempts=[attempt async for attempt in in_turns(call, page.attempts, _shown)],
         next_cursor=None if page.next_cursor is None else _text(page.next_cursor),
     )
+
+
+def _shown(call: Call, listed: Listed) -> ListedAttempt:
+    shown = msgspec.structs.asdict(shown_attempt(call, listed.attempt))
+    return ListedAttempt(**shown, queue=listed.queue, task=listed.task)
 
 
 async def metrics(call: Call) -> Reply:

@@ -15,6 +15,7 @@ from msgspec import Meta
 from windlass.wire.base import MAX_PAGE, AnyJson, Instant, Name, Query
 from windlass.wire.vocabulary import OUTCOMES, any_case
 
+MAX_OF_JOB = 1000
 _ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
 """Microseconds since 1970, job, fence."""
 
@@ -51,6 +52,16 @@ class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
     """The ended attempts of a job, oldest first."""
 
     attempts: list[Attempt]
+    next_cursor: int | None = None
+    """After which the next page begins; null on the last."""
+
+
+class OfJobQuery(Query, frozen=True, kw_only=True):
+    """Which attempts or events of a job to show."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_OF_JOB)] = MAX_OF_JOB
+    cursor: Annotated[int, Meta(ge=0, le=2**31 - 2)] | None = None
+    """`next_cursor` of the page before."""
 
 
 OutcomeName = Annotated[str, Meta(pattern=any_case(*OUTCOMES), examples=["failed"])]

@@ -19,6 +19,7 @@ from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
 from windlass.wire.attempts import AttemptsQuery as AttemptsQuery
 from windlass.wire.attempts import ListedAttempt as ListedAttempt
+from windlass.wire.attempts import OfJobQuery as OfJobQuery
 from windlass.wire.base import (
     MAX_CANCEL_WAIT_S,
     MAX_WAIT_S,
@@ -320,6 +321,7 @@ class EventList(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to a job, in order."""
 
     events: list[Event]
+    next_cursor: int | None = None
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,7 +334,10 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Null while it has not ended."""
     waits: Waits
     timeline: list[Event]
+    timeline_cursor: int | None = None
     attempts: list[Attempt]
+    attempts_cursor: int | None = None
+    """Where /attempts goes on, as `timeline_cursor` where /events does; null if these are all."""
     metrics: AnyJson
 
 

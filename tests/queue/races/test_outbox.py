@@ -49,7 +49,7 @@ async def ended_by_the_application(stage: Stage, scene: Scene) -> None:
     await said.relay(stage.db)
     job = await stage.get(scene.id)
     assert (State.SUCCEEDED, '"by the application"') == (job.state, job.result)
-    assert 1 == len(await history.attempts(stage.db, scene.id, tenant="default"))
+    assert 1 == len((await history.attempts(stage.db, scene.id, tenant="default")).items)
 
 
 async def test_rel_s11_relay_beside_relay(stage: Stage) -> None:
@@ -95,7 +95,7 @@ async def test_rel_s11_relay_beside_a_relay_whose_job_ends(stage: Stage) -> None
             good(answer)
         await relay_and_run(stage.db, scene)
         assert State.SUCCEEDED is await stage.state(scene.id)
-        assert 1 == len(await history.attempts(stage.db, scene.id, tenant="default"))
+        assert 1 == len((await history.attempts(stage.db, scene.id, tenant="default")).items)
 
     await Race(prepare, relay, relay_and_run, judge).in_every_order(stage)
 
@@ -155,7 +155,7 @@ async def test_rel_r13_finish_beside_report(postgres_stage: Stage, kind: str) ->
         if finished:
             await ended_by_the_application(stage, scene)
         else:
-            assert 1 == len(await history.attempts(stage.db, scene.id, tenant="default"))
+            assert 1 == len((await history.attempts(stage.db, scene.id, tenant="default")).items)
 
     await Race(lambda: stage.leased(started=True), finish, say, judge).in_every_order(stage)
     refused = Status.ALREADY if kind == "complete" else Status.STALE

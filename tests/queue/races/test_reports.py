@@ -63,7 +63,7 @@ async def test_rel_x1_report_beside_rescue(stage: Stage, say: Say, after: State)
         told, by_rescue = good(answer).status, scene.id in ids_of(good(rescued).moved)
         seen.add(told)
         job = await stage.get(scene.id)
-        attempts = await history.attempts(stage.db, scene.id, tenant="default")
+        attempts = (await history.attempts(stage.db, scene.id, tenant="default")).items
         assert (told, by_rescue) in {(Status.APPLIED, False), (Status.STALE, True)}
         assert job.state is (State.QUEUED if by_rescue else after)
         assert job.lost == (1 if by_rescue else 0)
@@ -210,7 +210,7 @@ async def test_rel_x3_duplicate_on_two_servers(stage: Stage, say: Say, after: St
         assert good(left).state is good(right).state is after
         # A plain release is due at once; only its own batch knows the instant that was.
         assert good(left).next_run_at == good(right).next_run_at
-        assert len(await history.attempts(stage.db, scene.id, tenant="default")) == 1
+        assert len((await history.attempts(stage.db, scene.id, tenant="default")).items) == 1
 
     def send(db: Database, scene: Scene) -> Any:
         return say_it(db, say(scene))

@@ -345,7 +345,7 @@ async def test_rel_k14_nul_in_an_error_keeps_the_status(stage: Stage) -> None:
     answers = await report(stage.db, reports, chance=no_jitter)
 
     assert [answer.status for answer in answers] == [Status.APPLIED, Status.APPLIED]
-    [attempt] = await history.attempts(stage.db, one.id, tenant="default")
+    [attempt] = (await history.attempts(stage.db, one.id, tenant="default")).items
     assert attempt.error == "a␀b"
     await stage.sound()
 

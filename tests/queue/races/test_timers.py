@@ -116,14 +116,18 @@ async def test_rel_x16_promotion_beside_pause(stage: Stage) -> None:
     await Race(lambda: due_scene(stage), promote, pause, judge).in_every_order(stage)
 
 
-@pytest.mark.parametrize("number", range(8))
+STATEMENTS = 12
+"""Of a list: two for each look at a place, then the sizes and the jobs."""
+
+
+@pytest.mark.parametrize("number", range(STATEMENTS + 1))
 async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> None:
     """A list read place by place shows a job once, wherever between its statements the job is promoted and ends."""
     scene = await due_scene(stage, 2)
     reader = Pausing(stage.servers[0])
     point = reader.hold_at(number)
     listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
-    if number < 7:
+    if number < STATEMENTS:
         await point.reached.wait()
     else:
         await listing
@@ -135,9 +139,9 @@ async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> Non
     assert [job.id for job in (await listing).jobs] == sorted(scene.ids, reverse=True)
 
 
-@pytest.mark.parametrize("number", range(1, 4))
+@pytest.mark.parametrize("number", range(2, STATEMENTS))
 async def test_rel_x16_listed_as_read_last(stage: Stage, number: int) -> None:
-    """A job found in two places is shown where it was found last, and fills one line of the page."""
+    """A job found in two places is shown as it was when it was read, and fills one line of the page."""
     scene = await due_scene(stage, 3)
     reader = Pausing(stage.servers[0])
     point = reader.hold_at(number)
@@ -148,9 +152,23 @@ async def test_rel_x16_listed_as_read_last(stage: Stage, number: int) -> None:
     point.release()
 
     page = await listing
-    state = State.QUEUED if number == 1 else State.SCHEDULED
-    assert ([state] * 3, None) == ([job.state for job in page.jobs], page.next_cursor)
+    assert ([State.QUEUED] * 3, None) == ([job.state for job in page.jobs], page.next_cursor)
     assert 3 == len({job.id for job in page.jobs} & set(scene.ids))
+
+
+async def test_rel_x16_a_job_that_left_the_state_asked_for_is_not_listed(stage: Stage) -> None:
+    """A list of scheduled jobs shows none that was promoted between the look and the reading."""
+    await due_scene(stage, 2)
+    reader = Pausing(stage.servers[0])
+    point = reader.hold_before("of_page")
+    scheduled = frozenset({State.SCHEDULED})
+    listing = asyncio.create_task(history.find(reader, Filter(tenant="default", states=scheduled)))
+    await point.reached.wait()
+
+    await timers.promote(stage.servers[-1])
+    point.release()
+
+    assert [] == (await listing).jobs
 
 
 @pytest.mark.parametrize("place", ["list_timed", "list_queued", "list_done"])
