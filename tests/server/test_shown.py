@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
 
 from tests.server.frame import client_of, make_door
-from windlass.db.sqlite import _in_thread
+from windlass.db.sqlite import _translated
 from windlass.errors import CommitUnknown, Unavailable, WindlassError
 from windlass.job import WaitCode
 from windlass.server import shown
@@ -66,19 +65,18 @@ async def test_others_get_their_turn_between_items() -> None:
     assert len(set(seen[8:])) > 1
 
 
-def failing() -> None:
-    """Fail as a database does whose disk is full."""
+def failure() -> sqlite3.OperationalError:
+    """Return the error of a database whose disk is full."""
     error = sqlite3.OperationalError("disk I/O error at /srv/secret.db")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-    raise error
+    return error
 
 
 async def test_rel_t17_what_the_database_says_is_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """L13: a caller hears our sentence; the log has the database's words under the request's id."""
 
     async def handler(_: Call) -> None:
-        with ThreadPoolExecutor(1) as threads:
-            await _in_thread(threads, failing)
+        raise _translated(failure())
 
     routes = [
         Route(method="GET", path="/broken", handler=handler, scopes=("read",), summary="Break", answers={200: None})
