@@ -13,6 +13,7 @@
     │   ├── UniqueTaken         409, exit 4   another live job holds the unique key
     │   ├── AlreadyExists       409, exit 4   this id is taken
     │   ├── NameTaken           409, exit 4   another schedule has this name
+    │   ├── BeingErased         409, exit 4   the tenant is being erased, or was: nothing can be added to it
     │   └── StaleFence          409, exit 4   the lease is over or another's: the worker must stop
     ├── WrongMethod             405, exit 2   the path is known, the method is not
     ├── MalformedRequest        422, exit 2   what came is no HTTP request
@@ -141,6 +142,10 @@ class NameTaken(Conflict):
     def __init__(self, message: str, *, index: int | None = None) -> None:
         super().__init__(message)
         self.index = index
+
+
+class BeingErased(Conflict):
+    """Nothing can be added to a tenant that is being erased, or was and has not been made again."""
 
 
 class AlreadyExists(Conflict):

@@ -136,3 +136,32 @@ def test_every_command_has_help_with_an_example(windlass: Windlass) -> None:
 
     assert len(found) > len(COMMANDS)
     assert [] == without
+
+
+def test_a_tenant_is_erased_only_by_word(windlass: Windlass, queue: str) -> None:
+    """T24: one with jobs is not deleted; it is erased when --yes says so, or somebody at a terminal."""
+    windlass("submit", "mail", "--tenant", queue)
+
+    kept = windlass("tenants", "delete", queue)
+    asked = windlass("tenants", "delete", queue, "--erase")
+    there = windlass("tenants", "list")
+    gone = windlass("tenants", "delete", queue, "--erase", "--yes")
+
+    assert [4, 2, 0] == [result.exit_code for result in (kept, asked, gone)]
+    assert f"This would erase tenant {queue} with everything it has, for good. Say --yes" in asked.stderr
+    assert f"Erased tenant {queue}.\n" == gone.stdout
+    assert (True, False) == (queue in there.stdout, queue in windlass("tenants", "list").stdout)
+
+
+def test_a_job_is_erased_only_by_word(windlass: Windlass, hands: Hands, queue: str) -> None:
+    """T24: what is gone is gone, so --yes must be said where nobody can be asked."""
+    hands.submit("mail", queue=queue)
+    job_id = hands.kill("mail", queue=queue)
+
+    asked = windlass("jobs", "erase", job_id)
+    erased = windlass("jobs", "erase", job_id, "--yes")
+
+    assert (2, 0) == (asked.exit_code, erased.exit_code)
+    assert f"This would erase {job_id} for good. Say --yes" in asked.stderr
+    assert erased.stdout.startswith(f"{job_id} was erased at ")
+    assert "its content was erased" in windlass("jobs", "retry", job_id).stderr

@@ -17,7 +17,8 @@ from windlass.engine.outside import Outside
 from windlass.engine.signatures import Signatures, refusal
 from windlass.engine.wake import Wake
 from windlass.errors import InvalidInput
-from windlass.queue import tasks
+from windlass.queue import tasks, tenants
+from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.wire.tasks import Parameter, Signature
 
@@ -185,3 +186,26 @@ async def test_the_newest_signatures_of_a_task_are_remembered(db: Database, cloc
     await known.check([job({f"x{module.MOST_EACH}": 1}), job({"x1": 1})])
     with pytest.raises(InvalidInput, match="payload"):
         await known.check([job({"x0": 1})])
+
+
+async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Database, clock: TestClock) -> None:
+    """M1: also a server that remembers signatures of a deleted tenant goes by what its next owner publishes."""
+    elapsed = Elapsed()
+    here, there = signatures_of(db, elapsed), signatures_of(db, elapsed)
+    session = uuid4()
+    await tenants.create(db, "acme")
+    await here.publish("acme", {"add": ADD}, session=session)
+    for server in (here, there):
+        with pytest.raises(InvalidInput):
+            await server.check([job({}, tenant="acme")])
+
+    clock.advance(module.RENEW_S)
+    elapsed.now += module.RENEW_S
+    await tenants.delete(db, Lanes(), "acme")
+    here.forget("acme")
+    await here.heard(session)
+    await tenants.create(db, "acme")
+
+    for server in (here, there):
+        await server.check([job({}, tenant="acme")])
+    assert [] == (await tasks.list_tasks(db, "acme")).tasks

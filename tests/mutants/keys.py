@@ -86,19 +86,13 @@ MUTANTS = (
         (
             Edit(
                 "queue/lanes.py",
-                "while not await transaction.fetch(SQL.lock_tenant, tenant=tenant):",
-                "if not await transaction.fetch(SQL.lock_tenant, tenant=tenant) and not names:",
+                "while not (locked := await transaction.fetch(SQL.lock_tenant, tenant=tenant)):",
+                "if not (locked := await transaction.fetch(SQL.lock_tenant, tenant=tenant)) and not names:",
             ),
         ),
         races("administration::a_lane_made_while_its_tenant_is_deleted_brings_it_back"),
         "N1: making a lane meets deleting on the tenant's row",
         only="postgres",
-    ),
-    Mutant(
-        "tenant-leaves-its-pauses",
-        (Edit("queue/tenants.py", "(SQL.drop_pauses, SQL.drop_keys, SQL.drop_tenant)", "(SQL.drop_tenant,)"),),
-        (f"{TENANTS}a_tenant_made_again_has_no_settings_of_the_old_one",),
-        "P39: a tenant made again is a new one",
     ),
     Mutant(
         "gate-believes-a-clock-set-back",

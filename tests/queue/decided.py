@@ -31,7 +31,7 @@ async def fired(steps: Steps, schedule: Schedule, slot_at: datetime, *, decision
     places = await steps.lanes.resolve(steps.db, [job.lane])
     await make_days(steps.db, "schedule_runs", [slot_at])
     async with steps.db.transaction() as transaction:
-        await store(transaction, places, [job])
+        await store(transaction, steps.lanes, places, [job])
         await transaction.fetch(
             DECIDE,
             schedule_id=schedule.id,

@@ -217,10 +217,12 @@ class Control(Leases):
         return key if key is not None and (key.expires_at is None or key.expires_at > self.now) else None
 
     def purge(self, ids: Sequence[UUID], tenant: str) -> list[UUID]:
-        """Dead jobs are removed for good."""
+        """Dead jobs are removed for good, with their attempts and events."""
         gone = [i for i in set(ids) if (job := self.find_job(i, tenant)) is not None and job.where == "dead"]
         for job_id in gone:
             del self.jobs[job_id]
+        self.attempts = [attempt for attempt in self.attempts if attempt.job_id not in gone]
+        self.events = [event for event in self.events if event[0] not in gone]
         return sorted(gone)
 
     def sweep(self, days: int, dead_days: int) -> dict[str, int]:
@@ -238,9 +240,10 @@ class Control(Leases):
             del self.keys[key]
         for pause in pauses:
             del self.pauses[pause]
-        # Nothing of the model rolls up minutes or keeps a record of acts.
+        # Nothing of the model rolls up minutes, keeps a record of acts, or is erased.
         counts = {"expire_keys": len(keys), "forget_pauses": len(pauses), "forget_stats": 0, "forget_audit": 0}
-        counts |= {"forget_checkpoints": 0, "forget_tasks": 0, "forget_backfills": 0}
+        counts |= dict.fromkeys(("forget_checkpoints", "forget_tasks", "forget_backfills"), 0)
+        counts |= dict.fromkeys(("forget_erased", "forget_names"), 0)
         return counts | ({"forget_dead": len(dead)} if dead_days else {})
 
     def _is_live(self, job_id: UUID) -> bool:

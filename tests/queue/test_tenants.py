@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.clock import TestClock
 from tests.queue.planned import made
 from tests.queue.steps import ANN, Steps
-from windlass.db import Database
+from tests.queue.tenantdata import OUTBOX
+from tests.sqltext import parse
+from windlass.db import Database, Query
 from windlass.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from windlass.job import State
-from windlass.queue import keys, retention, scheduledits
+from windlass.queue import (
+    audit,
+    deadletters,
+    fleet,
+    history,
+    keys,
+    queues,
+    retention,
+    scheduledits,
+    stats,
+    tasks,
+)
 from windlass.queue.control import pause_queue, pause_tenant, resume_tenant
 from windlass.queue.lanes import Lane, LaneName, Lanes, configure
 from windlass.queue.tenants import MOST_COUNTED, Tenant, create, delete, get, list_tenants
 
 MAIL = LaneName("acme", "default", "mail")
+WITHOUT_JOBS = parse(
+    """
+-- name: without_jobs
+-- Remove all live jobs and leave their attempts.
+-- postgres
+WITH j AS (DELETE FROM job) DELETE FROM timer
+-- sqlite
+DELETE FROM job; DELETE FROM timer
+""",
+    origin=__file__,
+)["without_jobs"]
 
 
 async def names(db: Database) -> list[str]:
@@ -202,3 +228,78 @@ async def test_a_tenant_made_again_has_no_settings_of_the_old_one(steps: Steps) 
 async def _lanes_of(steps: Steps, tenant: str) -> list[Lane]:
     lanes = await Lanes().resolve(steps.db, [LaneName(tenant, "default"), LaneName(tenant, "default", "mail")])
     return sorted(lanes.values(), key=lambda lane: lane.id)
+
+
+async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) -> None:
+    """M1: the next owner of a name sees no worker, task, queue, figure, act or key of the last one."""
+    db = steps.db
+    worker = await steps.worker("old-worker", tenant="acme", host="old-host")
+    lease = await steps.lease(worker, tenant="acme", queue="old-queue", idempotency_key="k")
+    await steps.fail(lease, retryable=False)
+    await tasks.publish(db, "acme", {"mail": "{}"})
+    await pause_tenant(db, "acme", actor=ANN)
+    await audit.record(db, steps.ids, audit.Entry(action="tenant.pause", subject="acme", tenant="acme"))
+    steps.clock.advance(minutes=2)
+    await stats.roll_up(db)
+    await deadletters.purge(db, [lease.id], tenant="acme")
+
+    await delete(db, steps.lanes, "acme")
+    await create(db, "acme")
+
+    assert [] == (await fleet.list_workers(db, "acme")).workers
+    assert [] == (await tasks.list_tasks(db, "acme")).tasks
+    assert [] == (await queues.list_queues(db, "acme")).queues
+    assert [] == (await audit.list_entries(db, "acme")).entries
+    assert [] == (await history.find_attempts(db, history.AttemptFilter(tenant="acme"))).attempts
+    assert 0 == (await stats.overview(db, "acme")).failed_24h
+    now = steps.clock.now()
+    assert [] == await stats.series(db, tenant="acme", since=now - timedelta(days=1), until=now)
+    again = await steps.submit(steps.job(tenant="acme", queue="new-queue", idempotency_key="k", payload='"other"'))
+    assert not again[0].duplicate
+    assert ["new-queue"] == [queue.name for queue in (await queues.list_queues(db, "acme")).queues]
+
+
+async def test_the_audit_of_a_deleted_tenant_stays_for_those_above_tenants(steps: Steps) -> None:
+    """T16: who may see all tenants reads what was done before a name was given again."""
+    await create(steps.db, "acme")
+    await audit.record(steps.db, steps.ids, audit.Entry(action="tenant.pause", subject="acme", tenant="acme"))
+    steps.clock.advance(1)
+
+    await delete(steps.db, steps.lanes, "acme")
+    gone = await audit.list_entries(steps.db, "acme")
+    await create(steps.db, "acme")
+
+    assert 1 == len(gone.entries) == len((await audit.list_entries(steps.db)).entries)
+    assert [] == (await audit.list_entries(steps.db, "acme")).entries
+
+
+async def test_a_server_that_remembers_old_lanes_brings_their_queues_back(steps: Steps) -> None:
+    """M1: a queue of a deleted tenant is listed again as soon as a job is put in it, also by such a server."""
+    await steps.lanes.resolve(steps.db, [MAIL])
+    await delete(steps.db, Lanes(), "acme")
+    await create(steps.db, "acme")
+    assert [] == (await queues.list_queues(steps.db, "acme")).queues
+
+    await steps.submit_one(tenant="acme")
+
+    assert ["default"] == [queue.name for queue in (await queues.list_queues(steps.db, "acme")).queues]
+
+
+async def test_attempts_of_jobs_that_are_gone_hold_their_tenant(steps: Steps) -> None:
+    """M1: the next owner of the name would read their errors."""
+    lease = await steps.lease(await steps.worker(tenant="acme"), tenant="acme")
+    await steps.fail(lease)
+    await steps.db.fetch(WITHOUT_JOBS)
+
+    with pytest.raises(Conflict, match="1 attempts of jobs that are gone"):
+        await delete(steps.db, steps.lanes, "acme")
+
+
+async def test_what_waits_in_the_outbox_holds_its_tenant(steps: Steps) -> None:
+    """M1: the relay would bring the old owner's job to the next one."""
+    await create(steps.db, "acme")
+    query = Query("say", "Say that a job is wanted.", OUTBOX, OUTBOX)
+    await steps.db.fetch(query, id=steps.ids.new(), tenant="acme", task="mail", payload="1")
+
+    with pytest.raises(Conflict, match="it has 1 live jobs"):
+        await delete(steps.db, steps.lanes, "acme")

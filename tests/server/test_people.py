@@ -377,3 +377,71 @@ async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
 async def test_a_list_of_attempts_refuses_what_it_cannot_read(client: httpx2.AsyncClient, query: str) -> None:
     """A cursor that is none of ours is 422."""
     assert 422 == (await client.get(f"/attempts?{query}")).status_code
+
+
+async def test_a_tenant_is_erased_with_everything_it_has(calls: Calls) -> None:
+    """T24: only from above tenants, and told in the audit: that it began, by whom, and how much is gone."""
+    root, client = calls("root"), calls("admin.a")
+    await root.post("/tenants", json={"name": "a"})
+    await submit(client)
+
+    refused = await client.delete("/tenants/a?erase=true")
+    # A duty may be writing at this moment, which is waited for.
+    while (gone := await root.delete("/tenants/a?erase=true")).status_code == 202:
+        pass
+    again = await root.delete("/tenants/a?erase=true")
+    told = (await root.get("/audit")).json()["entries"]
+
+    assert [403, 404] == [refused.status_code, again.status_code]
+    assert gone.status_code in (204, 404)  # a server may have finished it
+    assert [("tenant.erase", "a"), ("tenant.erased", "a"), ("tenant.create", "a")] == [
+        (entry["action"], entry["subject"]) for entry in told
+    ]
+    assert ["root (root)"] * 3 == [entry["actor"] for entry in told]
+    assert {"jobs": 1, "schedules": 0, "others": 0} == told[1]["became"]["removed"]
+
+
+async def test_an_erasure_tells_how_far_it_is(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T24: 202 while it goes on; asking again goes on with it, and is no act of its own."""
+    root = calls("root")
+    monkeypatch.setattr("windlass.queue.erasure.CHUNK", 1)
+    monkeypatch.setattr("windlass.queue.erasure.go_on.__kwdefaults__", {"batches": 3})
+    for _ in range(3):
+        await submit(root, tenant="a")
+
+    first = await root.delete("/tenants/a?erase=true")
+    seen = (await root.get("/tenants/a")).json()
+    taken = await root.post("/jobs?tenant=a", json={"task": "t"})
+    statuses = [first.status_code]
+    while statuses[-1] == 202:
+        statuses.append((await root.delete("/tenants/a?erase=true")).status_code)
+
+    assert 202 == first.status_code
+    assert first.json() == seen["erasing"]
+    assert (409, "being_erased") == (taken.status_code, taken.json()["code"])
+    assert 204 == statuses[-1]
+    assert ["tenant.erase", "tenant.erased"] == sorted(
+        entry["action"] for entry in (await root.get("/audit")).json()["entries"]
+    )
+
+
+async def test_the_content_of_a_job_is_erased(client: httpx2.AsyncClient) -> None:
+    """T24: its arguments and errors are shown no more, nor does it run again; the audit has it once."""
+    job = await submit_and_claim(client, payload={"to": "secret"})
+    live = await client.post(f"/jobs/{job['id']}/erase")
+    failed = {**lease(job), "error_type": "ValueError", "error_message": "secret", "retryable": False}
+    await client.post(f"/jobs/{job['id']}/fail", json=failed)
+
+    erased = await client.post(f"/jobs/{job['id']}/erase", json={"reason": "asked for"})
+    again = await client.post(f"/jobs/{job['id']}/erase")
+    shown = await client.get(f"/jobs/{job['id']}")
+    listed = await client.get("/dead-letter")
+    retried = await client.post(f"/jobs/{job['id']}/retry")
+    entries = (await client.get("/audit?action=job.erase")).json()["entries"]
+
+    assert [409, 200, 200, 409] == [answer.status_code for answer in (live, erased, again, retried)]
+    assert erased.json() == again.json() == {"id": job["id"], "erased_at": shown.json()["erased_at"]}
+    assert (None, "dead", "Its content was erased.") == tuple(shown.json()[k] for k in ("payload", "state", "reason"))
+    assert "secret" not in shown.text + listed.text
+    assert "its content was erased" in retried.json()["detail"]
+    assert [("asked for", {"erased_at": erased.json()["erased_at"]})] == [(e["reason"], e["became"]) for e in entries]

@@ -76,7 +76,8 @@ async def test_rel_t17_what_the_database_says_is_for_the_log(caplog: pytest.LogC
     """L13: a caller hears our sentence; the log has the database's words under the request's id."""
 
     async def handler(_: Call) -> None:
-        raise _translated(failure())
+        error = failure()
+        raise _translated(error) from error
 
     routes = [
         Route(method="GET", path="/broken", handler=handler, scopes=("read",), summary="Break", answers={200: None})

@@ -33,6 +33,7 @@ COMMANDS = (
     "check-app",
     "config",
     "keys",
+    "tenants",
     "bench",
     "completion",
 )

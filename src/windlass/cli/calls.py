@@ -7,6 +7,7 @@ the file, or PostgreSQL, is opened by the command itself: what can be asked and 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -142,6 +143,15 @@ def has_database(url: str) -> bool:
     """Say whether a database may be there: a SQLite file that is absent is not, of a PostgreSQL nothing is known."""
     file = sqlite_file(url)
     return file is None or file.exists()
+
+
+def confirm(act: str, *, yes: bool) -> None:
+    """Return if the user wants it: asked at a terminal, or said before by --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"This would {act}. Say --yes to do it.")
+    click.confirm(f"{act[0].upper()}{act[1:]}?", abort=True)
 
 
 def asks_server(command: Command) -> Command:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import click
 
-from windlass.cli.calls import Server, asks_server
+from windlass.cli.calls import Server, asks_server, confirm
 from windlass.cli.jobids import JOB_ID, whole_ids
 from windlass.cli.jobreport import error_of
 from windlass.cli.shown import Column, Output, output_option, show_rows, when
@@ -108,7 +107,8 @@ def _act(
     if total == 0:
         click.echo("There are no such dead letters.")
         return
-    _confirm(verb, total, at_least=found["total_is_estimate"], yes=yes)
+    about = "at least " if found["total_is_estimate"] else ""
+    confirm(f"{verb} {about}{total} dead letters", yes=yes)
     count = 0
     # One that dies again meanwhile is not run a third time: no more than were counted at first.
     while count < total or found["total_is_estimate"]:
@@ -130,13 +130,3 @@ def _by_id(server: Server, verb: str, body: dict[str, Any], ids: list[str], done
     if failed:
         code = 3 if any(job["status"] == "not_found" for job in failed) else 4
         click.get_current_context().exit(code)
-
-
-def _confirm(verb: str, total: int, *, at_least: bool, yes: bool) -> None:
-    if yes:
-        return
-    about = "at least " if at_least else ""
-    what = f"{about}{total} dead letters"
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"This would {verb} {what}. Say --yes to do it.")
-    click.confirm(f"{verb.capitalize()} {what}?", abort=True)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from windlass.cli.calls import Server, asks_server
+from windlass.cli.calls import Server, asks_server, confirm
 from windlass.cli.jobids import JOB_ID, whole_id, whole_ids
 from windlass.cli.jobreport import ATTEMPT_COLUMNS, error_of, job_fields, story
 from windlass.cli.shown import (
@@ -183,6 +183,25 @@ def retry(server: Server, ids: tuple[str, ...], text: str | None, reason: str | 
         return f"{job_id} is {answer['state']}."
 
     each(whole_ids(server, ids), one)
+
+
+@jobs.command()
+@ids_argument
+@click.option("--reason", help="Kept in the audit.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asks_server
+def erase(server: Server, ids: tuple[str, ...], reason: str | None, yes: bool) -> None:
+    """Remove the content of jobs that have ended, for good: arguments, results, errors, logs.
+
+    Example: windlass jobs erase 01997c2e-5b1c-7d2e-8f3a-4b5c6d7e8f90
+    """
+    found = list(whole_ids(server, ids))
+    confirm(f"erase {', '.join(found)} for good", yes=yes)
+
+    def one(job_id: str) -> str:
+        return f"{job_id} was erased at {server.post(f'/jobs/{job_id}/erase', {'reason': reason})['erased_at']}."
+
+    each(found, one)
 
 
 @jobs.command()

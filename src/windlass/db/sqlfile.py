@@ -28,7 +28,7 @@ from pathlib import Path
 SCHEMA = "windlass"
 TABLES = frozenset(
     (
-        "attempt attempts audit backfill backfill_job checkpoint dead dedup done duty event job job_events jobs "
+        "attempt attempts audit backfill backfill_job checkpoint dead dedup done duty erased event job job_events jobs "
         "jobs_dead jobs_done jobs_queued jobs_timed key lane leaders log migration outbox pause pulse queue schedule "
         "schedule_history schedule_next schedule_runs schedule_wait schedule_watch server session stat task tenant "
         "timer workers"

@@ -21,6 +21,7 @@ from windlass.job import State
 from windlass.queue import control, deadletters, lanes, workers
 from windlass.queue.control import CANCEL_GRACE_MS, CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.deadletters import Retried
+from windlass.queue.erasure import Erased, erase_job
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.submit import Submitted
@@ -190,6 +191,11 @@ class Acts:
         """Remove dead jobs for good; return those that were removed."""
         async with self.turn():
             return await deadletters.purge(self._db, ids, tenant=tenant)
+
+    async def erase(self, job_id: UUID, *, tenant: str, actor: Actor) -> Erased:
+        """Remove the content of a job that has ended."""
+        async with self.turn():
+            return await erase_job(self._db, job_id, tenant=tenant, actor=actor)
 
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""

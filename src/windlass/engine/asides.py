@@ -1,7 +1,7 @@
-"""Asides: the duties of schedules beside firing: backfills are moved on, and missing runs are told.
+"""Asides: the duties beside firing: backfills and erasures are moved on, and missing runs are told.
 
-Both stand on steps that every server may take at once (queue/backfills.py, queue/watches.py); who holds them is decided
-in loops.py. Firing itself is in firing.py; neither of these waits for it.
+They stand on steps that every server may take at once (queue/backfills.py, queue/erasure.py, queue/watches.py); who
+holds them is decided in loops.py. Firing itself is in firing.py; none of these waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from windlass.engine.looks import Looks
 from windlass.engine.meters import Meters
 from windlass.errors import Contention, DutyLost, TooMany, Unavailable, WindlassError
 from windlass.ids import Ids
-from windlass.queue import backfills, watches
+from windlass.queue import backfills, erasure, watches
 from windlass.queue.backfills import Advanced, Backfill
 from windlass.queue.defaults import Given, nothing_given
 from windlass.queue.lanes import Lanes
@@ -26,6 +26,7 @@ from windlass.queue.submit import Submitted
 BACKFILL = "backfill"
 WATCH = "watch"
 LOOK_S = 1.0
+ERASE_S = 60.0
 SOON_S = 0.2
 """How often backfills are looked at while their jobs come and go: nobody tells when one has ended."""
 SOON_COUNT = 25
@@ -36,8 +37,24 @@ Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | Windla
 
 
 def aside_duties(lanes: Lanes, ids: Ids, looks: Looks, *, given: Given, stored: Stored, meters: Meters) -> list[Duty]:
-    """Return both duties."""
-    return [backfill_duty(lanes, ids, looks, given=given, stored=stored, meters=meters), watch_duty(looks, meters)]
+    """Return these duties."""
+    return [
+        backfill_duty(lanes, ids, looks, given=given, stored=stored, meters=meters),
+        watch_duty(looks, meters),
+        erase_duty(ids),
+    ]
+
+
+def erase_duty(ids: Ids) -> Duty:
+    """Return the duty that goes on with erasures of tenants that nobody asks for any more."""
+
+    async def run(db: Database, most: int) -> Ran:
+        found = await erasure.under_way(db, limit=most)
+        for name in found:
+            await erasure.go_on(db, ids, name)
+        return Ran(len(found), SOON_S if found else None)
+
+    return Duty("erase", run, ERASE_S)
 
 
 def backfill_duty(

@@ -181,11 +181,31 @@ class Signatures:
         age_s = tasks.KEPT_MS / 1000 if self._looked_at is None else begun_at - self._looked_at + OVERLAP_S
         try:
             self._take(await tasks.recent(self._db, age_ms=round(age_s * 1000)))
+            await self._renew()
             self._looked_at, self._seen = begun_at, hints
         except WindlassError as error:  # the worker refuses what is wrong all the same
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
         finally:
             self._looking = None
+
+    async def _renew(self) -> None:
+        """Read those again that were published before their tenant was made: perhaps by another of the same name."""
+        made = await tasks.tenants_made(self._db, {tenant for tenant, _ in self._known})
+        now = self._outside.monotonic()
+        old = [
+            name
+            for name, builds in self._known.items()
+            if name[0] not in made or any(one.told_at < now - made[name[0]] for one in builds.values())
+        ]
+        if old:
+            found = await tasks.of_tasks(self._db, old)
+            for name in old:
+                self._known.pop(name, None)
+            self._take(found)
+
+    def forget(self, tenant: str) -> None:
+        """Drop what is known of the tasks of a tenant that was deleted."""
+        self._known = {name: builds for name, builds in self._known.items() if name[0] != tenant}
 
     async def _ask(self, names: Set[Named]) -> None:
         """Look for tasks that are not known here; what is not there is asked for again after a while."""

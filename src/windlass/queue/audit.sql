@@ -6,12 +6,13 @@ VALUES (:id, :now, :tenant, :actor, :address, :request, :action, :subject, :reas
 
 -- name: list_of_tenant
 -- A page of a tenant's entries, newest first; an action or a subject that is not named is any.
+-- What was done before the tenant was made is of another that had its name, and is read by those above tenants only.
 -- found: how many there were to show, up to :limit; as many are read as fit into :most bytes, the first always.
 -- index: audit_tenant.
 -- postgres
 WITH sized AS MATERIALIZED (
     SELECT id, octets(actor, address, request_id, subject, reason, was, became) AS bytes FROM audit
-     WHERE tenant = :tenant AND id < :cursor
+     WHERE tenant = :tenant AND id < :cursor AND happened_at >= coalesce((SELECT t.created_at FROM tenant t WHERE t.name = :tenant AND t.erasing IS NULL), happened_at)
        AND (CAST(:action AS text) IS NULL OR action = CAST(:action AS text)) AND (CAST(:subject AS text) IS NULL OR subject = CAST(:subject AS text))
      ORDER BY id DESC LIMIT :limit
 ),
@@ -24,7 +25,7 @@ SELECT a.id, a.happened_at, a.tenant, a.actor, a.address, a.request_id AS reques
 -- sqlite
 WITH sized AS MATERIALIZED (
     SELECT id, octets(actor, address, request_id, subject, reason, was, became) AS bytes FROM audit
-     WHERE tenant = :tenant AND id < :cursor
+     WHERE tenant = :tenant AND id < :cursor AND happened_at >= coalesce((SELECT t.created_at FROM tenant t WHERE t.name = :tenant AND t.erasing IS NULL), happened_at)
        AND (:action IS NULL OR action = :action) AND (:subject IS NULL OR subject = :subject)
      ORDER BY id DESC LIMIT :limit
 ),

@@ -270,7 +270,7 @@ async def advance(
             return Advanced()
         await stretches.narrow(transaction, backfill.schedule_id, narrowed)
         decided = await _decide(transaction, backfill, made)
-        stored = await store(transaction, places, decided)
+        stored = await store(transaction, lanes, places, decided)
         if decided:
             await transaction.fetch(SQL.keep_jobs, id=backfill.id, ids=[job.id for job in decided])
         await transaction.fetch(

@@ -16,12 +16,13 @@ from windlass.db.partitions import make_days
 from windlass.errors import Conflict, NotFound, UniqueTaken
 from windlass.ids import Ids
 from windlass.job import FINAL_STATES, State
-from windlass.queue import following
+from windlass.queue import erasure, following
 from windlass.queue.control import Actor, note_events
 from windlass.queue.history import Job, get
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob, check_json, validate
 from windlass.queue.retry import policy_from_json
+from windlass.queue.scheduledits import SQL as EDITS
 from windlass.queue.submit import Submitted, store
 
 SQL = load(__file__)
@@ -48,6 +49,10 @@ async def retry(
         await following.forget(transaction, [(row["schedule_id"], row["slot_at"], row["id"]) for row in slots])
         found = await transaction.fetch(SQL.lock_dead, ids=sorted(set(ids)), tenant=tenant)
         found += await transaction.fetch(SQL.lock_done, ids=sorted(set(ids)), tenant=tenant)
+        # In the next statement: a rival that erased one while its lock was waited for is seen now.
+        erased = await erasure.erased_among(transaction, [row["id"] for row in found])
+        answers.update((job_id, _erased("retry", job_id)) for job_id in erased)
+        found = [row for row in found if row["id"] not in erased]
         # A dead letter may be older than the history that its old end moves to, and days are dropped table by table.
         await make_days(transaction, "attempt", {row["finished_at"] for row in found})
         # Of several jobs with the same key only one can live, the first found.
@@ -78,18 +83,32 @@ async def replay(
     job = await get(db, job_id, tenant=tenant)
     if job.state not in FINAL_STATES:
         raise Conflict(f"Cannot replay job {job_id}: it is {job.state}. Wait for its end, or submit a new one.")
+    if await erasure.erased_among(db, [job_id]):
+        raise _erased("replay", job_id)
     copy = _copy(job, ids.new(), payload)
     validate([copy])
     places = await lanes.resolve(db, [copy.lane])
     async with db.transaction(tracked=True) as transaction:
-        answers = await store(transaction, places, [copy])
+        answers = await store(transaction, lanes, places, [copy])
         await note_events(transaction, [job_id], "replayed", actor)
     return answers[copy.id]
 
 
 async def purge(db: Statements, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:
-    """Remove dead jobs for good; return those that were removed."""
-    return [row["id"] for row in await db.fetch(SQL.purge, ids=sorted(set(ids)), tenant=tenant)]
+    """Remove dead jobs for good, with their attempts, logs and events; return those that were removed."""
+    removed: list[UUID] = []
+    wanted = sorted(set(ids))
+    for first in range(0, len(wanted), erasure.CHUNK):
+        async with db.transaction() as transaction:
+            chunk = wanted[first : first + erasure.CHUNK]
+            purged = [row["id"] for row in await transaction.fetch(SQL.purge, ids=chunk, tenant=tenant)]
+            await transaction.fetch(EDITS.purge_jobs, ids=purged)
+        removed += purged
+    return removed
+
+
+def _erased(verb: str, job_id: UUID) -> Conflict:
+    return Conflict(f"Cannot {verb} job {job_id}: its content was erased. Submit a new job.")
 
 
 async def _explain(db: Statements, ids: Sequence[UUID], tenant: str) -> dict[UUID, Conflict | NotFound]:

@@ -24,7 +24,7 @@ import msgspec
 from windlass import log
 from windlass.db import Row, Statements, load
 from windlass.db.partitions import make_days
-from windlass.errors import DutyLost, SetupError, TooMany, Unavailable
+from windlass.errors import BeingErased, DutyLost, SetupError, TooMany, Unavailable
 from windlass.ids import Ids
 from windlass.queue import control
 from windlass.queue.control import CANCEL_MARGIN_MS, Actor, Cancelled
@@ -250,22 +250,22 @@ async def _read_known(db: Statements, plans: Sequence[Plan]) -> dict[UUID, Known
 
 async def _resolve(
     db: Statements, lanes: Lanes, names: set[LaneName]
-) -> tuple[dict[LaneName, Lane], dict[LaneName, TooMany]]:
+) -> tuple[dict[LaneName, Lane], dict[LaneName, TooMany | BeingErased]]:
     """Return the lanes, and why some cannot be made."""
     try:
         return await lanes.resolve(db, names), {}
-    except TooMany:
+    except (TooMany, BeingErased):
         places: dict[LaneName, Lane] = {}
-        refused: dict[LaneName, TooMany] = {}
+        refused: dict[LaneName, TooMany | BeingErased] = {}
         for name in sorted(names):
             try:
                 places |= await lanes.resolve(db, [name])
-            except TooMany as problem:
+            except (TooMany, BeingErased) as problem:
                 refused[name] = problem
         return places, refused
 
 
-def _refused(plan: Plan, problem: TooMany) -> Plan:
+def _refused(plan: Plan, problem: TooMany | BeingErased) -> Plan:
     """Return the plan without jobs: their slots are recorded as missed, with the reason."""
     choices = [
         msgspec.structs.replace(choice, decision=Decision.MISSED, reason=str(problem)) if job_id else choice

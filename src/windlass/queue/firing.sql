@@ -94,14 +94,14 @@ SELECT r.schedule_id, r.slot_at
 
 -- name: make_jobs
 -- Make the jobs of slots from their schedules: ready, or blocked (place 2, one pending) where they wait for the run before.
--- rank: as of a job submitted now.  returns: by lane, how many, and the least rank of those that are ready.
+-- guard: the lane is in use, as in submit.sql.  rank: as of a job submitted now.  returns: by lane, how many, and the least rank of those that are ready.
 -- postgres
 WITH i AS MATERIALIZED (
     SELECT r.*, CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) - CASE WHEN l.fifo = 1 THEN 0 ELSE r.priority * l.credit_ms END AS rank
       FROM rows(:jobs, id uuid, schedule_id uuid, slot_at timestamptz, run_at timestamptz, start_by timestamptz, lane int,
                 priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text, headers text, tags text, defaults int,
                 pending int) AS r
-      JOIN lane l ON l.id = r.lane
+      JOIN lane l ON l.id = r.lane AND l.retired = 0
 ),
 j AS (
     INSERT INTO job (columns(job))
@@ -124,7 +124,7 @@ INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i
 INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
 SELECT i.id, i.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END,
        CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, i.start_by, i.pending, 0
-  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane;
+  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane AND l.retired = 0;
 SELECT q.lane, count(*) AS made, min(CASE WHEN q.pending = 0 THEN q.rank END) AS rank
   FROM rows(:jobs) AS i CROSS JOIN queue AS q ON q.id = i.id GROUP BY q.lane
 

@@ -26,6 +26,7 @@ from windlass.db import Row, load
 from windlass.db import Statements as Statements
 from windlass.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
 from windlass.queue.history import MAX_PAGE
+from windlass.queue.lanes import refuse_erasing
 from windlass.queue.newjob import check_instant, check_name
 
 SQL = load(__file__)
@@ -113,7 +114,7 @@ async def create(
     """Store a key and return it with its token, which nobody can be shown again.
 
     `within` is the tenant of who asks, None for one above all tenants; Forbidden for a key beyond it.
-    NotFound if the key's tenant is unknown.
+    NotFound if the key's tenant is unknown, BeingErased if it is being erased.
     """
     _check(new)
     if within is not None and new.tenant != within:
@@ -122,8 +123,11 @@ async def create(
         )
     token = make_token(random_bytes)
     async with db.transaction() as transaction:
-        if new.tenant is not None and not await transaction.fetch(SQL.keep_tenant, tenant=new.tenant):
-            raise NotFound(f"There is no tenant {new.tenant}. Create it first.")
+        if new.tenant is not None:
+            kept = await transaction.fetch(SQL.keep_tenant, tenant=new.tenant)
+            if not kept:
+                raise NotFound(f"There is no tenant {new.tenant}. Create it first.")
+            refuse_erasing(new.tenant, kept[0]["erasing"])
         made = await _store(transaction, new, token)
     if made is None:
         raise AlreadyExists("A key with this id is stored already; nothing was written. Try again.")

@@ -11,9 +11,9 @@ RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revok
 -- See that a tenant is there, and keep it until the transaction ends: deleting it waits, or was first.
 -- locks: tenant.
 -- postgres
-SELECT name FROM tenant WHERE name = :tenant FOR KEY SHARE
+SELECT name, erasing FROM tenant WHERE name = :tenant FOR KEY SHARE
 -- sqlite
-SELECT name FROM tenant WHERE name = :tenant
+SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: find_key
 -- The key that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.

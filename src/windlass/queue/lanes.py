@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from windlass.db import Row, Statements, load
-from windlass.errors import TooMany
+from windlass.errors import BeingErased, TooMany
 from windlass.queue.newjob import LaneName as LaneName
 from windlass.queue.newjob import check_name, check_range
 
@@ -102,6 +102,7 @@ class Lanes:
 async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_tenant: int) -> list[Lane]:
     """Make what is missing of `names` in `tenant`, and return the lanes of their queues; TooMany past the cap.
 
+    Raises BeingErased if the tenant is.
     What exists is found also past the cap, which may be lower than it was or be another server's.
     """
     names = {name for name in names if name.tenant == tenant}
@@ -109,8 +110,9 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
     async with db.transaction() as transaction:
         # The common row of making, pausing and deleting: whoever comes second sees what the first has written.
         # Once more when somebody deleted the tenant while its row was waited for.
-        while not await transaction.fetch(SQL.lock_tenant, tenant=tenant):
+        while not (locked := await transaction.fetch(SQL.lock_tenant, tenant=tenant)):
             await transaction.fetch(SQL.make_tenant, tenant=tenant)
+        refuse_erasing(tenant, locked[0]["erasing"])
         # A queue's own row gets the smaller number, so it is locked before its lanes.
         made = 0
         for batch in (sorted({name.of_queue for name in names}), sorted(names)):
@@ -161,6 +163,14 @@ async def configure(
             rate_per_s=rate_per_s,
             burst=burst,
         )
+
+
+def refuse_erasing(tenant: str, erasing: str | None) -> None:
+    """Raise BeingErased if the tenant's row says that it is being erased, or was; the caller has locked the row."""
+    if erasing:
+        raise BeingErased(f"Tenant {tenant} is being erased. Wait until that is done, or use another tenant.")
+    if erasing is not None:
+        raise BeingErased(f"Tenant {tenant} was erased. Create it again, or use another tenant.")
 
 
 def lane_from_row(row: Row) -> Lane:

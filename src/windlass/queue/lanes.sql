@@ -9,12 +9,13 @@ INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) 
 -- Take the tenant's row: making lanes, pausing and configuring queues come one after the other.
 -- locks: tenant.
 -- postgres
-SELECT name FROM tenant WHERE name = :tenant FOR UPDATE
+SELECT name, erasing FROM tenant WHERE name = :tenant FOR UPDATE
 -- sqlite
-SELECT name FROM tenant WHERE name = :tenant
+SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
--- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says; return those.
+-- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says, and use those again
+-- that a deleted tenant of the same name left behind; return both.
 -- postgres
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -23,7 +24,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        coalesce(o.limited, 0), coalesce(o.credit_ms, CAST(:credit_ms AS bigint)), coalesce(o.fifo, 0)
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
-ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired = 1
 RETURNING id AS number
 -- sqlite
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
@@ -34,13 +35,13 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
  WHERE true
-ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
+ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired = 1
 RETURNING id AS number
 
 -- name: count_lanes
 -- How many lanes a tenant has, its queues' own rows included.
 -- both
-SELECT count(*) AS lanes FROM lane WHERE tenant = :tenant
+SELECT count(*) AS lanes FROM lane WHERE tenant = :tenant AND retired = 0
 
 -- name: lanes_of_queues
 -- The lanes of some queues of a tenant, without the queues' own rows.

@@ -129,7 +129,7 @@ async def cancel(
             if found.by_id[schedule_id].version != schedule.version:
                 continue
             # It is ended before anybody can see it.
-            await store(transaction, places, [job])
+            await store(transaction, lanes, places, [job])
             was = as_job(schedule)
             await transaction.fetch(SQL.keep_created, id=job.id, created_at=was.created_at, due_at=was.scheduled_at)
             await transaction.fetch(control.SQL.cancel_queued, ids=[job.id], tenant=tenant, reason=actor.reason)

@@ -16,6 +16,7 @@ import msgspec
 from windlass.db import Database, load
 from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.queue import erasure
 from windlass.queue.tasks import KEPT_MS
 
 SQL = load(__file__)
@@ -57,6 +58,8 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     rows["forget_checkpoints"] = await _in_chunks(db, "forget_checkpoints", chunk, age_ms=DAY_MS)
     rows["forget_tasks"] = await _in_chunks(db, "forget_tasks", chunk, age_ms=KEPT_MS)
     rows["forget_pauses"] = await _in_chunks(db, "forget_pauses", chunk)
+    rows["forget_erased"] = await _in_chunks(db, "forget_erased", chunk)
+    rows["forget_names"] = await erasure.forget_names(db, age_ms=DAY_MS, limit=chunk)
     return Swept(made, dropped, rows, await give_back(db))
 
 

@@ -167,3 +167,19 @@ SELECT count(*) AS removed FROM gone
 DELETE FROM task WHERE (tenant, name, fingerprint) IN (
     SELECT tenant, name, fingerprint FROM task WHERE seen_at < :now - :age_ms * 1000 LIMIT :limit);
 SELECT changes() AS removed
+
+-- name: forget_erased
+-- Forget that jobs were erased which are gone.
+-- postgres
+WITH old AS MATERIALIZED (
+    SELECT e.job_id FROM erased e
+     WHERE (SELECT count(*) FROM (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[e.job_id]) LIMIT 1) x) = 0
+       AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[e.job_id])) LIMIT :limit
+),
+gone AS (DELETE FROM erased USING old WHERE erased.job_id = old.job_id RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM erased WHERE job_id IN (
+    SELECT e.job_id FROM erased AS e
+     WHERE NOT EXISTS (SELECT 1 FROM done AS d WHERE d.id = e.job_id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = e.job_id) LIMIT :limit);
+SELECT changes() AS removed

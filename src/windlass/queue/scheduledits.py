@@ -233,7 +233,7 @@ async def run_now(
             if within_s is not None:
                 job = msgspec.structs.replace(job, start_by=now + timedelta(seconds=within_s))
             await _record_manual(transaction, job, now, actor)
-            return (await store(transaction, places, [job]))[job.id]
+            return (await store(transaction, lanes, places, [job]))[job.id]
     raise Contention(f"Schedule {schedule_id} is edited faster than it can be run. Try again.")
 
 

@@ -22,6 +22,7 @@ from windlass.errors import Contention, Forbidden, InvalidSchedule
 from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
+from windlass.queue.lanes import refuse_erasing
 from windlass.queue.schedule import NewSchedule, Reach, shape_of, shard_of
 from windlass.queue.schedulerows import (
     Schedule,
@@ -89,10 +90,15 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datetime:
-    """Keep the tenants from being deleted until the transaction ends, making them if need be; return the time."""
+    """Keep the tenants from being deleted until the transaction ends, making them if need be; return the time.
+
+    Raises BeingErased if one of them is.
+    """
     names = sorted(set(tenants))
     while len(rows := await transaction.fetch(SQL.lock_tenants, tenants=names)) < len(names):
         await transaction.fetch(SQL.make_tenants, tenants=names)
+    for row in rows:
+        refuse_erasing(row["name"], row["erasing"])
     now: datetime = rows[0]["clock_at"]
     return now
 

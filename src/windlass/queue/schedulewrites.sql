@@ -2,9 +2,9 @@
 -- Keep tenants from being deleted while schedules of theirs are made; and the time at which that is done.
 -- locks: tenant rows by name, shared.
 -- postgres
-SELECT name, :now AS clock_at FROM tenant WHERE name = ANY(CAST(:tenants AS text[])) ORDER BY name FOR KEY SHARE
+SELECT name, erasing, :now AS clock_at FROM tenant WHERE name = ANY(CAST(:tenants AS text[])) ORDER BY name FOR KEY SHARE
 -- sqlite
-SELECT name, :now AS clock_at FROM tenant WHERE name IN (SELECT value FROM json_each(:tenants)) ORDER BY name
+SELECT name, erasing, :now AS clock_at FROM tenant WHERE name IN (SELECT value FROM json_each(:tenants)) ORDER BY name
 
 -- name: clock
 -- The time.

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Statements, load
-from windlass.errors import AlreadyExists, InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
+from windlass.errors import AlreadyExists, BeingErased, InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
 from windlass.job import Flag, State
 from windlass.queue.lanes import Lane, LaneName, Lanes
 from windlass.queue.newjob import NewJob, tags_text, validate
@@ -47,6 +47,10 @@ Take = Callable[[Statements, Sequence[UUID]], Awaitable[set[UUID]]]
 
 class _WinnerGone(Exception):
     """The job that held a key ended between two statements; the key is free again."""
+
+
+class _LanesRetired(Unavailable):
+    """The tenant of remembered lanes was deleted; the lanes are forgotten, and nothing was written."""
 
 
 class _Refusals(Exception):
@@ -94,7 +98,7 @@ async def submit_requests(
         try:
             async with db.transaction(tracked=True) as transaction:
                 taken = remaining if take is None else await _taken(transaction, take, remaining)
-                stored = await _store_requests(transaction, places, taken)
+                stored = await _store_requests(transaction, lanes, places, taken)
         except _Refusals as refused:
             answers.update(refused.by_request)
             remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
@@ -104,10 +108,10 @@ async def submit_requests(
                 alone = len(remaining) == 1
                 [answers[number]] = [exists] if alone else await submit_requests(db, lanes, [jobs], take=take)
             break
-        except _WinnerGone:
+        except (_WinnerGone, _LanesRetired):
             tries -= 1
             if not tries:
-                raise Unavailable("A key is taken and freed faster than it can be read. Try again.") from None
+                raise Unavailable("Keys or tenants come and go faster than they can be read. Try again.") from None
         else:
             answers.update({number: stored.get(number, []) for number in remaining})
             break
@@ -123,23 +127,28 @@ async def _taken(
 
 async def _resolve(
     db: Statements, lanes: Lanes, requests: dict[int, Sequence[NewJob]]
-) -> tuple[dict[LaneName, Lane], dict[int, TooMany]]:
-    """Return the lanes of the requests, and the refusals of those whose tenant may not have so many."""
+) -> tuple[dict[LaneName, Lane], dict[int, TooMany | BeingErased]]:
+    """Return the lanes of the requests, and the refusals of those whose tenant may not have so many, or is erased."""
     try:
         return await lanes.resolve(db, {job.lane for jobs in requests.values() for job in jobs}), {}
-    except TooMany:
+    except (TooMany, BeingErased):
         places: dict[LaneName, Lane] = {}
-        refused: dict[int, TooMany] = {}
+        refused: dict[int, TooMany | BeingErased] = {}
         for number, jobs in requests.items():
             try:
                 places |= await lanes.resolve(db, {job.lane for job in jobs})
-            except TooMany as problem:
+            except (TooMany, BeingErased) as problem:
                 refused[number] = problem
         return places, refused
 
 
-async def store(transaction: Statements, places: dict[LaneName, Lane], jobs: Sequence[NewJob]) -> dict[UUID, Submitted]:
-    """Insert jobs that take no keys, in the caller's transaction; their lanes are known. Return what became of each."""
+async def store(
+    transaction: Statements, lanes: Lanes, places: dict[LaneName, Lane], jobs: Sequence[NewJob]
+) -> dict[UUID, Submitted]:
+    """Insert jobs that take no keys, in the caller's transaction; their lanes are known. Return what became of each.
+
+    Raises Unavailable if a lane was left behind by a deleted tenant; the next try looks it up again.
+    """
     answers: dict[UUID, Submitted] = {}
     for row in await transaction.fetch(SQL.submit, jobs=[_row(job, places[job.lane]) for job in jobs]) if jobs else ():
         ready = row["rank"] is not None
@@ -150,15 +159,22 @@ async def store(transaction: Statements, places: dict[LaneName, Lane], jobs: Seq
             lane=row["lane"] if ready else None,
             rank=row["rank"],
         )
+    if retired := {job.tenant for job in jobs if job.id not in answers}:
+        for tenant in retired:
+            lanes.forget(tenant)
+        raise _LanesRetired(f"Tenant {min(retired)} was deleted a moment ago. Try again.")
     return answers
 
 
 async def _store_requests(
-    transaction: Statements, places: dict[LaneName, Lane], requests: dict[int, Sequence[NewJob]]
+    transaction: Statements,
+    lanes: Lanes,
+    places: dict[LaneName, Lane],
+    requests: dict[int, Sequence[NewJob]],
 ) -> dict[int, list[Submitted]]:
     named = await _take_keys(transaction, requests)
     fresh = [job for request in requests.values() for job in request if job.id not in named]
-    answers = await store(transaction, places, fresh)
+    answers = await store(transaction, lanes, places, fresh)
     known = sorted(set(named.values()) - answers.keys())
     if known:
         answers.update((job_id, Submitted(job_id, None, None, duplicate=True)) for job_id in known)

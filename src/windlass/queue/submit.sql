@@ -1,6 +1,7 @@
 -- name: submit
 -- Insert jobs: the due ones into queue, ready, the others into timer.
 -- rank: due time less the credit of its priority, in milliseconds; of a fifo queue the time of creation.
+-- guard: the lane is in use; one that a deleted tenant left behind gets nothing, and is looked up again.
 -- returns: id, lane, due_at, and the rank of those that are ready.
 -- postgres
 WITH i AS MATERIALIZED (
@@ -11,7 +12,7 @@ WITH i AS MATERIALIZED (
                 priority smallint, max_attempts smallint, max_lost smallint, timeout_s int, retry text,
                 idempotency_key text, unique_key text, flow_id uuid, parent_id uuid, schedule_id uuid, slot_at timestamptz,
                 run_at timestamptz, delay_ms bigint, start_by timestamptz, start_within_ms bigint, defaults int, flags smallint) AS r
-      JOIN lane l ON l.id = r.lane
+      JOIN lane l ON l.id = r.lane AND l.retired = 0
 ),
 j AS (
     INSERT INTO job (columns(job))
@@ -50,7 +51,7 @@ SELECT i.id, coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), i.lane, 
 SELECT i.id, i.lane, max(coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000), :now) AS due_at,
        CASE WHEN coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 1000) <= :now
             THEN :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END END AS rank
-  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane
+  FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane AND l.retired = 0
 
 -- name: take_keys
 -- Take keys that are free or whose time is over; a rival's open transaction is waited for.

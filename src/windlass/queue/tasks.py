@@ -81,6 +81,11 @@ async def of_tasks(db: Statements, names: Iterable[tuple[str, str]]) -> list[Pub
     return [Published(**dict(row)) for row in await db.fetch(SQL.of_tasks, tasks=sorted(names))]
 
 
+async def tenants_made(db: Statements, tenants: Iterable[str]) -> dict[str, float]:
+    """Return how many seconds ago these tenants were made; those that are not there are left out."""
+    return {row["name"]: row["age_s"] for row in await db.fetch(SQL.tenants_made, tenants=sorted(tenants))}
+
+
 async def list_tasks(db: Statements, tenant: str, *, limit: int = 100, cursor: str | None = None) -> Page:
     """Return up to `limit` tasks by name, from above `cursor` on, as many as fit; of each its newest builds."""
     limit = max(1, min(limit, MAX_PAGE))

@@ -1,11 +1,14 @@
 -- name: publish
 -- Keep what a worker tells of its tasks; what was told within a minute is left as it is, unless another build came after it.
--- A worker that registers makes its build the newest (registered_at); one that only goes on does not.
+-- A worker that registers makes its build the newest (registered_at); one that only goes on does not, and brings back nothing that went
+-- with its tenant.
 -- locks: task rows by ascending name.  returns: the tasks of which something was written.
 -- postgres
 INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
 SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now
-  FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i ORDER BY i.name, i.fingerprint
+  FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i
+ WHERE CAST(:again AS int) = 0 OR EXISTS (SELECT 1 FROM task x WHERE x.tenant = i.tenant AND x.name = i.name AND x.fingerprint = i.fingerprint)
+ ORDER BY i.name, i.fingerprint
 ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
        registered_at = CASE WHEN CAST(:again AS int) = 1 THEN t.registered_at ELSE excluded.registered_at END
  WHERE t.seen_at < excluded.seen_at - interval '1 minute'
@@ -14,7 +17,8 @@ ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at
 RETURNING t.name
 -- sqlite
 INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
-SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i WHERE true
+SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i
+ WHERE :again = 0 OR EXISTS (SELECT 1 FROM task AS x WHERE x.tenant = i.tenant AND x.name = i.name AND x.fingerprint = i.fingerprint)
 ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
        registered_at = CASE WHEN :again = 1 THEN t.registered_at ELSE excluded.registered_at END
  WHERE t.seen_at < excluded.seen_at - 60000000
@@ -40,6 +44,14 @@ SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :no
 -- sqlite
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
   FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
+
+-- name: tenants_made
+-- How long ago these tenants were made; those that are not there are left out.
+-- hot: a submit waits for it.
+-- postgres
+SELECT t.name, CAST(extract(epoch FROM :now - t.created_at) AS double precision) AS age_s FROM tenant t WHERE t.name = ANY(CAST(:tenants AS text[]))
+-- sqlite
+SELECT t.name, (:now - t.created_at) / 1e6 AS age_s FROM tenant AS t WHERE t.name IN (SELECT value FROM json_each(:tenants))
 
 -- name: list_tasks
 -- The signatures of a page of tasks by name, the newest build of each first, up to :builds of them; of as many tasks as fit into :most bytes,

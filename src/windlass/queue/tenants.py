@@ -4,8 +4,12 @@ A tenant comes by `create`, or by the first submit that names it (lanes.py). One
 keys that may be used cannot be deleted. Deleting, making lanes and making keys (keys.py) meet on the tenant's row, so
 that none of them misses what another has written.
 
-A deleted tenant leaves its lanes behind, plain and empty: a lane's number never changes, every server remembers it, and
-a submit that began before may still put its job there. That job is not lost; it runs, and is found by its id.
+A deleted tenant leaves its lanes behind, plain, empty and retired: a lane's number never changes, every server
+remembers it, and a submit that began before may still put its job there. That job is not lost; it runs, and is found by
+its id. Whoever sees that the lane is retired makes it, and the tenant, again. Everything else that bears the name goes
+with the tenant, and entries of the audit are for those above tenants: the next owner of the name reads nothing of it.
+
+A tenant that has jobs or schedules is removed with all of them by erasure.py.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.db import Row, Statements, load
+from windlass.db import Database, Row, Statements, load
 from windlass.errors import AlreadyExists, Conflict, NotFound
+from windlass.ids import Ids
+from windlass.queue import erasure
+from windlass.queue.erasure import Erasure
 from windlass.queue.history import MAX_PAGE
 from windlass.queue.lanes import SQL as LANES
-from windlass.queue.lanes import STRICT_PRIORITY_MS, Lanes
+from windlass.queue.lanes import STRICT_PRIORITY_MS, Lanes, refuse_erasing
 from windlass.queue.newjob import check_name
 
 SQL = load(__file__)
@@ -43,6 +50,7 @@ class Tenant(msgspec.Struct, frozen=True):
     name: str
     created_at: datetime
     pause: TenantPause | None = None
+    erasing: Erasure | None = None
 
 
 class TenantPage(msgspec.Struct, frozen=True):
@@ -79,24 +87,50 @@ async def list_tenants(db: Statements, *, limit: int = 100, cursor: str | None =
 
 async def delete(db: Statements, lanes: Lanes, name: str) -> None:
     """Remove a tenant that has nothing left; Conflict says what it still has, NotFound if it is unknown."""
+    _refuse_default(name)
+    await get(db, name)
+    await _check_held(db, name)
+    # Before the transaction: there may be many keys and minutes, and others wait for the tenant's row.
+    await erasure.remove_named(db, name)
+    async with db.transaction() as transaction:
+        rows = await transaction.fetch(LANES.lock_tenant, tenant=name)
+        if not rows:
+            raise _unknown(name)
+        refuse_erasing(name, rows[0]["erasing"])
+        # In the next statement: what a rival made while its lock was waited for is seen now.
+        await _check_held(transaction, name)
+        await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
+        await erasure.remove_named(transaction, name)
+        await transaction.fetch(erasure.SQL.drop_keys, tenant=name)
+        await transaction.fetch(SQL.drop_tenant, tenant=name)
+    lanes.forget(name)
+
+
+async def erase(db: Database, lanes: Lanes, ids: Ids, name: str, *, actor: str) -> tuple[bool, Erasure | None]:
+    """Remove a tenant with everything it has; Conflict for the one that cannot go, NotFound if it is unknown.
+
+    Return whether it begins with this call, and how far it is; None when all is gone.
+    """
+    _refuse_default(name)
+    begins = await erasure.begin(db, lanes, name, actor=actor)
+    return begins, await erasure.go_on(db, ids, name)
+
+
+def _refuse_default(name: str) -> None:
     if name == DEFAULT:
         raise Conflict(f"Tenant {DEFAULT} cannot be deleted: it is the one of callers that name none.")
-    async with db.transaction() as transaction:
-        if not await transaction.fetch(LANES.lock_tenant, tenant=name):
-            raise _unknown(name)
-        # In the next statement: what a rival made while its lock was waited for is seen now.
-        [held] = await transaction.fetch(SQL.count_held, tenant=name, most=MOST_COUNTED + 1)
-        if any(held.values()):
-            raise Conflict(
-                f"Tenant {name} cannot be deleted: it has {_shown(held['live'])} live jobs, "
-                f"{_shown(held['finished'])} finished jobs, {_shown(held['schedules'])} schedules and "
-                f"{_shown(held['keys'])} keys. "
-                "Delete the schedules, cancel the jobs, wait until retention has removed them, and revoke the keys."
-            )
-        await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
-        for query in (SQL.drop_pauses, SQL.drop_keys, SQL.drop_tenant):
-            await transaction.fetch(query, tenant=name)
-    lanes.forget(name)
+
+
+async def _check_held(db: Statements, name: str) -> None:
+    [held] = await db.fetch(SQL.count_held, tenant=name, most=MOST_COUNTED + 1)
+    if any(held.values()):
+        raise Conflict(
+            f"Tenant {name} cannot be deleted: it has {_shown(held['live'])} live jobs, "
+            f"{_shown(held['finished'])} finished jobs, {_shown(held['schedules'])} schedules and "
+            f"{_shown(held['keys'])} keys, and {_shown(held['attempts'])} attempts of jobs that are gone. "
+            "Delete the schedules, cancel the jobs, wait until retention has removed them, and revoke the keys; "
+            "or erase the tenant with all of it."
+        )
 
 
 def _shown(count: int) -> str:
@@ -108,9 +142,9 @@ def _unknown(name: str) -> NotFound:
 
 
 def _tenant_from_row(row: Row) -> Tenant:
-    if row["paused_at"] is None:
-        return Tenant(row["name"], row["created_at"])
-    pause = TenantPause(
-        reason=row["reason"], actor=row["actor"], paused_at=row["paused_at"], resume_at=row["resume_at"]
-    )
-    return Tenant(row["name"], row["created_at"], pause)
+    pause = None
+    if row["paused_at"] is not None:
+        pause = TenantPause(
+            reason=row["reason"], actor=row["actor"], paused_at=row["paused_at"], resume_at=row["resume_at"]
+        )
+    return Tenant(row["name"], row["created_at"], pause, erasure.read(row["erasing"]))

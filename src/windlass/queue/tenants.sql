@@ -1,66 +1,66 @@
 -- name: create_tenant
--- Make a tenant that is not there.  returns: the tenant, or nothing.
+-- Make a tenant that is not there, or that was erased.  returns: the tenant, or nothing.
 -- both
-INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING
+INSERT INTO tenant (name, created_at) VALUES (:tenant, :now)
+ON CONFLICT (name) DO UPDATE SET created_at = excluded.created_at, erasing = NULL WHERE tenant.erasing = ''
 RETURNING name, created_at
 
 -- name: get_tenant
 -- One tenant by its name, and its pause.
 -- both
-SELECT t.name, t.created_at, p.reason, p.actor, p.paused_at, p.resume_at
-  FROM tenant t LEFT JOIN pause p ON p.kind = 'tenant' AND p.tenant = t.name AND p.name = '' WHERE t.name = :tenant
+SELECT t.name, t.created_at, t.erasing, p.reason, p.actor, p.paused_at, p.resume_at
+  FROM tenant t LEFT JOIN pause p ON p.kind = 'tenant' AND p.tenant = t.name AND p.name = ''
+ WHERE t.name = :tenant AND coalesce(t.erasing, 'no') <> ''
 
 -- name: list_tenants
 -- A page of tenants by name, and their pauses.
 -- both
-SELECT t.name, t.created_at, p.reason, p.actor, p.paused_at, p.resume_at
+SELECT t.name, t.created_at, t.erasing, p.reason, p.actor, p.paused_at, p.resume_at
   FROM tenant t LEFT JOIN pause p ON p.kind = 'tenant' AND p.tenant = t.name AND p.name = ''
- WHERE t.name > :cursor ORDER BY t.name LIMIT :limit
+ WHERE t.name > :cursor AND coalesce(t.erasing, 'no') <> '' ORDER BY t.name LIMIT :limit
 
 -- name: count_held
--- What a tenant still has, each counted up to :most: live jobs, finished ones, schedules, and keys that may be used.
+-- What a tenant still has, each counted up to :most: live jobs (also those in the outbox), finished ones, attempts of jobs that are gone, schedules, and keys that
+-- may be used.
 -- Not hot: blocked, held and timed jobs are found by reading all of them.
 -- postgres
 SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
                                UNION ALL
-                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant LIMIT :most) AS x) AS live,
+                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM outbox o WHERE o.tenant = :tenant AND o.error IS NULL LIMIT :most) AS x) AS live,
        (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
                                UNION ALL
                               SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN attempt a ON a.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS attempts,
        (SELECT count(*) FROM (SELECT 1 FROM schedule s WHERE s.tenant = :tenant LIMIT :most) AS x) AS schedules,
        (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 -- sqlite
 SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
                                UNION ALL
-                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant LIMIT :most) AS x) AS live,
+                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant
+                               UNION ALL
+                              SELECT 1 FROM outbox o WHERE o.tenant = :tenant AND o.error IS NULL LIMIT :most) AS x) AS live,
        (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
                                UNION ALL
                               SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
+       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN attempt a ON a.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS attempts,
        (SELECT count(*) FROM (SELECT 1 FROM schedule s WHERE s.tenant = :tenant LIMIT :most) AS x) AS schedules,
        (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 
 -- name: reset_lanes
--- Make the lanes of a tenant plain again. Their numbers stay: servers remember them, and a submit may be on its way with one.
+-- Make the lanes of a tenant plain again, and leave them behind. Their numbers stay: servers remember them, and a submit may be on its way
+-- with one.
 -- locks: lane rows by ascending id.
 -- postgres
 WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant ORDER BY id FOR UPDATE)
-UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
   FROM l WHERE lane.id = l.id
 -- sqlite
-UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
  WHERE tenant = :tenant
-
--- name: drop_pauses
--- Forget that a tenant or its queues were paused.
--- both
-DELETE FROM pause WHERE tenant = :tenant AND kind IN ('tenant', 'queue')
-
--- name: drop_keys
--- Remove the keys of a tenant; those that could be used were counted before, under the tenant's lock.
--- both
-DELETE FROM key WHERE tenant = :tenant
 
 -- name: drop_tenant
 -- Remove a tenant that is locked.

@@ -19,7 +19,7 @@ from windlass.queue.audit import Entry, record
 from windlass.queue.queues import get_queue
 from windlass.queue.schedule import differences
 from windlass.queue.schedules import Schedule
-from windlass.server.auth import Principal
+from windlass.server.auth import actor_of
 from windlass.server.call import Call
 from windlass.server.queues import shown_queue
 from windlass.server.route import Route
@@ -102,11 +102,6 @@ async def keep(call: Call, route: Route, answer: Any = None) -> None:
         await record(call.engine.db, call.engine.ids, entry)
     except WindlassError as error:
         logger.error("An act could not be recorded: %s %s by %s: %s", action, entry.subject, entry.actor, error)
-
-
-def actor_of(principal: Principal) -> str:
-    """Return who acts: names of keys are chosen freely, so the key's id stands behind."""
-    return principal.name if principal.key_id is None else f"{principal.name} ({principal.key_id})"
 
 
 def _kept(call: Call, noun: str, value: Any) -> str | None:

@@ -234,6 +234,11 @@ def require(principal: Principal, scope: str, *, queues: Iterable[str] = ()) -> 
                 )
 
 
+def actor_of(principal: Principal) -> str:
+    """Return who acts: names of keys are chosen freely, so the key's id stands behind."""
+    return principal.name if principal.key_id is None else f"{principal.name} ({principal.key_id})"
+
+
 def _token_in(headers: Mapping[str, str]) -> str | None:
     """Return the token sent; None if there is none, two that differ, or another scheme."""
     sent = set()

@@ -1,4 +1,4 @@
-"""Jobs, for users: submit, look, wait, cancel, change, pause, retry, replay.
+"""Jobs, for users: submit, look, wait, cancel, change, pause, retry, replay, erase.
 
 With `schedule`, or by the id of one, some of it is about schedules: recurring.py.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
-from windlass.queue import checkpoints, explain, history
+from windlass.queue import checkpoints, erasure, explain, history
 from windlass.queue import recurring as both
 from windlass.queue.views import fitting
 from windlass.server import recurring
@@ -28,6 +28,7 @@ from windlass.server.shown import (
     shown_submit,
 )
 from windlass.wire import jobs as wire
+from windlass.wire import people
 from windlass.wire.base import Because, Pages, PauseRequest
 from windlass.wire.vocabulary import states_named
 
@@ -260,6 +261,14 @@ async def replay(call: Call) -> wire.Submitted:
     return shown_submit(call, answer)
 
 
+async def erase(call: Call) -> people.ErasedJob:
+    """Remove the content of a job that has ended; saying it again is harmless."""
+    asked: Because = call.body
+    done = await call.engine.acts.erase(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
+    call.acted, call.became = not done.already, {"erased_at": done.erased_at}
+    return people.ErasedJob(id=done.id, erased_at=done.erased_at)
+
+
 async def attempts(call: Call) -> wire.AttemptList:
     """Answer ended attempts of a job, oldest first."""
     asked: wire.OfJobQuery = call.query
@@ -310,7 +319,11 @@ async def _job(call: Call) -> wire.Job:
 
 async def _with_trail(call: Call, job: history.Job, reasons: list[explain.Reason] | None = None) -> wire.Job:
     kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
-    return await shown_apart(call, job, partial(shown_job, kept=kept.get(job.id), reasons=reasons))
+    shown = await shown_apart(call, job, partial(shown_job, kept=kept.get(job.id), reasons=reasons))
+    if job.reason != erasure.ERASED:
+        return shown
+    erased = await erasure.erased_among(call.engine.db, [job.id])
+    return msgspec.structs.replace(shown, erased_at=erased.get(job.id))
 
 
 async def _told(call: Call, job: history.Job) -> wire.Job:

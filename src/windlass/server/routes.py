@@ -87,6 +87,10 @@ ROUTES: tuple[Route, ...] = (
     _line("POST", "/jobs/{id}/replay", jobs.replay, "operate", "Submit a finished job once more, as a new one",
           {201: j.Submitted}, body=j.RetryRequest, body_optional=True, query=Words, errors=(409,), audit="job.replay",
           bound="job"),
+    _line("POST", "/jobs/{id}/erase", jobs.erase, "operate", "Remove the content of a job that has ended",
+          {200: p.ErasedJob}, body=Because, body_optional=True, errors=(409,), audit="job.erase", bound="job",
+          notes="Arguments, headers, tags, result, errors, log and the texts of its attempts are gone for good; "
+                "its id, times and state stay. It can be neither retried nor replayed."),
     _line("GET", "/jobs/{id}/attempts", jobs.attempts, "read", "The ended attempts of a job", {200: j.AttemptList},
           query=j.OfJobQuery, bound="job"),
     _line("GET", "/jobs/{id}/report", jobs.report, "read", "Everything about a job",
@@ -226,8 +230,10 @@ ROUTES: tuple[Route, ...] = (
     _line("GET", "/tenants/{name}", tenants.get, "read", "Look at a tenant", {200: p.Tenant}, tenanted=False),
     _line("PATCH", "/tenants/{name}", tenants.change, "operate", "Change a tenant: pause or resume it",
           {200: p.Tenant}, body=p.TenantChange, tenanted=False, audit="tenant.change"),
-    _line("DELETE", "/tenants/{name}", tenants.delete, "admin", "Remove a tenant that has nothing left",
-          {204: None}, tenanted=False, errors=(409,), audit="tenant.delete"),
+    _line("DELETE", "/tenants/{name}", tenants.delete, "admin", "Remove a tenant that has nothing left, or erase it",
+          {204: None, 202: p.Erasing}, query=p.TenantDelete, tenanted=False, errors=(409,), audit="tenant.delete",
+          notes="With `erase` everything it has is removed, bit by bit: 202 tells how far that is. "
+                "Ask again until 204; 404 if the servers have finished it meanwhile."),
     _line("POST", "/tenants/{name}/pause", tenants.pause, "operate", "Hand out nothing of a tenant",
           {200: p.Tenant}, body=PauseRequest, body_optional=True, tenanted=False, audit="tenant.pause"),
     _line("POST", "/tenants/{name}/resume", tenants.resume, "operate", "Hand out a tenant's jobs again",

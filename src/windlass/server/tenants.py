@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from windlass.queue import erasure
 from windlass.queue import tenants as step
 from windlass.server.accepted import end_of_pause
+from windlass.server.auth import actor_of
 from windlass.server.call import Call, Reply
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
+
+WAITS = 20
+WAIT_S = 0.05
+"""How often, and how long each time, a request waits for transactions that were writing when its erasure began."""
 
 
 async def create(call: Call) -> wire.Tenant:
@@ -31,12 +37,26 @@ async def get(call: Call) -> wire.Tenant:
 
 
 async def delete(call: Call) -> Reply:
-    """Remove a tenant that has nothing left; 409 says what it still has."""
+    """Remove a tenant: one that has nothing left, else 409 says what it has; or one with all it has, 202 meanwhile."""
+    asked: wire.TenantDelete = call.query
+    engine = call.engine
     call.require_no_tenant()
     call.audit_tenant = ""
     call.was = {"name": call.path}
-    await step.delete(call.engine.db, call.engine.lanes, call.path)
-    return Reply(204)
+    erasing = None
+    if asked.erase:
+        call.action = "tenant.erase"
+        actor = actor_of(call.principal)
+        call.acted, erasing = await step.erase(engine.db, engine.lanes, engine.ids, call.path, actor=actor)
+        for _ in range(WAITS):
+            if erasing is None or not erasing.waits:
+                break
+            await engine.outside.pause(WAIT_S)
+            erasing = await erasure.go_on(engine.db, engine.ids, call.path)
+    else:
+        await step.delete(engine.db, engine.lanes, call.path)
+    engine.signatures.forget(call.path)
+    return Reply(204) if erasing is None else Reply(202, _shown_erasing(erasing))
 
 
 async def change(call: Call) -> wire.Tenant:
@@ -74,6 +94,10 @@ async def _resume(call: Call) -> wire.Tenant:
     return _shown(call, await step.get(call.engine.db, tenant.name))
 
 
+def _shown_erasing(erasing: erasure.Erasure) -> wire.Erasing:
+    return wire.Erasing(began_at=erasing.began_at, removed=erasing.removed, waits=erasing.waits)
+
+
 def _shown(call: Call, tenant: step.Tenant) -> wire.Tenant:
     pause = tenant.pause
     reason = None if pause is None else call.hidden(pause.reason)
@@ -86,4 +110,5 @@ def _shown(call: Call, tenant: step.Tenant) -> wire.Tenant:
         else wire.Pause(
             of="tenant", reason=reason, actor=pause.actor, paused_at=pause.paused_at, until=pause.resume_at
         ),
+        erasing=None if tenant.erasing is None else _shown_erasing(tenant.erasing),
     )

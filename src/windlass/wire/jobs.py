@@ -250,6 +250,8 @@ class Job(Left, frozen=True, kw_only=True):
     """Who made it: a submit, a slot of a schedule (also by a backfill), or a schedule run by hand."""
     waiting: list[Waiting] | None = None
     """Why it waits, what must end first at the top; empty if it does not wait, null in lists, which do not look."""
+    erased_at: datetime | None = None
+    """When its content was removed; null in lists."""
 
 
 class StuckLane(Waiting, frozen=True, kw_only=True):

@@ -88,6 +88,30 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
 
 
+class TenantDelete(Query, frozen=True, kw_only=True):
+    """How to delete a tenant."""
+
+    erase: bool = False
+    """Remove it with everything it has; else it is removed only if it has nothing left."""
+
+
+class Erasing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the erasure of a tenant is. Ask again until it is done; the servers go on with it in any case."""
+
+    began_at: datetime
+    removed: dict[str, int]
+    """How many jobs, schedules and other rows are gone."""
+    waits: bool = False
+    """It waits for transactions that began before it."""
+
+
+class ErasedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job without content."""
+
+    id: UUID
+    erased_at: datetime
+
+
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """A tenant; one that is paused is handed nothing out."""
 
@@ -95,6 +119,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     paused: bool
     pause: Pause | None
+    erasing: Erasing | None = None
+    """Nothing can be added to a tenant that is being erased."""
 
 
 class TenantList(msgspec.Struct, frozen=True, kw_only=True):

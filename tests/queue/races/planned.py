@@ -130,7 +130,7 @@ async def fire(stage: Stage, db: Database, job: NewJob) -> bool:
     async with db.transaction() as transaction:
         if not await transaction.fetch(TOUCH["decide"], id=job.schedule_id, slot_at=job.slot_at, job_id=job.id):
             return False
-        await store(transaction, places, [job])
+        await store(transaction, stage.lanes, places, [job])
     return True
 
 

@@ -29,6 +29,7 @@ from windlass.queue import (
     deadletters,
     deadlines,
     duties,
+    erasure,
     history,
     keys,
     lanes,
@@ -322,6 +323,16 @@ async def replay(stage: Stage, db: Database, scene: Scene) -> object:
     return await deadletters.replay(db, Lanes(), stage.ids, scene.id, tenant="default", actor=ME)
 
 
+async def erase(stage: Stage, db: Database, scene: Scene) -> object:
+    """Erase a tenant with a job, and the content of a dead job."""
+    name = f"{scene.queue}-{stage.ids.new()}"
+    await submit(db, Lanes(), [stage.job(scene.queue, tenant=name)])
+    await erasure.begin(db, Lanes(), name, actor="me")
+    await erasure.under_way(db, limit=1)
+    await erasure.go_on(db, stage.ids, name)
+    return await erasure.erase_job(db, scene.id, tenant="default", actor=ME)
+
+
 async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     """Make a tenant and keys, look at them, end them, and write it down."""
     name = f"{scene.queue}-{stage.ids.new()}"
@@ -341,6 +352,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await tasks.publish(db, name, {"t": "{}"})
     await tasks.of_tasks(db, [(name, "t")])
     await tasks.recent(db)
+    await tasks.tenants_made(db, [name])
     await tasks.list_tasks(db, name)
     await audit.record(db, stage.ids, audit.Entry(action="tenant.delete", subject=name, tenant=name))
     await audit.list_entries(db, name)
@@ -430,6 +442,7 @@ STEPS = {
     "survey_whole": Step(cancelled, survey_whole, State.CANCELLED),
     "survey_workers": Step(cancelled, survey_workers, State.CANCELLED),
     "administer": Step(ready, administer, State.QUEUED),
+    "erase": Step(dead, erase, State.DEAD),
     "sweep": Step(ready, sweep, State.ASSIGNED),
     "backfill": Step(backfilled, backfill, State.CANCELLED),
     "watch": Step(expected, look_out, State.SUCCEEDED),

@@ -89,7 +89,7 @@ async def test_a_tenant_deleted_beside_a_submit_loses_no_job(stage: Stage) -> No
     assert 10 <= await Race(lambda: fresh_tenant(stage), delete, send, judge).in_every_order(stage)
 
 
-@pytest.mark.parametrize("mark", ["count_held", "commit"])
+@pytest.mark.parametrize("mark", ["reset_lanes", "drop_tenant"])
 async def test_a_lane_made_while_its_tenant_is_deleted_brings_it_back(postgres_stage: Stage, mark: str) -> None:
     """Making a lane waits for the tenant's row; when it finds the row gone it makes the tenant again."""
     stage = postgres_stage

@@ -1,0 +1,315 @@
+-- name: clock
+-- The time.
+-- hot: part of transactions that write.
+-- both
+SELECT :now AS now_at
+
+-- name: writers
+-- The other transactions that write to our tables at this moment. SQLite has one writer at a time.
+-- A statement has locked the tables that it writes to before it looks at a row, so one that has seen a tenant without its mark is among them.
+-- postgres
+SELECT DISTINCT k.virtualtransaction AS writer FROM pg_catalog.pg_locks k
+  JOIN pg_catalog.pg_class c ON c.oid = k.relation JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'windlass'
+ WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.granted AND k.pid IS DISTINCT FROM pg_backend_pid()
+   AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+-- sqlite
+SELECT '' AS writer WHERE false
+
+-- name: save
+-- Note how far the erasure of a tenant is.
+-- both
+UPDATE tenant SET erasing = :erasing WHERE name = :tenant
+
+-- name: under_way
+-- Tenants that are being erased, by name.
+-- hot: a duty must not wait for lists.
+-- both
+SELECT name FROM tenant WHERE erasing <> '' ORDER BY name LIMIT :limit
+
+-- name: end
+-- Leave nothing of a tenant but its name, so that a call that was let in before does not bring the tenant back.
+-- both
+UPDATE tenant SET erasing = '', created_at = :now WHERE name = :tenant
+
+-- name: ended
+-- Names of tenants that were erased longer ago than the age.
+-- postgres
+SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit
+-- sqlite
+SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - :age_ms * 1000 LIMIT :limit
+
+-- name: forget
+-- Forget the name of a tenant that was erased.
+-- both
+DELETE FROM tenant WHERE name = :tenant AND erasing = ''
+
+-- name: drop_keys
+-- Remove the keys of a tenant that is locked.
+-- both
+DELETE FROM key WHERE tenant = :tenant
+
+-- name: retire_lanes
+-- Take the lanes from a tenant, with all their names. No session can claim there, no submit that sees it writes there, and a tenant that
+-- gets the name again gets other lanes. Their numbers stay; `labels` has whose they were until they are empty.
+-- locks: lane rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant ORDER BY id FOR UPDATE)
+UPDATE lane SET tenant = '', queue = '', task = '', labels = :tenant, key = CAST(lane.id AS text), retired = 1, paused = 0, limited = 0, fifo = 0,
+       max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+  FROM l WHERE lane.id = l.id
+-- sqlite
+UPDATE lane SET tenant = '', queue = '', task = '', labels = :tenant, key = CAST(id AS text), retired = 1, paused = 0, limited = 0, fifo = 0,
+       max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+ WHERE tenant = :tenant
+
+-- name: leased_jobs
+-- Jobs that sessions hold in the lanes taken from a tenant.
+-- index: queue_running.
+-- both
+SELECT q.id FROM lane l JOIN queue q ON q.lane = l.id AND q.place = 1 AND q.lane > 0
+ WHERE l.tenant = '' AND l.queue = '' AND l.task = '' AND l.labels = :tenant LIMIT :limit
+
+-- name: timed_jobs
+-- Among the next :examined rows of timer, in the order of their ids, jobs of the lanes taken from a tenant; the last row looked at, and how many were.
+-- both
+WITH s AS MATERIALIZED (SELECT id, lane FROM timer WHERE id > :after ORDER BY id LIMIT :examined)
+SELECT o.id, (SELECT s.id FROM s ORDER BY s.id DESC LIMIT 1) AS last_id, (SELECT count(*) FROM s) AS examined
+  FROM (SELECT 1 AS one) x LEFT JOIN (
+       SELECT s.id FROM s JOIN lane l ON l.id = s.lane WHERE l.tenant = '' AND l.labels = :tenant ORDER BY s.id LIMIT :limit) o ON true
+
+-- name: queued_jobs
+-- The same among the rows of queue.
+-- both
+WITH s AS MATERIALIZED (SELECT id, lane FROM queue WHERE id > :after ORDER BY id LIMIT :examined)
+SELECT o.id, (SELECT s.id FROM s ORDER BY s.id DESC LIMIT 1) AS last_id, (SELECT count(*) FROM s) AS examined
+  FROM (SELECT 1 AS one) x LEFT JOIN (
+       SELECT s.id FROM s JOIN lane l ON l.id = s.lane WHERE l.tenant = '' AND l.labels = :tenant ORDER BY s.id LIMIT :limit) o ON true
+
+-- name: next_lane
+-- A lane taken from a tenant that may have history.
+-- both
+SELECT l.id AS number FROM lane l WHERE l.tenant = '' AND l.queue = '' AND l.task = '' AND l.labels = :tenant LIMIT 1
+
+-- name: ended_jobs
+-- Jobs of a lane that have ended, or of which only attempts are left.
+-- index: done_finished, dead_finished, attempt_finished.
+-- both
+SELECT x.id FROM (
+    SELECT d.id FROM (SELECT id FROM done WHERE lane = :lane ORDER BY finished_at LIMIT :limit) d
+    UNION ALL
+    SELECT e.id FROM (SELECT id FROM dead WHERE lane = :lane ORDER BY finished_at LIMIT :limit) e
+    UNION ALL
+    SELECT a.job_id FROM (SELECT job_id FROM attempt WHERE lane = :lane ORDER BY finished_at LIMIT :limit) a) x LIMIT :limit
+
+-- name: leave_lane
+-- Forget whose a lane was that is empty.
+-- both
+UPDATE lane SET labels = '' WHERE id = :lane AND tenant = ''
+
+-- name: lock_places
+-- Lock jobs that wait or run: whoever moves one has moved it before the next statement.
+-- locks: queue rows by ascending id.
+-- postgres
+SELECT q.id FROM queue q WHERE q.id = ANY(CAST(:ids AS uuid[])) ORDER BY q.id FOR UPDATE
+-- sqlite
+SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value
+
+-- name: remove_jobs
+-- Remove all there is of jobs, wherever they lie; also what is noted of schedules under their ids.
+-- returns: how many jobs there were.
+-- postgres
+WITH i AS MATERIALIZED (SELECT DISTINCT x.id FROM unnest(CAST(:ids AS uuid[])) AS x(id)),
+q AS (DELETE FROM queue USING i WHERE queue.id = ANY(ARRAY[i.id])),
+t AS (DELETE FROM timer USING i WHERE timer.id = ANY(ARRAY[i.id])),
+j AS (DELETE FROM job USING i WHERE job.id = ANY(ARRAY[i.id]) RETURNING 1),
+d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id]) RETURNING 1),
+e AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id]) RETURNING 1),
+a AS (DELETE FROM attempt USING i WHERE attempt.job_id = ANY(ARRAY[i.id])),
+v AS (DELETE FROM event USING i WHERE event.job_id = ANY(ARRAY[i.id])),
+o AS (DELETE FROM log USING i WHERE log.job_id = ANY(ARRAY[i.id])),
+c AS (DELETE FROM checkpoint USING i WHERE checkpoint.job_id = ANY(ARRAY[i.id])),
+k AS (DELETE FROM dedup USING i WHERE dedup.job_id = ANY(ARRAY[i.id])),
+m AS (DELETE FROM erased USING i WHERE erased.job_id = ANY(ARRAY[i.id])),
+b AS (DELETE FROM outbox USING i WHERE outbox.id = ANY(ARRAY[i.id]))
+SELECT (SELECT count(*) FROM j) + (SELECT count(*) FROM d) + (SELECT count(*) FROM e) AS removed
+-- sqlite
+CREATE TEMP TABLE IF NOT EXISTS remove_pick (id, live);
+DELETE FROM temp.remove_pick;
+INSERT INTO temp.remove_pick
+SELECT DISTINCT i.value, EXISTS (SELECT 1 FROM job AS j WHERE j.id = i.value) + EXISTS (SELECT 1 FROM done AS d WHERE d.id = i.value)
+                         + EXISTS (SELECT 1 FROM dead AS e WHERE e.id = i.value) FROM json_each(:ids) AS i;
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM timer WHERE id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM job WHERE id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM done WHERE id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM dead WHERE id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM attempt WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM event WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM log WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM checkpoint WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM dedup WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM erased WHERE job_id IN (SELECT id FROM temp.remove_pick);
+DELETE FROM outbox WHERE id IN (SELECT id FROM temp.remove_pick);
+SELECT coalesce(sum(live), 0) AS removed FROM temp.remove_pick
+
+-- name: lock_schedules
+-- Lock some schedules of a tenant.
+-- locks: schedule rows by ascending id.  index: schedule_tenant.
+-- postgres
+SELECT id FROM schedule WHERE tenant = :tenant ORDER BY id LIMIT :limit FOR UPDATE
+-- sqlite
+SELECT id FROM schedule WHERE tenant = :tenant ORDER BY id LIMIT :limit
+
+-- name: remove_runs
+-- Remove what became of slots of schedules that are locked, up to :limit.
+-- postgres
+WITH r AS MATERIALIZED (SELECT schedule_id, slot_at FROM schedule_runs WHERE schedule_id = ANY(CAST(:ids AS uuid[])) LIMIT :limit),
+gone AS (DELETE FROM schedule_runs USING r WHERE schedule_runs.schedule_id = r.schedule_id AND schedule_runs.slot_at = r.slot_at RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM schedule_runs WHERE rowid IN (
+    SELECT r.rowid FROM json_each(:ids) AS i CROSS JOIN schedule_runs AS r ON r.schedule_id = i.value LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: leave_sessions
+-- End sessions of a tenant, and forget whose they were and what they said of themselves. The rows stay until rescue needs them no more.
+-- locks: session rows by ascending id.
+-- postgres
+WITH s AS MATERIALIZED (SELECT id FROM session WHERE tenant = :tenant ORDER BY id LIMIT :limit FOR UPDATE),
+gone AS (
+    UPDATE session SET tenant = '', worker = '', state = CASE WHEN session.state = 0 THEN 2 ELSE session.state END, busy = 0,
+           ended_at = coalesce(session.ended_at, :now), host = NULL, pid = NULL, version = NULL, build = NULL, region = NULL,
+           labels = NULL, tasks = NULL, queues = NULL
+      FROM s WHERE session.id = s.id RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+UPDATE session SET tenant = '', worker = '', state = CASE WHEN state = 0 THEN 2 ELSE state END, busy = 0, ended_at = coalesce(ended_at, :now),
+       host = NULL, pid = NULL, version = NULL, build = NULL, region = NULL, labels = NULL, tasks = NULL, queues = NULL
+ WHERE id IN (SELECT id FROM session WHERE tenant = :tenant LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: remove_idempotency
+-- Remove the idempotency and unique keys of a tenant that no live job has.
+-- postgres
+WITH k AS MATERIALIZED (
+    SELECT d.scope, d.key FROM dedup d
+     WHERE d.scope = ANY(ARRAY[CAST(:tenant AS text) || '/key', CAST(:tenant AS text) || '/unique'])
+       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.job_id) ORDER BY d.scope, d.key LIMIT :limit),
+gone AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM dedup WHERE (scope, key) IN (
+    SELECT d.scope, d.key FROM dedup AS d WHERE d.scope IN (:tenant || '/key', :tenant || '/unique')
+       AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = d.job_id) LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: remove_tasks
+-- Remove the signatures of a tenant's tasks.
+-- postgres
+WITH t AS MATERIALIZED (SELECT name, fingerprint FROM task WHERE tenant = :tenant ORDER BY name, fingerprint LIMIT :limit),
+gone AS (DELETE FROM task USING t WHERE task.tenant = :tenant AND task.name = t.name AND task.fingerprint = t.fingerprint RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM task WHERE (tenant, name, fingerprint) IN (SELECT tenant, name, fingerprint FROM task WHERE tenant = :tenant LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: remove_pauses
+-- Forget what of a tenant was paused.
+-- postgres
+WITH p AS MATERIALIZED (SELECT kind, name FROM pause WHERE tenant = :tenant ORDER BY kind, name LIMIT :limit),
+gone AS (DELETE FROM pause USING p WHERE pause.kind = p.kind AND pause.tenant = :tenant AND pause.name = p.name RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM pause WHERE (kind, tenant, name) IN (SELECT kind, tenant, name FROM pause WHERE tenant = :tenant LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: remove_stats
+-- Remove the statistics of a tenant. Not hot: its minutes are found by reading all of them.
+-- postgres
+WITH s AS MATERIALIZED (SELECT minute_at, queue FROM stat WHERE tenant = :tenant LIMIT :limit),
+gone AS (DELETE FROM stat USING s WHERE stat.minute_at = s.minute_at AND stat.tenant = :tenant AND stat.queue = s.queue RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM stat WHERE (minute_at, tenant, queue) IN (SELECT minute_at, tenant, queue FROM stat WHERE tenant = :tenant LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: remove_outbox
+-- Remove what applications said of a tenant and the relay has not done yet.
+-- postgres
+WITH o AS MATERIALIZED (SELECT id FROM outbox WHERE tenant = :tenant LIMIT :limit),
+gone AS (DELETE FROM outbox USING o WHERE outbox.id = o.id RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE tenant = :tenant LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: empty_audit
+-- Take the texts out of what was done to a tenant. That it was done stays: when, from where, the action, the id of the key that did it, and
+-- the id of the job or key it was done to.
+-- index: audit_tenant.
+-- postgres
+WITH a AS MATERIALIZED (
+    SELECT id FROM audit WHERE tenant = :tenant AND request_id IS DISTINCT FROM '' ORDER BY id LIMIT :limit),
+gone AS (
+    UPDATE audit SET request_id = '', reason = NULL, was = NULL, became = NULL,
+           actor = CASE WHEN audit.actor LIKE '%)' THEN substr(audit.actor, length(audit.actor) - 12, 12) ELSE audit.actor END,
+           subject = CASE WHEN audit.action LIKE 'job.%' OR audit.action LIKE 'key.%' THEN audit.subject ELSE '' END
+      FROM a WHERE audit.id = a.id RETURNING 1)
+SELECT count(*) AS removed FROM gone
+-- sqlite
+UPDATE audit SET request_id = '', reason = NULL, was = NULL, became = NULL,
+       actor = CASE WHEN actor LIKE '%)' THEN substr(actor, length(actor) - 12, 12) ELSE actor END,
+       subject = CASE WHEN action LIKE 'job.%' OR action LIKE 'key.%' THEN subject ELSE '' END
+ WHERE id IN (SELECT id FROM audit WHERE tenant = :tenant AND request_id IS NOT '' ORDER BY id LIMIT :limit);
+SELECT changes() AS removed
+
+-- name: empty_done
+-- Take the content out of a job of a tenant that lies in done.
+-- locks: done.  plan: `lane + 0`, as in deadletters.sql.
+-- postgres
+UPDATE done SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
+       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+  FROM lane l WHERE done.id = :id AND l.id = done.lane + 0 AND l.tenant = :tenant RETURNING done.id
+-- sqlite
+UPDATE done SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
+       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+ WHERE id = :id AND EXISTS (SELECT 1 FROM lane AS l WHERE l.id = done.lane AND l.tenant = :tenant) RETURNING id
+
+-- name: empty_dead
+-- Take the content out of a job of a tenant that lies in dead.
+-- locks: dead.
+-- postgres
+UPDATE dead SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
+       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+  FROM lane l WHERE dead.id = :id AND l.id = dead.lane + 0 AND l.tenant = :tenant RETURNING dead.id
+-- sqlite
+UPDATE dead SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
+       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+ WHERE id = :id AND EXISTS (SELECT 1 FROM lane AS l WHERE l.id = dead.lane AND l.tenant = :tenant) RETURNING id
+
+-- name: empty_attempts
+-- Take the content out of the attempts and events of a job, and remove its log and its checkpoint. Its idempotency key goes when its time
+-- is over: a submit that is said again must not bring the content back.
+-- postgres
+WITH a AS (UPDATE attempt SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = NULL WHERE job_id = :id),
+v AS (UPDATE event SET reason = NULL WHERE job_id = :id),
+o AS (DELETE FROM log WHERE job_id = :id)
+DELETE FROM checkpoint WHERE job_id = :id
+-- sqlite
+UPDATE attempt SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = NULL WHERE job_id = :id;
+UPDATE event SET reason = NULL WHERE job_id = :id;
+DELETE FROM log WHERE job_id = :id;
+DELETE FROM checkpoint WHERE job_id = :id
+
+-- name: mark_erased
+-- Note that the content of a job is gone; no row if that was noted before.
+-- both
+INSERT INTO erased (job_id, erased_at) VALUES (:id, :now) ON CONFLICT (job_id) DO NOTHING RETURNING erased_at
+
+-- name: erased_among
+-- Which of these jobs have no content any more.
+-- hot: part of transactions that write.
+-- postgres
+SELECT job_id, erased_at FROM erased WHERE job_id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT job_id, erased_at FROM erased WHERE job_id IN (SELECT value FROM json_each(:ids))
