@@ -23,15 +23,27 @@ MUTANTS = (
     ),
     Mutant(
         "batch-without-bound",
-        (
-            Edit(
-                "engine/batch.py",
-                "if self._waiting and (self._rows + rows > self._room or self._bytes + size > ROOM_BYTES):",
-                "if self._rows < 0:",
-            ),
-        ),
-        (f"{BATCH}a_full_line_refuses",),
+        (Edit("engine/batch.py", "if self._rows + weight.rows > self._room or", "if self._rows < 0 or"),),
+        (f"{BATCH}a_full_line_takes_one_request_of_a_tenant_that_has_none",),
         "S10: a full line answers 429",
+    ),
+    Mutant(
+        "batch-room-for-one-tenant-alone",
+        (Edit("engine/batch.py", "if 2 * (rows + weight.rows) > self._room or", "if self._rows < 0 or"),),
+        (f"{BATCH}a_tenant_takes_half_of_a_line_at_most",),
+        "T15: a tenant takes half of a line at most",
+    ),
+    Mutant(
+        "batch-first-come-first-served",
+        (Edit("engine/batch.py", ".push(waiting.tenant, waiting, cost)", '.push("", waiting, cost)'),),
+        (f"{BATCH}large_requests_of_tenants_take_turns",),
+        "T15: tenants take turns in a line",
+    ),
+    Mutant(
+        "batch-small-behind-large",
+        (Edit("engine/batch.py", "is_large = waiting.rows > MUCH or", "is_large = waiting.rows < 0 or"),),
+        (f"{BATCH}a_second_flush_is_kept_for_small_requests",),
+        "T15: a small request does not wait for all large ones",
     ),
     Mutant(
         "batch-forgets-what-comes-at-its-end",

@@ -246,7 +246,7 @@ class Engine:
             if caller.lease_asked and not ask.lease_asked:
                 ask = msgspec.structs.replace(ask, lease_ms=caller.lease_ms)
         # Short of room, the server takes on less before it refuses what is brought to it.
-        room = 1.0 - max(self._submits.fullness, self._reports.fullness)
+        room = 1.0 - max(line.fullness(ask.tenant) for line in (self._submits, self._reports))
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
         handout = await self._dispatch.claim(ask)
