@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 BATCH = "tests/engine/test_batch.py::test_"
 DISPATCH = "tests/engine/test_dispatch.py::test_"
+LIVE = "tests/server/test_live.py::test_"
 TWO = "tests/engine/test_two_servers.py::test_"
 
 MUTANTS = (
@@ -44,6 +45,24 @@ MUTANTS = (
         (Edit("engine/batch.py", "is_large = waiting.rows > MUCH or", "is_large = waiting.rows < 0 or"),),
         (f"{BATCH}a_second_flush_is_kept_for_small_requests",),
         "T15: a small request does not wait for all large ones",
+    ),
+    Mutant(
+        "streams-of-one-key-take-all",
+        (Edit("engine/fair.py", "if self._counts[party] >= most:", "if self._counts[None, None] >= self._most:"),),
+        (f"{LIVE}rel_t15_the_streams_of_one_key_leave_room_for_others[sqlite]",),
+        "M4: streams have a cap by key and by tenant",
+    ),
+    Mutant(
+        "each-stream-looks-for-itself",
+        (Edit("server/live.py", "            if own.behind:\n", "            if quiet >= 0:\n"),),
+        (f"{LIVE}rel_m4_one_look_serves_all_streams_of_a_tenant[sqlite]",),
+        "M4: one look serves all streams of a tenant",
+    ),
+    Mutant(
+        "slow-readers-are-waited-for",
+        (Edit("engine/changes.py", "if len(self._heard) + len(found) > MOST_BEHIND:", "if False:"),),
+        (f"{LIVE}a_reader_that_is_too_far_behind_is_dropped",),
+        "S8: what waits for a slow reader is bounded",
     ),
     Mutant(
         "batch-forgets-what-comes-at-its-end",

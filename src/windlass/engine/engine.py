@@ -84,7 +84,7 @@ class Engine:
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
-        self.changes = Changes(self.wake, outside=outside)
+        self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
         self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
         given, keep_days = self.signatures.given, settings.retention.days

@@ -1,4 +1,4 @@
-"""Fairness by tenant: a queue in which tenants take turns, and a turnstile that admits callers in that order.
+"""Fairness by tenant: a queue in which tenants take turns, a turnstile that admits callers in that order, and a cap.
 
 Each tenant has a line of its own. The next item comes from the tenant that has been served least, measured by the cost
 of its items (start-time fair queueing). A tenant with a thousand large requests therefore delays a tenant with one
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Container
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Container, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -177,3 +177,32 @@ class Turnstile:
         if not self._inside[tenant]:
             del self._inside[tenant]
         self._admit()
+
+
+class Cap:
+    """Counts callers that stay for a while: so many in all, of one tenant and of one key."""
+
+    def __init__(self, what: str, *, most: int, each: int, each_key: int) -> None:
+        self._what = what
+        self._most = most
+        self._each = each
+        self._each_key = each_key
+        self._counts: Counter[tuple[str | None, str | None]] = Counter()
+        """All callers under (None, None), those of a tenant under (tenant, None), those of a key under both."""
+
+    @contextmanager
+    def place(self, tenant: str, key: str | None) -> Iterator[None]:
+        """Count a caller within the block. Raises TooMany if there are too many already."""
+        bounds = {(tenant, key): self._each_key, (tenant, None): self._each, (None, None): self._most}
+        owners = {(tenant, key): "of this key", (tenant, None): f"of tenant {tenant}", (None, None): "in all"}
+        for party, most in bounds.items():
+            if self._counts[party] >= most:
+                raise TooMany(f"{most} {self._what} {owners[party]} are under way on this server. End some, or wait.")
+        self._counts.update(bounds.keys())
+        try:
+            yield
+        finally:
+            for party in bounds:
+                self._counts[party] -= 1
+                if not self._counts[party]:
+                    del self._counts[party]

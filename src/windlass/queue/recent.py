@@ -6,6 +6,7 @@ instant is read by the indexes of time, and its events are told from its columns
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -22,6 +23,8 @@ SQL = load(__file__)
 EVENTS = 1000
 MAX_EVENTS = 50_000
 MAX_LEASES = 10_000
+TURN_ROWS = 1000
+"""So many rows become events at a time; then others get their turn."""
 SKEW = timedelta(minutes=10)
 """How far the clock that made an id may be from the database's; the jobs submitted in it are looked at and left out."""
 ATTEMPT, DONE, DEAD, LEASE, WAITING = range(5)
@@ -58,7 +61,11 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
         limit=limit,
     )
     acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit)
-    told = {(event.happened_at, order, event.job_id, event) for row in rows for order, event in _events(row)}
+    told: set[tuple[datetime, tuple[int, int, str], UUID, JobEvent]] = set()
+    for index, row in enumerate(rows, 1):
+        told |= {(event.happened_at, order, event.job_id, event) for order, event in _events(row)}
+        if index % TURN_ROWS == 0:
+            await asyncio.sleep(0)
     told |= {(row["happened_at"], (0, 3, row["kind"]), row["job_id"], _act(row)) for row in acts}
     inside = sorted((entry for entry in told if entry[0] >= since), key=lambda entry: entry[:3])
     return [event for *_, event in inside[:limit]]

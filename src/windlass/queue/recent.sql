@@ -1,18 +1,18 @@
 -- name: touched_since
 -- What was submitted, claimed, begun or ended since an instant, of a tenant, up to :limit of each kind, with all times of each;
--- of all leases up to :leases are looked at.
+-- of all leases up to :leases are looked at. Of a long error or reason the beginning is told.
 -- kind: 0 an attempt after which the job went on, 1 a finished job, 2 a dead one, 3 a lease, 4 a waiting job.
 -- index: attempt_finished, done_finished and dead_finished lane by lane; queue_leased; job by ids made since.
 -- postgres
 SELECT e.* FROM lane l CROSS JOIN LATERAL (
     (SELECT 0 AS kind, a.job_id, CAST(NULL AS timestamptz) AS created_at, a.claimed_at, a.started_at, a.finished_at, a.fence, a.outcome,
-            a.worker, a.session, a.error_type, a.error, a.reason, a.next_run_at
+            a.worker, a.session, a.error_type, substr(a.error, 1, 2000) AS error, substr(a.reason, 1, 2000) AS reason, a.next_run_at
        FROM attempt a WHERE a.lane = l.id AND a.finished_at >= :since ORDER BY a.finished_at LIMIT :limit)
     UNION ALL
-    (SELECT 1, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, d.error, d.reason, NULL
+    (SELECT 1, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, substr(d.error, 1, 2000), substr(d.reason, 1, 2000), NULL
        FROM done d WHERE d.lane = l.id AND d.finished_at >= :since ORDER BY d.finished_at LIMIT :limit)
     UNION ALL
-    (SELECT 2, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, d.error, d.reason, NULL
+    (SELECT 2, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, substr(d.error, 1, 2000), substr(d.reason, 1, 2000), NULL
        FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since ORDER BY d.finished_at LIMIT :limit)) e
  WHERE l.tenant = :tenant
 UNION ALL
@@ -27,17 +27,17 @@ UNION ALL
 -- sqlite
 SELECT * FROM (
     SELECT 0 AS kind, a.job_id, NULL AS created_at, a.claimed_at, a.started_at, a.finished_at, a.fence, a.outcome,
-           a.worker, a.session, a.error_type, a.error, a.reason, a.next_run_at
+           a.worker, a.session, a.error_type, substr(a.error, 1, 2000) AS error, substr(a.reason, 1, 2000) AS reason, a.next_run_at
       FROM lane AS l CROSS JOIN attempt AS a INDEXED BY attempt_finished ON a.lane = l.id AND a.finished_at >= :since
      WHERE l.tenant = :tenant ORDER BY a.finished_at LIMIT :limit)
 UNION ALL
 SELECT * FROM (
-    SELECT 1, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, d.error, d.reason, NULL
+    SELECT 1, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, substr(d.error, 1, 2000), substr(d.reason, 1, 2000), NULL
       FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.finished_at >= :since
      WHERE l.tenant = :tenant ORDER BY d.finished_at LIMIT :limit)
 UNION ALL
 SELECT * FROM (
-    SELECT 2, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, d.error, d.reason, NULL
+    SELECT 2, d.id, d.created_at, d.claimed_at, d.started_at, d.finished_at, d.fence, d.outcome, d.worker, d.session, d.error_type, substr(d.error, 1, 2000), substr(d.reason, 1, 2000), NULL
       FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at >= :since
      WHERE l.tenant = :tenant ORDER BY d.finished_at LIMIT :limit)
 UNION ALL
@@ -57,7 +57,7 @@ SELECT * FROM (
 -- What was noted of jobs of a tenant since an instant, oldest first, wherever each job lies now.
 -- index: event_happened.
 -- both
-SELECT e.job_id, e.happened_at, e.kind, e.actor, e.reason AS detail FROM event e
+SELECT e.job_id, e.happened_at, e.kind, e.actor, substr(e.reason, 1, 2000) AS detail FROM event e
  WHERE e.happened_at >= :since
    AND EXISTS (SELECT 1 FROM lane l WHERE l.tenant = :tenant AND l.id = coalesce(
        (SELECT q.lane FROM queue q WHERE q.id = e.job_id), (SELECT t.lane FROM timer t WHERE t.id = e.job_id),
