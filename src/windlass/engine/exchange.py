@@ -82,7 +82,7 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
         answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
             raise _over(session)
-    await engine.signatures.heard(session)
+    await engine.signatures.heard(tenant, session)
     return answer
 
 

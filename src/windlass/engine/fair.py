@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Container, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 
 PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
+TURN_S = 0.01
+"""How long a request is computed before others get their turn on the event loop."""
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
 
@@ -177,6 +179,21 @@ class Turnstile:
         if not self._inside[tenant]:
             del self._inside[tenant]
         self._admit()
+
+
+class Pace:
+    """Lets others have their turn on the event loop while one request is computed."""
+
+    def __init__(self, monotonic: Callable[[], float], *, longest_s: float = TURN_S) -> None:
+        self._monotonic = monotonic
+        self._longest_s = longest_s
+        self._since_s = monotonic()
+
+    async def give_way(self) -> None:
+        """Return at once, or after the others' turn if this one has lasted long enough."""
+        if self._monotonic() - self._since_s >= self._longest_s:
+            await asyncio.sleep(0)
+            self._since_s = self._monotonic()
 
 
 class Cap:

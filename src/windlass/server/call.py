@@ -170,7 +170,8 @@ class Call:
         return UUID(self.path) if is_uuid(self.path) else self.path
 
     async def schedule(self) -> Schedule:
-        """Return the schedule in the path; NotFound if there is none."""
+        """Return the schedule in the path, whose task is then known; NotFound if there is none."""
+        await self.engine.signatures.load(self.tenant)
         return await schedules.get(self.engine.db, self.schedule_ref, tenant=self.tenant)
 
     @property
