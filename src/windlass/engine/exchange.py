@@ -32,7 +32,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import Beat, BeatAnswer, find_lease, find_sessions
+from windlass.queue.workers import Beat, BeatAnswer, ended_session, find_lease, find_sessions
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
 
@@ -68,7 +68,7 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
     if news is None:
         return told
     if not news.alive:
-        raise _over(session)
+        raise ended_session(session)
     return msgspec.structs.replace(told, cancel=news.cancel, lost=news.lost, drain=news.draining)
 
 
@@ -81,13 +81,9 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
         await engine.open_session(session, worker=worker, tenant=tenant, lease_ms=lease_ms)
         answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
-            raise _over(session)
+            raise ended_session(session)
     await engine.signatures.heard(tenant, session)
     return answer
-
-
-def _over(session: UUID) -> Conflict:
-    return Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
 
 
 async def _beaten(engine: Engine, asked: wire.BeatRequest, answer: BeatAnswer, *, tenant: str) -> wire.Beat:

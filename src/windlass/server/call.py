@@ -18,7 +18,7 @@ from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue import schedules
 from windlass.queue.control import Actor
-from windlass.queue.keys import queues_of
+from windlass.queue.keys import queues_held, queues_of
 from windlass.queue.schedule import Reach
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
@@ -236,6 +236,14 @@ class Call:
             return frozenset()
         found = await queues_of(self.engine.db, ids, tenant=self.tenant)
         return frozenset(job_id for job_id, queue in found.items() if queue not in queues)
+
+    async def allow_sessions(self, *sessions: UUID | None) -> None:
+        """Raises Forbidden if a session holds jobs of queues that the caller's key is not for: they live by it."""
+        queues, named = self.principal.queues, [session for session in sessions if session is not None]
+        if queues is None or not named:
+            return
+        if foreign := await queues_held(self.engine.db, named, tenant=self.tenant) - queues:
+            raise Forbidden(f"The session holds jobs of queue {min(foreign)}. Use the key of its worker.")
 
     async def foreign_schedule(self) -> bool:
         """Say whether the path names a schedule that a key kept to some queues may not touch."""

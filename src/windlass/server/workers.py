@@ -21,6 +21,7 @@ async def register(call: Call) -> wire.Registered:
     for signature in asked.signatures.values():
         if signature.defaults.queue is not None:
             call.allow_queue(signature.defaults.queue)
+    await call.allow_sessions(asked.session)
     return await exchange.register(call.engine, asked, tenant=call.tenant)
 
 
@@ -29,6 +30,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     asked: wire.BeatRequest = call.body
     if asked.session is None:
         return await _bare_heartbeat(call, asked)
+    await call.allow_sessions(asked.session)
     work = exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
     return await (call.while_connected(work) if asked.wait else work)
 
@@ -118,6 +120,7 @@ async def close(call: Call) -> Reply:
             "A key of scope work, or limited to queues, ends a session only by its id. "
             "Send ?session=, or use a key of operate for all queues."
         )
+    await call.allow_sessions(asked.session)
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
     await exchange.close(

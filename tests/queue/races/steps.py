@@ -332,6 +332,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
         await keys.bootstrap(db, token)
     await keys.find(db, key.id)
     await keys.queues_of(db, scene.ids, tenant="default")
+    await keys.queues_held(db, scene.ids, tenant="default")
     await keys.list_keys(db, name)
     await keys.revoke(db, key.id, tenant=name)
     await tenants.get(db, name)
