@@ -47,6 +47,18 @@ MUTANTS = (
         "T15: a small request does not wait for all large ones",
     ),
     Mutant(
+        "a-round-of-claims-for-one-tenant-first",
+        (Edit("engine/line.py", "setdefault(group.capability.tenant, [])", 'setdefault("", [])'),),
+        (f"{DISPATCH}rel_t15_tenants_share_a_round",),
+        "T15: claims of tenants take turns",
+    ),
+    Mutant(
+        "a-round-of-claims-as-long-as-one-tenant-likes",
+        (Edit("engine/line.py", "max(1, SHARED_SLOTS // len(found))", "MAX_CLAIM"),),
+        (f"{DISPATCH}rel_t15_a_round_for_several_tenants_is_short[sqlite]",),
+        "T15: a round of claims for several tenants is short",
+    ),
+    Mutant(
         "streams-of-one-key-take-all",
         (Edit("engine/fair.py", "if self._counts[party] >= most:", "if self._counts[None, None] >= self._most:"),),
         (f"{LIVE}rel_t15_the_streams_of_one_key_leave_room_for_others[sqlite]",),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
 
 from windlass.config import Settings
+from windlass.engine.fair import Cap, Turnstile
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -64,6 +66,10 @@ class _Idle:
     def __init__(self) -> None:
         self.outside = Outside()
         self.meters = Meters()
+        self.acts = SimpleNamespace(
+            lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600),
+            waiting=Cap("waiting calls", most=10, each=10, each_key=10),
+        )
 
 
 def bearer(key: str) -> dict[str, str]:

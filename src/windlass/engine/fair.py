@@ -207,19 +207,27 @@ class Cap:
         self._counts: Counter[tuple[str | None, str | None]] = Counter()
         """All callers under (None, None), those of a tenant under (tenant, None), those of a key under both."""
 
+    def has_room(self, tenant: str, key: str | None) -> bool:
+        """Say whether there is room for another caller."""
+        return all(self._counts[party] < most for party, most in self._bounds(tenant, key).items())
+
     @contextmanager
     def place(self, tenant: str, key: str | None) -> Iterator[None]:
-        """Count a caller within the block. Raises TooMany if there are too many already."""
-        bounds = {(tenant, key): self._each_key, (tenant, None): self._each, (None, None): self._most}
-        owners = {(tenant, key): "of this key", (tenant, None): f"of tenant {tenant}", (None, None): "in all"}
-        for party, most in bounds.items():
+        """Count a caller within the block. Raises TooMany if there is no room for it."""
+        parties = self._bounds(tenant, key)
+        for party, most in parties.items():
             if self._counts[party] >= most:
-                raise TooMany(f"{most} {self._what} {owners[party]} are under way on this server. End some, or wait.")
-        self._counts.update(bounds.keys())
+                whose = "in all" if party[0] is None else f"of tenant {tenant}" if party[1] is None else "of this key"
+                raise TooMany(f"{most} {self._what} {whose} are under way on this server. End some, or wait.")
+        self._counts.update(parties.keys())
         try:
             yield
         finally:
-            for party in bounds:
+            for party in parties:
                 self._counts[party] -= 1
                 if not self._counts[party]:
                     del self._counts[party]
+
+    def _bounds(self, tenant: str, key: str | None) -> dict[tuple[str | None, str | None], int]:
+        # A caller without a key counts for its tenant alone.
+        return {(tenant, key): self._each_key, (tenant, None): self._each, (None, None): self._most}

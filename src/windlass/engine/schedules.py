@@ -25,8 +25,8 @@ from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedules import Schedule, Stored
 from windlass.queue.submit import Submitted
 
-Turn = Callable[[], AbstractAsyncContextManager[None]]
-"""Waits until it is somebody's turn, and holds it."""
+Turn = Callable[[str], AbstractAsyncContextManager[None]]
+"""Waits until it is a tenant's turn, and holds it."""
 
 
 class Schedules:
@@ -63,7 +63,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
-        async with self._turn():
+        async with self._turn(asked[0].tenant if asked else ""):
             return await schedules.create(self._db, asked, replace=replace, skip=skip, reach=reach)
 
     async def edit(
@@ -77,7 +77,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Schedule:
         """Give a schedule another definition; Conflict if it is not of this version any more."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.edit(
                 self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version, reach=reach
             )
@@ -92,12 +92,12 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Schedule:
         """Let a schedule make no jobs."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.pause(self._db, schedule_id, tenant=tenant, actor=actor, until=until, reach=reach)
 
     async def resume(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Schedule:
         """Let a schedule make jobs again, from its next slot on."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor, reach=reach)
 
     async def delete(
@@ -110,7 +110,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Deleted:
         """Remove a schedule and cancel its jobs that no worker has; with `purge` its history goes too."""
-        async with self._turn():
+        async with self._turn(tenant):
             deleted = await scheduledits.delete(
                 self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, reach=reach
             )
@@ -119,7 +119,7 @@ class Schedules:
 
     async def cancel(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Deleted:
         """Remove a schedule that is known as a job: under its id a cancelled job is left."""
-        async with self._turn():
+        async with self._turn(tenant):
             deleted = await recurring.cancel(
                 self._db,
                 self._lanes,
@@ -142,7 +142,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Submitted:
         """Make a job of a schedule now, beside its series."""
-        async with self._turn():
+        async with self._turn(tenant):
             stored = await scheduledits.run_now(
                 self._db,
                 self._lanes,
@@ -170,7 +170,7 @@ class Schedules:
         keep: frozenset[str] = frozenset(),
     ) -> Declared:
         """Make the schedules of an application those given, besides those to keep; return what that changed."""
-        async with self._turn():
+        async with self._turn(tenant):
             done = await declared.declare(
                 self._db, owner, asked, tenant=tenant, actor=actor, dry_run=dry_run, reach=reach, keep=keep
             )
@@ -181,7 +181,7 @@ class Schedules:
         self, schedule: Schedule, *, since: datetime, until: datetime, concurrency: int, actor: Actor
     ) -> Backfill:
         """Begin to run the slots of a past range; the duty for it looks by itself."""
-        async with self._turn():
+        async with self._turn(schedule.definition.tenant):
             return await backfills.start(
                 self._db,
                 self._ids,
@@ -195,7 +195,7 @@ class Schedules:
 
     async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:
         """Let a backfill make no more jobs, and cancel those that no worker has."""
-        async with self._turn():
+        async with self._turn(tenant):
             stopped = await backfills.stop(self._db, backfill_id, tenant=tenant, actor=actor)
         self._ended(stopped.cancelled)
         return stopped.backfill

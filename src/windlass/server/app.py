@@ -156,7 +156,11 @@ class Door:
             call.body = await self._body(route, ready.decode_body, call=call, others=others)
         await acted.look(call, route)
         try:
-            answer = await route.handler(call)
+            if ready.is_list:
+                async with self._engine.acts.lists.turn(call.tenant, call.principal.key_id):
+                    answer = await route.handler(call)
+            else:
+                answer = await route.handler(call)
         except (ClientGone, Unauthorized):
             # Who has gone, or was refused, while waiting for the end of an act has acted all the same.
             await acted.keep(call, route)

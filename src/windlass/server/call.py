@@ -267,7 +267,17 @@ class Call:
         """Return what `work` returns; cancel it as soon as the caller has gone, or its key is good no more.
 
         ClientGone for the one, Unauthorized for the other. What is ready for such a caller goes to `undo`.
+        Raises TooMany if the tenant or the key has too many calls that wait.
         """
+        try:
+            with self.engine.acts.waiting.place(self.tenant, self.principal.key_id):
+                return await self._while_connected(work, undo)
+        finally:
+            work.close()  # if it has not begun
+
+    async def _while_connected(
+        self, work: Coroutine[Any, Any, Value], undo: Callable[[Value], Awaitable[None]] | None
+    ) -> Value:
         working = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(disconnected(self.receive))
         welcome = True

@@ -30,7 +30,8 @@ async def find(call: Call) -> wire.LogPage | Reply:
     begin = START if after is None else step.parse_place(after)
     if asked.follow:
         return await opened(_stream(call, asked, begin))
-    page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
+    async with call.engine.acts.lists.turn(call.tenant, call.principal.key_id):
+        page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
     return wire.LogPage(
         lines=[_shown(written) for written in page.lines],
         next_cursor=None if page.following is None else _cursor(page.following),
