@@ -14,9 +14,26 @@ import sys
 from pathlib import Path
 
 from tests import cluster
-from tests.proofs import clocks, deaths, dst, failover, idle, memory, restarts, scale, show, slots, starts, stops
+from tests.proofs import (
+    clocks,
+    deaths,
+    dst,
+    failover,
+    idle,
+    memory,
+    neighbours,
+    restarts,
+    scale,
+    show,
+    slots,
+    starts,
+    stops,
+)
 
-PROOFS = ("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle", "dst")
+PROOFS = (
+    *("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle"),
+    *("neighbours", "dst"),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +41,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proofs")
     parser.add_argument("proof", choices=PROOFS)
     parser.add_argument(
-        "--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths, 50 slots]"
+        "--faults",
+        type=int,
+        help="kills, stops, restarts; seconds of neighbours  [20; 3 restarts, 40 deaths, 50 slots]",
     )
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
     parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
@@ -54,6 +73,8 @@ def main(arguments: list[str]) -> int:
                 proof = clocks.prove(running.url, rounds=asked.faults or clocks.ROUNDS, log=asked.log)
             case "idle":
                 proof = idle.prove(running)
+            case "neighbours":
+                proof = neighbours.prove(running.url, seconds=asked.faults or neighbours.SECONDS)
             case "starts":
                 proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":

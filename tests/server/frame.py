@@ -57,7 +57,7 @@ class KeyRing:
         return principal.key_id not in self.revoked
 
 
-class _Idle:
+class Idle:
     """What the frame itself needs of an engine."""
 
     draining = False
@@ -80,7 +80,7 @@ def bearer(key: str) -> dict[str, str]:
 def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0) -> Door:
     """Return an application of these routes alone, with the keys of KeyRing."""
     return create_app(
-        cast(Any, engine or _Idle()),
+        cast(Any, engine or Idle()),
         Settings(),
         cast(Any, KeyRing()),
         routes=routes,

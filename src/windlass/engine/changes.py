@@ -19,7 +19,7 @@ from windlass.engine.fair import Cap, Turnstile
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
 from windlass.errors import WindlassError
-from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_since
+from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_of, touched_since
 from windlass.queue.recurring import read_clock
 
 MOST_STREAMS = 200
@@ -68,7 +68,9 @@ class Looks:
         """Return the events that were not told yet."""
         begin = max(self._first, self._latest - OVERLAP)
         self.behind = False
-        found = await events_since(db, tenant, since=begin, limit=self._limit)
+        touched = await touched_since(db, tenant, since=begin, limit=self._limit)
+        is_small = len(touched.rows) + len(touched.acts) <= EVENTS
+        found = events_of(touched) if is_small else await asyncio.to_thread(events_of, touched)
         fresh = [event for event in found if event not in self._told]
         self.behind = len(found) >= self._limit
         if self.behind and not fresh:

@@ -118,7 +118,10 @@ class Signatures:
         """
         if not signatures:
             return
-        texts = {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
+        pace, texts = Pace(self._outside.monotonic), {}
+        for name, signature in signatures.items():
+            texts[name] = msgspec.json.encode(signature).decode()
+            await pace.give_way()
         builds = frozenset((name, tasks.fingerprint(text)) for name, text in texts.items())
         async with self._turns.turn(tenant):
             await self.load(tenant)

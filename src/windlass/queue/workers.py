@@ -196,13 +196,12 @@ async def heartbeat(
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        named = _named(heard)
         late: dict[UUID, list[int]] = {}
         if begun := _begun(heard, elapsed_s):
             for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
                 if row["attempt"] == 1:
                     late.setdefault(row["session"], []).append(row["late_ms"])
-        own = await _own(transaction, named)
+        own = await _own(transaction, _named(heard))
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
