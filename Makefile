@@ -96,4 +96,5 @@ proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under 
 	$(BIN)/python -m tests.proofs clocks $(ARGS)
 	$(BIN)/python -m tests.proofs starts $(ARGS)
 	$(BIN)/python -m tests.proofs idle $(ARGS)
+	$(BIN)/python -m tests.proofs neighbours $(ARGS)
 	$(BIN)/python -m tests.proofs dst $(ARGS)

@@ -10,6 +10,7 @@ import pytest
 from windlass.engine import batch
 from windlass.engine.batch import MOST_ROWS, MUCH, TRIES, Batcher
 from windlass.engine.outside import Outside
+from windlass.engine.weights import Weight
 from windlass.errors import CommitUnknown, Contention, InvalidInput, TooMany, Unavailable, WindlassError
 
 
@@ -40,9 +41,24 @@ class Flushes:
         return [request.upper() for request in requests]
 
 
-def batcher(flush: Flushes, *, lines: int = 1, room: int = 100) -> Batcher[str, str]:
-    """Return a batcher of words; each is as many rows as it has letters."""
-    return Batcher("test", flush, weigh=lambda word: (len(word), len(word)), outside=OUTSIDE, lines=lines, room=room)
+def weigh(word: str) -> Weight:
+    """Return as many rows as a word has letters; the tenant is its first letter if that is a capital, else nobody."""
+    return Weight(len(word), len(word), word[0] if word[0].isupper() else "")
+
+
+def batcher(flush: Flushes, *, lines: int = 1, room: int = 200) -> Batcher[str, str]:
+    """Return a batcher of words."""
+    return Batcher("test", flush, weigh=weigh, outside=OUTSIDE, lines=lines, room=room)
+
+
+async def begun(line: Batcher[str, str], *words: str) -> list[asyncio.Task[str]]:
+    """Ask for words in order, each when the one before has been taken up, if it was."""
+    asked = []
+    for word in words:
+        asked.append(asyncio.create_task(line.ask(word)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return asked
 
 
 async def test_requests_that_come_during_a_flush_share_the_next() -> None:
@@ -131,22 +147,109 @@ async def test_an_outage_is_not_bisected() -> None:
     assert 1 == len(flush.batches)
 
 
-async def test_a_full_line_refuses() -> None:
-    """Beyond its room a line answers 429 with a time to come back; what waits is not disturbed."""
+async def test_a_tenant_takes_half_of_a_line_at_most() -> None:
+    """Beyond its share a tenant gets 429 with a time to come back; what waits is not disturbed, nor are others."""
     flush = Flushes()
     flush.gate.clear()
-    line = batcher(flush, room=3)
-    first = asyncio.create_task(line.ask("aa"))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    waiting = [asyncio.create_task(line.ask(word)) for word in ("b", "c", "d")]
-    await asyncio.sleep(0)
+    line = batcher(flush, room=6)
+    asked = await begun(line, "Aa", "A1", "A", "B1", "B")
 
-    with pytest.raises(TooMany):
-        await line.ask("e")
+    for word in ("A2", "B2"):
+        with pytest.raises(TooMany, match=f"3 rows of tenant {word[0]} wait"):
+            await line.ask(word)
+
+    asked += await begun(line, "C1")
+    flush.gate.set()
+    assert ["AA", "A1", "A", "B1", "B", "C1"] == await asyncio.gather(*asked)
+
+
+async def test_a_full_line_takes_one_request_of_a_tenant_that_has_none() -> None:
+    """Others can fill a line, but never lock a tenant out of it."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=4)
+    asked = await begun(line, "Z", "A1", "B1", "C", "D1")
+
+    with pytest.raises(TooMany, match="7 rows wait already"):
+        await line.ask("C")
 
     flush.gate.set()
-    assert ["AA", "B", "C", "D"] == await asyncio.gather(first, *waiting)
+    assert ["Z", "A1", "B1", "C", "D1"] == await asyncio.gather(*asked)
+
+
+async def test_a_tenants_fullness_is_its_own() -> None:
+    """A tenant that fills its share of a line is handed less work; others are not."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=8)
+    asked = await begun(line, "Z", "A1", "A")
+
+    assert (0.75, 0.0) == (line.fullness("A"), line.fullness("B"))
+
+    flush.gate.set()
+    await asyncio.gather(*asked)
+    assert 0.0 == line.fullness("A")
+
+
+async def test_tenants_take_turns_in_a_line() -> None:
+    """A small request goes before the large ones of a tenant that came first, and never in one flush with them."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=20 * MOST_ROWS)
+    large = [f"A{n}".ljust(MOST_ROWS, "-") for n in range(3)]
+    asked = await begun(line, *large, "B", "C")
+
+    flush.gate.set()
+    await asyncio.gather(*asked)
+
+    assert [[large[0]], ["B", "C"], [large[1]], [large[2]]] == flush.batches
+
+
+async def test_large_requests_of_tenants_take_turns() -> None:
+    """A tenant with one large request waits for one of another tenant that has many, not for all."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=20 * MOST_ROWS)
+    large = [f"A{n}".ljust(MOST_ROWS, "-") for n in range(4)]
+    other = "B".ljust(MUCH + 1, "-")
+    asked = await begun(line, *large, other)
+
+    flush.gate.set()
+    await asyncio.gather(*asked)
+
+    assert 2 >= flush.batches.index([other])
+
+
+async def test_small_requests_do_not_starve_large_ones() -> None:
+    """Where both wait they take turns."""
+    flush = Flushes()
+    line = batcher(flush, room=20 * MOST_ROWS)
+    large = "A".ljust(MOST_ROWS, "-")
+
+    async def keep_asking() -> None:
+        for number in range(10):
+            await line.ask(f"B{number}")
+
+    asked = [asyncio.create_task(keep_asking()) for _ in range(3)]
+    await line.ask(large)
+
+    assert 3 >= flush.batches.index([large])
+    await asyncio.gather(*asked)
+
+
+async def test_a_second_flush_is_kept_for_small_requests() -> None:
+    """While a large request is flushed a small one goes beside it at once, and a second large one waits."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, lines=2, room=20 * MOST_ROWS)
+    large = [f"A{n}".ljust(MOST_ROWS, "-") for n in range(2)]
+
+    asked = await begun(line, *large, "B")
+
+    assert [[large[0]], ["B"]] == flush.batches
+    flush.gate.set()
+    await asyncio.gather(*asked)
+    assert 3 == len(flush.batches)
 
 
 async def test_a_caller_that_left_is_not_flushed() -> None:
@@ -223,7 +326,7 @@ async def test_a_fault_of_ours_fails_one_request() -> None:
             raise KeyError("bad")
         return await flush(requests)
 
-    line: Batcher[str, str] = Batcher("test", broken, weigh=lambda word: (1, 1), outside=OUTSIDE)
+    line: Batcher[str, str] = Batcher("test", broken, weigh=lambda word: Weight(1, 1, ""), outside=OUTSIDE)
 
     answers = await asyncio.gather(*(line.ask(word) for word in ("a", "bad", "c")), return_exceptions=True)
 

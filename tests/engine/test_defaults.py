@@ -219,7 +219,8 @@ async def test_a_look_that_began_before_a_hint_is_not_enough(
     db: Database, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What commits while a look is under way, and is heard of, is seen by the submit that comes after."""
-    known = signatures_of(db)
+    elapsed = Elapsed()
+    known = signatures_of(db, elapsed)
     reading, go_on = asyncio.Event(), asyncio.Event()
     recent = tasks.recent
 
@@ -231,8 +232,9 @@ async def test_a_look_that_began_before_a_hint_is_not_enough(
 
     await known.publish("default", {"mail": Signature(defaults=TaskDefaults(queue="old"))})
     monkeypatch.setattr(tasks, "recent", slow)
+    elapsed.now += 2 * module.LOOK_S + 1
     early = asyncio.create_task(known.fill([open_job()]))
-    await reading.wait()
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
     clock.advance(10)
     texts = {"mail": msgspec.json.encode(Signature(defaults=TaskDefaults(queue="new"))).decode()}
     await tasks.publish(db, "default", texts)
@@ -272,7 +274,7 @@ async def test_a_worker_that_goes_on_does_not_become_the_newest_build(db: Databa
     clock.advance(module.RENEW_S + 1)
     elapsed.now += module.RENEW_S + 1
 
-    await known.heard(session)
+    await known.heard("default", session)
 
     [job] = await known.fill([open_job()])
     assert "new" == job.queue

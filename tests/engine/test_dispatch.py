@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import pytest
 
 from windlass.engine import dispatch
 from windlass.engine.engine import Engine
-from windlass.engine.line import Ask, Handout
+from windlass.engine.line import SHARED_SLOTS, Ask, Handout, Line, Waiter
 from windlass.errors import Conflict, Contention, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history, workers
@@ -305,21 +305,18 @@ async def test_a_session_that_ended_does_not_stand_in_the_way(engine: Engine) ->
 
 
 async def test_whose_session_it_is_is_checked_before_anything_is_assigned(engine: Engine) -> None:
-    """Another worker's session, another tenant's and an unknown one are all not found; an ended one is a conflict."""
+    """Another worker's session and an unknown one are not found; an ended one, and another tenant's, is a conflict."""
     session = await opened(engine, "w")
     ended = await opened(engine, "w")
     await engine.acts.close(ended, tenant="default", reason="test")
     await submit(engine)
 
-    for ask in (
-        asking("other", session),
-        Ask(tenant="foreign", worker="w", session=session),
-        asking("w", engine.ids.new()),
-    ):
+    for ask in (asking("other", session), asking("w", engine.ids.new())):
         with pytest.raises(NotFound):
             await engine.claim(ask)
-    with pytest.raises(Conflict):
-        await engine.claim(asking("w", ended))
+    for ask in (asking("w", ended), Ask(tenant="foreign", worker="w", session=session)):
+        with pytest.raises(Conflict):
+            await engine.claim(ask)
 
 
 async def test_a_cancel_answers_the_long_poll_of_its_worker(engine: Engine) -> None:
@@ -541,3 +538,40 @@ async def test_one_bad_claim_refuses_nobody_else(engine: Engine) -> None:
 
     [job_id] = await submit(engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+@pytest.mark.one_kind
+async def test_rel_t15_tenants_share_a_round() -> None:
+    """However many claims of however many kinds one tenant has, the others come next and get their part."""
+    line = Line()
+    for number in range(100):
+        line.join(Waiter(Ask(tenant="a", worker="w", queues=(f"q{number}",), count=1000)))
+    for tenant in ("b", "c"):
+        line.join(Waiter(Ask(tenant=tenant, worker="w", count=1000)))
+
+    orders = [[group.capability.tenant for group in line.groups(turn)] for turn in range(5)]
+
+    assert [{"a", "b", "c"}] * 5 == [set(order[:3]) for order in orders]
+    assert [102] * 5 == [len(order) for order in orders]
+
+
+async def test_rel_t15_a_round_for_several_tenants_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a tenant with ten times as much to claim another one is served by the first statement for both."""
+    rounds: list[list[int]] = []
+
+    async def noted(db: Any, groups: Sequence[Any], **more: Any) -> list[Claimed]:
+        rounds.append([len(group.slots) for group in groups])
+        return await claim(db, groups, **more)
+
+    monkeypatch.setattr(dispatch, "claim", noted)
+    asks = [Ask(tenant="a", worker="w", count=100, wait_s=POLL_S) for _ in range(5)]
+    tasks = await waiting(engine, *asks, Ask(tenant="b", worker="w", count=100, wait_s=POLL_S))
+    for group in engine._dispatch._line.groups(0):
+        for _ in range(10):
+            group.grow(True)  # as after rounds in which every slot was filled
+
+    ids = [NewJob(id=engine.ids.new(), task="t", tenant=tenant) for tenant in ("a",) * 500 + ("b",) * 100]
+    await engine.submit(ids)
+    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+
+    assert [SHARED_SLOTS // 2] * 2 == rounds[0]

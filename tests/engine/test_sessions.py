@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import pytest
+
+from tests.clock import TestClock
 from tests.engine.test_dispatch import PATIENCE_S, asking, opened, submit
 from windlass.config import Settings
 from windlass.db import Database
@@ -16,7 +19,7 @@ from windlass.engine.sessions import COUNTS_S
 from windlass.ids import Ids
 from windlass.queue.fleet import get_worker
 from windlass.queue.report import Complete, Fail
-from windlass.queue.workers import Beat, close
+from windlass.queue.workers import Beat, close, find_sessions
 
 
 class Elapsed:
@@ -98,3 +101,20 @@ async def test_the_counts_of_a_session_are_stored_with_its_heartbeat(engine: Eng
     await engine.heartbeat(Beat(session=session), worker="ann")
 
     assert (1, 1) == await counted(engine, "ann")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "worker", "renewed"), [("default", "ann", True), ("other", "ann", False), ("default", "eve", False)]
+)
+async def test_a_report_keeps_alive_no_session_but_its_workers_own(
+    engine: Engine, clock: TestClock, tenant: str, worker: str, renewed: bool
+) -> None:
+    """L14: who knows a session of another tenant or worker cannot renew its leases by naming it in a report."""
+    session = await opened(engine, "ann")
+    clock.advance(20)
+
+    await engine.report([Complete(job_id=uuid4(), fence=1, session=session, worker=worker, tenant=tenant)])
+    await engine._sessions.idle()
+
+    found = await find_sessions(engine.db, [session])
+    assert renewed == (found[session].silent_s < 15)

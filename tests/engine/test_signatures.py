@@ -13,10 +13,11 @@ from tests.clock import TestClock
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import signatures as module
+from windlass.engine.fair import TURN_S
 from windlass.engine.outside import Outside
 from windlass.engine.signatures import Signatures, refusal
 from windlass.engine.wake import Wake
-from windlass.errors import InvalidInput
+from windlass.errors import InvalidInput, TooMany
 from windlass.queue import tasks, tenants
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
@@ -167,8 +168,9 @@ async def test_a_worker_that_is_heard_keeps_its_signatures_alive(db: Database) -
     await known.publish("default", {"add": ADD}, session=session)
 
     elapsed.now += tasks.VALID_MS / 1000 - 1
-    await known.heard(session)
-    await known.heard(uuid4())
+    await known.heard("default", session)
+    await known.heard("default", uuid4())
+    await known.heard("other", session)
     elapsed.now += 2
 
     with pytest.raises(InvalidInput, match="x"):
@@ -203,9 +205,106 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
     elapsed.now += module.RENEW_S
     await tenants.delete(db, Lanes(), "acme")
     here.forget("acme")
-    await here.heard(session)
+    await here.heard("acme", session)
     await tenants.create(db, "acme")
 
     for server in (here, there):
         await server.check([job({}, tenant="acme")])
     assert [] == (await tasks.list_tasks(db, "acme")).tasks
+
+
+async def published(db: Database, tenant: str, **signatures: Signature) -> None:
+    """Publish tasks at another server."""
+    texts = {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
+    await tasks.publish(db, tenant, texts)
+
+
+async def test_rel_h4_what_other_tenants_publish_is_not_read(db: Database) -> None:
+    """A server knows the tasks of tenants that are asked for here, and of no others."""
+    for tenant in ("a", "b"):
+        await published(db, tenant, add=ADD, shout=SHOUT)
+    elapsed = Elapsed()
+    known = signatures_of(db, elapsed)
+
+    with pytest.raises(InvalidInput, match="x"):
+        await known.check([job({}, tenant="a")])
+    elapsed.now += 2 * module.LOOK_S + 1
+    with pytest.raises(InvalidInput, match="x"):
+        await known.check([job({}, tenant="a")])
+
+    assert {"a": {"add", "shout"}} == {tenant: set(builds) for tenant, builds in known._known.items()}
+
+
+async def test_rel_h4_what_is_remembered_of_signatures_has_a_bound(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tenants asked for longest ago are forgotten, and read again when they are asked for; one request has all."""
+    for tenant in ("a", "b", "c"):
+        await published(db, tenant, add=ADD)
+    monkeypatch.setattr(module, "MOST_BYTES", 2 * len(msgspec.json.encode(ADD)))
+    known = signatures_of(db)
+    for tenant in ("a", "b", "a", "c"):
+        with pytest.raises(InvalidInput, match="x"):
+            await known.check([job({}, tenant=tenant)])
+
+    found = await known._builds({(tenant, "add") for tenant in ("a", "b", "c")})
+
+    assert {("a", "add"), ("b", "add"), ("c", "add")} == set(found)
+    assert 2 == len(known._known)
+
+
+async def test_rel_h4_a_tenant_publishes_so_much_in_a_minute(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New signatures have a budget of bytes; what is known already costs nothing, and other tenants are let be."""
+    monkeypatch.setattr(tasks, "MOST_BYTES", 2 * len(msgspec.json.encode(ADD)))
+    elapsed = Elapsed()
+    known = signatures_of(db, elapsed)
+    await known.publish("a", {"add": ADD, "sum": ADD})
+
+    with pytest.raises(TooMany) as refused:
+        await known.publish("a", {"more": ADD})
+    await known.publish("a", {"add": ADD})
+    await known.publish("b", {"more": ADD})
+    elapsed.now += module.WRITES_S + 1
+    await known.publish("a", {"more": ADD})
+
+    assert module.WRITES_S == refused.value.retry_after_s
+
+
+@pytest.mark.one_kind
+async def test_rel_h4_what_many_workers_publish_is_remembered_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the sessions of a fleet only their names are kept, and of these so many."""
+    monkeypatch.setattr(module, "MOST_SESSIONS", 3)
+    known = signatures_of(db)
+
+    for _ in range(4):
+        await known.publish("default", {"add": ADD}, session=uuid4())
+
+    [workers] = known._workers.values()
+    assert (3, 1) == (len(workers.sessions), len(workers.told))
+
+
+async def test_a_long_check_gives_way(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the jobs of a large request others get their turn."""
+    elapsed, turns = Elapsed(), 0
+    known = signatures_of(db, elapsed)
+    await known.publish("default", {"add": ADD})
+    going_on = True
+
+    async def other() -> None:
+        nonlocal turns
+        while going_on:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def slow(*_: Any, **__: Any) -> None:
+        elapsed.now += 2 * TURN_S
+
+    monkeypatch.setattr(module, "refusal", slow)
+    beside = asyncio.create_task(other())
+    await known.check([job({"x": 1})] * 5)
+    going_on = False
+    await beside
+
+    assert 5 <= turns

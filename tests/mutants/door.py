@@ -18,6 +18,18 @@ TLS = "tests/server/test_tls.py::test_"
 
 MUTANTS = (
     Mutant(
+        "lists-take-no-turns",
+        (Edit("server/app.py", "            if ready.is_list:\n", "            if False:\n"),),
+        ("tests/server/test_frame.py::test_rel_t15_lists_of_one_tenant_leave_turns_to_others",),
+        "T15: lists of tenants take turns",
+    ),
+    Mutant(
+        "waiting-calls-without-cap",
+        (Edit("engine/fair.py", "if self._counts[party] >= most:", "if self._counts[party] < 0:"),),
+        ("tests/server/test_frame.py::test_rel_t15_calls_that_wait_have_a_cap",),
+        "T15: calls that wait are counted by tenant and key",
+    ),
+    Mutant(
         "door-without-scopes",
         (Edit("server/app.py", "            _permit(call.principal, route)\n", ""),),
         (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-read]", f"{FRAME}scope_comes_before_the_object"),

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 BATCH = "tests/engine/test_batch.py::test_"
 DISPATCH = "tests/engine/test_dispatch.py::test_"
+LIVE = "tests/server/test_live.py::test_"
 TWO = "tests/engine/test_two_servers.py::test_"
 
 MUTANTS = (
@@ -23,15 +24,57 @@ MUTANTS = (
     ),
     Mutant(
         "batch-without-bound",
-        (
-            Edit(
-                "engine/batch.py",
-                "if self._waiting and (self._rows + rows > self._room or self._bytes + size > ROOM_BYTES):",
-                "if self._rows < 0:",
-            ),
-        ),
-        (f"{BATCH}a_full_line_refuses",),
+        (Edit("engine/batch.py", "if self._rows + weight.rows > self._room or", "if self._rows < 0 or"),),
+        (f"{BATCH}a_full_line_takes_one_request_of_a_tenant_that_has_none",),
         "S10: a full line answers 429",
+    ),
+    Mutant(
+        "batch-room-for-one-tenant-alone",
+        (Edit("engine/batch.py", "if 2 * (rows + weight.rows) > self._room or", "if self._rows < 0 or"),),
+        (f"{BATCH}a_tenant_takes_half_of_a_line_at_most",),
+        "T15: a tenant takes half of a line at most",
+    ),
+    Mutant(
+        "batch-first-come-first-served",
+        (Edit("engine/batch.py", ".push(waiting.tenant, waiting, cost)", '.push("", waiting, cost)'),),
+        (f"{BATCH}large_requests_of_tenants_take_turns",),
+        "T15: tenants take turns in a line",
+    ),
+    Mutant(
+        "batch-small-behind-large",
+        (Edit("engine/batch.py", "is_large = waiting.rows > MUCH or", "is_large = waiting.rows < 0 or"),),
+        (f"{BATCH}a_second_flush_is_kept_for_small_requests",),
+        "T15: a small request does not wait for all large ones",
+    ),
+    Mutant(
+        "a-round-of-claims-for-one-tenant-first",
+        (Edit("engine/line.py", "setdefault(group.capability.tenant, [])", 'setdefault("", [])'),),
+        (f"{DISPATCH}rel_t15_tenants_share_a_round",),
+        "T15: claims of tenants take turns",
+    ),
+    Mutant(
+        "a-round-of-claims-as-long-as-one-tenant-likes",
+        (Edit("engine/line.py", "max(1, SHARED_SLOTS // len(found))", "MAX_CLAIM"),),
+        (f"{DISPATCH}rel_t15_a_round_for_several_tenants_is_short[sqlite]",),
+        "T15: a round of claims for several tenants is short",
+    ),
+    Mutant(
+        "streams-of-one-key-take-all",
+        (Edit("engine/fair.py", "if self._counts[party] >= most:", "if self._counts[None, None] >= self._most:"),),
+        (f"{LIVE}rel_t15_the_streams_of_one_key_leave_room_for_others[sqlite]",),
+        "M4: streams have a cap by key and by tenant",
+    ),
+    Mutant(
+        "each-stream-looks-for-itself",
+        (Edit("server/live.py", "            if own.behind:\n", "            if quiet >= 0:\n"),),
+        (f"{LIVE}rel_m4_one_look_serves_all_streams_of_a_tenant[sqlite]",),
+        "M4: one look serves all streams of a tenant",
+    ),
+    Mutant(
+        "slow-readers-are-waited-for",
+        (Edit("engine/changes.py", "if len(self._heard) + len(found) > MOST_BEHIND:", "if False:"),),
+        (f"{LIVE}a_reader_that_is_too_far_behind_is_dropped",),
+        "S8: what waits for a slow reader is bounded",
     ),
     Mutant(
         "batch-forgets-what-comes-at-its-end",

@@ -10,7 +10,28 @@ def presence(name: str) -> tuple[str, ...]:
     return (f"tests/queue/test_presence.py::test_{name}",)
 
 
+SESSIONS = "tests/engine/test_sessions.py::test_"
+WORK = "tests/server/test_work.py::test_"
+
 MUTANTS = (
+    Mutant(
+        "a-report-renews-any-session",
+        (Edit("engine/sessions.py", "found is None or _is_foreign(found.session, *name):", "found is None:"),),
+        (f"{SESSIONS}a_report_keeps_alive_no_session_but_its_workers_own[sqlite-other-ann-False]",),
+        "L14: a report keeps alive no session but its worker's own",
+    ),
+    Mutant(
+        "a-key-for-a-queue-renews-others",
+        (Edit("server/call.py", "if queues is None or not named:", "if named or queues is None:"),),
+        (f"{WORK}rel_l14_a_key_for_some_queues_keeps_no_lease_of_others_alive[sqlite]",),
+        "L14: a key that is kept to queues keeps no lease of others alive",
+    ),
+    Mutant(
+        "a-session-of-another-tenant-is-told-apart",
+        (Edit("engine/sessions.py", "known.session.tenant != tenant:", "known.session.tenant is None:", count=2),),
+        (f"{WORK}rel_l4_a_session_of_another_tenant_is_like_an_ended_one[sqlite]",),
+        "L4: a session of another tenant is like one that has ended",
+    ),
     Mutant(
         "dead-session-renewed",
         both("workers", "renew", "AND s.state + 0 = 0", "", sqlite="AND session.state = 0"),

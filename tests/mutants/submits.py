@@ -16,6 +16,8 @@ UNIQUE_ENDS = {
 
 DEFAULTS = "tests/server/test_defaults.py::test_"
 TASKS = "tests/engine/test_defaults.py::test_"
+KEPT = "tests/queue/test_tasks.py::test_"
+SIGNATURES = "tests/engine/test_signatures.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -39,20 +41,32 @@ MUTANTS = (
     Mutant(
         "a-heartbeat-makes-a-build-the-newest",
         (
-            sql("tasks", "publish", "CAST(:again AS int) = 1", "CAST(:again AS int) = 2", "postgres"),
-            sql("tasks", "publish", ":again = 1", ":again = 2", "sqlite"),
+            sql("tasks", "renew", "SET seen_at = :now", "SET seen_at = :now, registered_at = :now", "postgres"),
+            sql("tasks", "renew", "SET seen_at = :now", "SET seen_at = :now, registered_at = :now", "sqlite"),
         ),
-        tuple(f"{TASKS}a_worker_that_goes_on_does_not_become_the_newest_build[{kind}]" for kind in KINDS),
+        tuple(f"{KEPT}what_is_renewed_is_kept_and_does_not_become_the_newest[{kind}]" for kind in KINDS),
         "S12: the build whose worker registered last",
     ),
     Mutant(
         "a-build-that-comes-back-stays-old",
         (
-            sql("tasks", "publish", "(CAST(:again AS int) = 0", "(CAST(:again AS int) = 2", "postgres"),
-            sql("tasks", "publish", "(:again = 0", "(:again = 2", "sqlite"),
+            sql("tasks", "publish", "OR EXISTS (", "OR 1 = 2 AND EXISTS (", "postgres"),
+            sql("tasks", "publish", "OR EXISTS (", "OR 1 = 2 AND EXISTS (", "sqlite"),
         ),
         tuple(f"{DEFAULTS}the_build_that_registered_last_counts[{kind}]" for kind in KINDS),
         "S12: the build whose worker registered last",
+    ),
+    Mutant(
+        "signatures-without-bound",
+        both("tasks", "trim", "o.place > :most OR", "o.place > 1000000 * :most OR"),
+        tuple(f"{KEPT}rel_h4_a_tenant_keeps_so_many_signatures[{kind}-MOST_BUILDS-2]" for kind in KINDS),
+        "H4: the signatures of a tenant are bounded",
+    ),
+    Mutant(
+        "signatures-of-all-tenants-remembered",
+        (Edit("engine/signatures.py", "sum(sizes.values()) > MOST_BYTES", "sum(sizes.values()) < 0"),),
+        (f"{SIGNATURES}rel_h4_what_is_remembered_of_signatures_has_a_bound[sqlite]",),
+        "H4: what is remembered of signatures is bounded",
     ),
     Mutant(
         "a-look-from-before-a-hint-is-enough",

@@ -21,6 +21,7 @@ from tests.proofs import (
     failover,
     idle,
     memory,
+    neighbours,
     refusals,
     restarts,
     scale,
@@ -31,18 +32,8 @@ from tests.proofs import (
 )
 
 PROOFS = (
-    "failover",
-    "stops",
-    "restarts",
-    "memory",
-    "deaths",
-    "scale",
-    "slots",
-    "clocks",
-    "starts",
-    "idle",
-    "refusals",
-    "dst",
+    *("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle"),
+    *("refusals", "neighbours", "dst"),
 )
 
 
@@ -51,7 +42,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.proofs")
     parser.add_argument("proof", choices=PROOFS)
     parser.add_argument(
-        "--faults", type=int, help="kills, stops or restarts  [default: 20; 3 restarts, 40 deaths, 50 slots]"
+        "--faults",
+        type=int,
+        help="kills, stops, restarts; seconds of neighbours  [20; 3 restarts, 40 deaths, 50 slots]",
     )
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
     parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
@@ -83,6 +76,8 @@ def main(arguments: list[str]) -> int:
                 proof = idle.prove(running)
             case "refusals":
                 proof = refusals.prove(running.url, looks=asked.faults or refusals.LOOKS)
+            case "neighbours":
+                proof = neighbours.prove(running.url, seconds=asked.faults or neighbours.SECONDS)
             case "starts":
                 proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":

@@ -49,10 +49,10 @@ async def test_what_was_published_lately_is_found_with_its_age(steps: Steps) -> 
     await tasks.publish(steps.db, "default", {"new": NEW, "kept": OLD})
     steps.clock.advance(1)
 
-    found = await tasks.recent(steps.db, age_ms=50_000)
+    found = await tasks.recent(steps.db, ["default"], age_ms=50_000)
 
     assert {("kept", 1.0), ("new", 1.0)} == {(item.name, item.age_s) for item in found}
-    assert ["old"] == [item.name for item in await tasks.recent(steps.db)][:1]
+    assert ["old"] == [item.name for item in await tasks.recent(steps.db, ["default"])][:1]
 
 
 async def test_what_nobody_publishes_any_more_is_swept(steps: Steps) -> None:
@@ -72,3 +72,32 @@ async def test_a_signature_must_be_json_of_bounded_size(steps: Steps) -> None:
     for text in ("{", f'"{"x" * tasks.MAX_SIGNATURE}"'):
         with pytest.raises(InvalidInput, match="signatures"):
             await tasks.publish(steps.db, "default", {"add": text})
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_BUILDS", 2), ("MOST_BYTES", len(OLD) + len(NEW))])
+async def test_rel_h4_a_tenant_keeps_so_many_signatures(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    """Beyond a bound of items and bytes those that were told longest ago go, and none of another tenant."""
+    await tasks.publish(steps.db, "other", {"add": OLD})
+    monkeypatch.setattr(tasks, bound, most)
+    for name, text in (("a", OLD), ("b", OLD), ("c", NEW)):
+        steps.clock.advance(120)
+        await tasks.publish(steps.db, "default", {name: text})
+
+    listed = [[task.name for task in (await tasks.list_tasks(steps.db, who)).tasks] for who in ("default", "other")]
+
+    assert [["b", "c"], ["add"]] == listed
+
+
+async def test_what_is_renewed_is_kept_and_does_not_become_the_newest(steps: Steps) -> None:
+    """A worker that goes on makes its build count for longer."""
+    await tasks.publish(steps.db, "default", {"add": OLD})
+    steps.clock.advance(120)
+    await tasks.publish(steps.db, "default", {"add": NEW})
+    steps.clock.advance(120)
+
+    await tasks.renew(steps.db, "default", [("add", tasks.fingerprint(OLD)), ("none", tasks.fingerprint(OLD))])
+
+    [listed] = (await tasks.list_tasks(steps.db, "default")).tasks
+    assert ([NEW, OLD], steps.clock.now()) == (listed.signatures, listed.seen_at)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
 
 from windlass.config import Settings
+from windlass.engine.fair import Cap, Turnstile
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -55,7 +57,7 @@ class KeyRing:
         return principal.key_id not in self.revoked
 
 
-class _Idle:
+class Idle:
     """What the frame itself needs of an engine."""
 
     draining = False
@@ -64,6 +66,10 @@ class _Idle:
     def __init__(self) -> None:
         self.outside = Outside()
         self.meters = Meters()
+        self.acts = SimpleNamespace(
+            lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600),
+            waiting=Cap("waiting calls", most=10, each=10, each_key=10),
+        )
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -74,7 +80,7 @@ def bearer(key: str) -> dict[str, str]:
 def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0) -> Door:
     """Return an application of these routes alone, with the keys of KeyRing."""
     return create_app(
-        cast(Any, engine or _Idle()),
+        cast(Any, engine or Idle()),
         Settings(),
         cast(Any, KeyRing()),
         routes=routes,

@@ -102,6 +102,7 @@ ROUTES = (
     route("GET", "/version", scopes=()),
 )
 ID = "0197c2a0-0000-7000-8000-0000000000aa"
+PATIENCE_S = 20
 
 
 async def test_a_request_is_decoded_and_answered() -> None:
@@ -390,6 +391,59 @@ async def test_what_is_ready_for_a_caller_that_has_just_gone_is_given_back() -> 
     await exchange(door, {"headers": [KEY]}, [{"type": "http.disconnect"}])
 
     assert ["job"] == undone
+
+
+async def test_rel_t15_lists_of_one_tenant_leave_turns_to_others() -> None:
+    """Of one tenant two lists are read at once, more wait, and beyond its room it is 429; another tenant's go on."""
+    reading: list[str] = []
+    go_on = asyncio.Event()
+
+    async def slow(call: Call) -> Echo:
+        reading.append(call.tenant)
+        await go_on.wait()
+        return await echo(call)
+
+    door = make_door([route("GET", "/things", slow), route("GET", "/things/{id}", echo)])
+    async with client_of(door, "reader.a") as client, client_of(door, "reader.b") as other:
+        async with asyncio.timeout(PATIENCE_S):
+            many = [asyncio.create_task(client.get("/api/v1/things")) for _ in range(30)]
+            while len(reading) < 2:  # noqa: ASYNC110 — what is waited for sets no event
+                await asyncio.sleep(0)
+            one = asyncio.create_task(other.get("/api/v1/things"))
+            while len(reading) < 3:  # noqa: ASYNC110 — as above
+                await asyncio.sleep(0)
+            first = list(reading)
+            beyond = await client.get("/api/v1/things")
+            single = await client.get(f"/api/v1/things/{ID}")
+            go_on.set()
+            statuses = {answer.status_code for answer in await asyncio.gather(one, *many)}
+
+    assert ["a", "a", "b"] == first
+    assert (429, "1", 200, {200}) == (beyond.status_code, beyond.headers["retry-after"], single.status_code, statuses)
+
+
+async def test_rel_t15_calls_that_wait_have_a_cap() -> None:
+    """Beyond it a call that waits is 429, and what it would have done has not begun."""
+    begun: list[int] = []
+
+    async def wait(call: Call) -> Echo:
+        async def work() -> Echo:
+            begun.append(1)
+            return await asyncio.Future()
+
+        return await call.while_connected(work())
+
+    door = make_door([route("POST", "/things", wait)])
+    async with client_of(door, "reader.a") as client, asyncio.timeout(PATIENCE_S):
+        many = [asyncio.create_task(client.post("/api/v1/things")) for _ in range(10)]
+        while len(begun) < 10:  # noqa: ASYNC110 — what is waited for sets no event
+            await asyncio.sleep(0)
+        beyond = await client.post("/api/v1/things")
+        for one in many:
+            one.cancel()
+        await asyncio.gather(*many, return_exceptions=True)
+
+    assert (429, 10) == (beyond.status_code, len(begun))
 
 
 async def test_scope_comes_before_the_object() -> None:

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from tests.server.api import WORKER, lease, state_of, submit, submit_and_claim
-from tests.server.frame import KeyRing
+from tests.server.frame import Idle, KeyRing
 from windlass.errors import Unauthorized
 from windlass.server.auth import Principal
 from windlass.server.call import Call
@@ -93,7 +93,9 @@ async def test_what_is_ready_at_that_moment_is_undone() -> None:
         undone.append(value)
 
     nothing = cast(Any, None)
-    call = Call(nothing, nothing, receive=connected, lobby=nothing, redactor=nothing, watch=Late(), look_s=0.01)
+    call = Call(
+        cast(Any, Idle()), nothing, receive=connected, lobby=nothing, redactor=nothing, watch=Late(), look_s=0.01
+    )
 
     with pytest.raises(Unauthorized):
         await call.while_connected(work(), undo)

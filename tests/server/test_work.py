@@ -361,6 +361,63 @@ async def test_an_ended_session_must_open_a_new_one(client: httpx2.AsyncClient, 
     assert [409, 409, 409] == [answer.status_code for answer in answers]
 
 
+async def test_rel_l4_a_session_of_another_tenant_is_like_an_ended_one(
+    calls: Callable[[str], httpx2.AsyncClient], engine: Engine
+) -> None:
+    """Register, heartbeat, claim and report say the same of both, so that nobody learns whose sessions there are."""
+    own, foreign = uuid4(), uuid4()
+    await calls("worker.a").post("/workers/register", json={"worker_id": WORKER, "session": str(own)})
+    await engine.acts.close(own, tenant="a", reason="test")
+    await calls("worker.b").post("/workers/register", json={"worker_id": WORKER, "session": str(foreign)})
+
+    told = []
+    for session in (own, foreign):
+        body = {"worker_id": WORKER, "session": str(session)}
+        asked = {
+            "/workers/register": body,
+            "/workers/heartbeat": body,
+            "/jobs/claim": body,
+            "/jobs/report": {**body, "claim": {}, "notes": [{"job_id": str(session), "fence": 1, "progress": 1}]},
+        }
+        answers = [await calls("worker.a").post(path, json=words) for path, words in asked.items()]
+        told.append([(answer.status_code, answer.text.replace(str(session), "")) for answer in answers])
+
+    assert told[0] == told[1]
+    assert [409, 409, 409, 200] == [status for status, _ in told[0]]
+
+
+async def test_rel_l14_a_key_for_some_queues_keeps_no_lease_of_others_alive(
+    calls: Callable[[str], httpx2.AsyncClient],
+) -> None:
+    """Such a key may say nothing of a session that holds a job of another queue, by whatever call."""
+    session = str(uuid4())
+    body = {"worker_id": WORKER, "session": session}
+    everything, limited = calls("admin.a"), calls("worker.a@mail")
+    await everything.post("/workers/register", json=body)
+    for queue in ("mail", "post"):
+        await submit(everything, queue=queue)
+    jobs = {queue: (await claim(everything, session=session, queues=[queue]))[0] for queue in ("mail", "post")}
+    held = [{"job_id": job["id"], "fence": job["fence"], "progress": 1} for job in jobs.values()]
+
+    async def said() -> list[int]:
+        answers = [
+            await limited.post("/workers/register", json=body),
+            await limited.post("/workers/heartbeat", json={**body, "held": held}),
+            await limited.post("/jobs/claim", json={**body, "queues": ["mail"]}),
+            await limited.post("/jobs/report", json=body),
+            await limited.post(f"/jobs/{uuid4()}/complete", json={**body, "fence": 1}),
+            await limited.post(f"/jobs/{jobs['mail']['id']}/heartbeat", json={**body, "fence": jobs["mail"]["fence"]}),
+            await limited.delete(f"/workers/{WORKER}", params={"session": session}),
+        ]
+        return [answer.status_code for answer in answers]
+
+    refused = await said()
+    await everything.post(f"/jobs/{jobs['post']['id']}/release", json=lease(jobs["post"]))
+    allowed = await said()
+
+    assert ([403] * 7, [200, 200, 204, 200, 404, 200, 204]) == (refused, allowed)
+
+
 async def test_a_stopping_server_sends_claimers_away(client: httpx2.AsyncClient, engine: Engine) -> None:
     """A draining server answers claims with 503 and is not ready."""
     await engine.drain()

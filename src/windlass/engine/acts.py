@@ -1,21 +1,21 @@
 """Acts: what people do to jobs, queues and workers. Each calls its step in `queue/`, then wakes who must know.
 
 They take their turns, a few at a time, so that many of them leave the connections of submit, claim and report alone.
+Tenants take turns, too; as they do in lists. Calls that wait are counted by tenant and key.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from windlass.config.settings import Settings
 from windlass.db import Database
 from windlass.engine.duty import tell
+from windlass.engine.fair import Cap, Turnstile
 from windlass.engine.wake import Wake
-from windlass.errors import Conflict, JobFinished, NotFound, Unavailable
+from windlass.errors import Conflict, JobFinished, NotFound
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import control, deadletters, lanes, workers
@@ -27,7 +27,20 @@ from windlass.queue.moves import Moved
 from windlass.queue.submit import Submitted
 
 AT_ONCE = 3
-PATIENCE_S = 5.0
+AT_ONCE_EACH = 2
+"""Of one tenant: another one finds a turn free, whatever the first one does."""
+ROOM_EACH = 200
+"""Acts of one tenant that are under way or wait; beyond that it is told to come back."""
+LISTS_AT_ONCE = 3
+"""As many as there are connections for reading; of one tenant two."""
+LISTS_EACH = 60
+"""Lists of one tenant that are under way or wait, of one key half of these."""
+MOST_WAITING = 9000
+"""Calls that wait for jobs, for news or for the end of a job: less than there may be connections."""
+WAITING_EACH = 5000
+"""Of one tenant: more than half of the connections it cannot hold."""
+WAITING_KEY = 4000
+"""Of one key: a fleet of two thousand workers at one server, whose claims and heartbeats wait."""
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
@@ -56,27 +69,16 @@ class Acts:
         self._lanes = known
         self._ids = ids
         self._wake = wake
-        self._turns = asyncio.Semaphore(AT_ONCE)
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn, not for ever; Unavailable if none comes."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise Unavailable("Others are being served, and the database is slow. Try again.") from None
-        try:
-            yield
-        finally:
-            self._turns.release()
+        self.lists = Turnstile("lists", at_once=LISTS_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LISTS_EACH)
+        self.waiting = Cap("waiting calls", most=MOST_WAITING, each=WAITING_EACH, each_key=WAITING_KEY)
+        self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
     async def cancel(
         self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int | None = CANCEL_GRACE_MS
     ) -> list[Cancelled | JobFinished | NotFound]:
         """Cancel jobs; answers in order: cancelled, cancelling, or why not. No grace: do not wait for their workers."""
         margin_ms = CANCEL_MARGIN_MS if grace_ms is None else self._margin_ms
-        async with self.turn():
+        async with self.turn(tenant):
             answers = await control.cancel(
                 self._db, ids, tenant=tenant, actor=actor, grace_ms=grace_ms or 0, margin_ms=margin_ms
             )
@@ -91,36 +93,36 @@ class Acts:
 
     async def pause_job(self, job_id: UUID, *, tenant: str, actor: Actor, until: datetime | None = None) -> State:
         """Keep a job from being claimed; return its state."""
-        async with self.turn():
+        async with self.turn(tenant):
             return await control.pause_job(self._db, job_id, tenant=tenant, actor=actor, until=until)
 
     async def resume_job(self, job_id: UUID, *, tenant: str, actor: Actor) -> State:
         """Let a paused job go on; return its state."""
-        async with self.turn():
+        async with self.turn(tenant):
             state = await control.resume_job(self._db, job_id, tenant=tenant, actor=actor)
         self._wake.look()
         return state
 
     async def pause_queue(self, queue: LaneName, *, actor: Actor, until: datetime | None = None) -> None:
         """Hand out nothing from a queue."""
-        async with self.turn():
+        async with self.turn(queue.tenant):
             await control.pause_queue(self._db, self._lanes, queue, actor=actor, until=until)
 
     async def resume_queue(self, queue: LaneName) -> bool:
         """Hand out from a queue again; False if it was not paused."""
-        async with self.turn():
+        async with self.turn(queue.tenant):
             resumed = await control.resume_queue(self._db, queue)
         self._wake.look()
         return resumed
 
     async def pause_tenant(self, tenant: str, *, actor: Actor, until: datetime | None = None) -> None:
         """Hand out nothing of a tenant."""
-        async with self.turn():
+        async with self.turn(tenant):
             await control.pause_tenant(self._db, tenant, actor=actor, until=until)
 
     async def resume_tenant(self, tenant: str) -> bool:
         """Hand out a tenant's jobs again; False if it was not paused."""
-        async with self.turn():
+        async with self.turn(tenant):
             resumed = await control.resume_tenant(self._db, tenant)
         self._wake.look()
         return resumed
@@ -136,7 +138,7 @@ class Acts:
         burst: int | None = None,
     ) -> None:
         """Set how a queue ranks and limits its jobs, making it if need be."""
-        async with self.turn():
+        async with self.turn(queue.tenant):
             await lanes.configure(
                 self._db,
                 queue,
@@ -159,7 +161,7 @@ class Acts:
         run_at: datetime | None = None,
     ) -> State:
         """Change priority, queue or due time of a job that waits; return its state."""
-        async with self.turn():
+        async with self.turn(tenant):
             state = await control.change(
                 self._db, self._lanes, job_id, tenant=tenant, actor=actor, priority=priority, queue=queue, run_at=run_at
             )
@@ -170,7 +172,7 @@ class Acts:
         self, ids: Sequence[UUID], *, tenant: str, actor: Actor, payload: str | None = None
     ) -> list[Retried | Conflict | NotFound]:
         """Run dead, cancelled or expired jobs again; answers in order."""
-        async with self.turn():
+        async with self.turn(tenant):
             answers = await deadletters.retry(self._db, ids, tenant=tenant, actor=actor, payload=payload)
         for answer in answers:
             if isinstance(answer, Retried):
@@ -179,7 +181,7 @@ class Acts:
 
     async def replay(self, job_id: UUID, *, tenant: str, actor: Actor, payload: str | None = None) -> Submitted:
         """Submit a finished job once more, as a new one."""
-        async with self.turn():
+        async with self.turn(tenant):
             stored = await deadletters.replay(
                 self._db, self._lanes, self._ids, job_id, tenant=tenant, actor=actor, payload=payload
             )
@@ -189,17 +191,17 @@ class Acts:
 
     async def purge(self, ids: Sequence[UUID], *, tenant: str) -> list[UUID]:
         """Remove dead jobs for good; return those that were removed."""
-        async with self.turn():
+        async with self.turn(tenant):
             return await deadletters.purge(self._db, ids, tenant=tenant)
 
     async def erase(self, job_id: UUID, *, tenant: str, actor: Actor) -> Erased:
         """Remove the content of a job that has ended."""
-        async with self.turn():
+        async with self.turn(tenant):
             return await erase_job(self._db, job_id, tenant=tenant, actor=actor)
 
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""
-        async with self.turn():
+        async with self.turn(tenant):
             told = await workers.drain(self._db, tenant=tenant, worker=worker)
         for session in told:
             self._wake.session(session)
@@ -207,7 +209,7 @@ class Acts:
 
     async def close(self, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
         """End a session; what it holds goes back. Return where it went."""
-        async with self.turn():
+        async with self.turn(tenant):
             moved = await workers.close(self._db, session, tenant=tenant, reason=reason)
         self._wake.session(session)
         tell(self._wake, moved)
@@ -215,7 +217,7 @@ class Acts:
 
     async def lose(self, session: UUID, *, tenant: str, chance: Callable[[], float]) -> list[Moved]:
         """End a session whose process died; return where its leases went."""
-        async with self.turn():
+        async with self.turn(tenant):
             moved = await workers.lose(self._db, session, tenant=tenant, reason="Its worker died.", chance=chance)
         self._wake.session(session)
         tell(self._wake, moved)

@@ -4,31 +4,36 @@ There is no timer: an idle server answers after one round trip, and under load b
 A request is answered after its flush has committed. One that the database cannot take is found by halving the batch,
 request by request, so that its neighbours get their answers. What a rival prevented is run again.
 A line has a bound: beyond it callers are told to come back later, instead of all waiting longer and longer.
+
+Tenants take turns (fair.py), and each has half of the room at most. A large request shares its flush with none of
+another tenant. Small requests and large ones go by turns; where there are two flushes at once, one is for small ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from windlass.engine.fair import FairQueue
 from windlass.engine.outside import Outside
+from windlass.engine.weights import Weight
 from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, WindlassError
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 Flush = Callable[[Sequence[Request]], Awaitable[Sequence[Answer | WindlassError]]]
-Weigh = Callable[[Request], tuple[int, int]]
-"""How many rows a request has, and how many bytes."""
+Weigh = Callable[[Request], Weight]
 
 SURELY_ABORTED: tuple[type[Unavailable], ...] = (Contention, CommitAborted)
 """After these nothing was written: the same batch may go again."""
 MOST_ROWS = 1000
 MOST_BYTES = 8 * 1024 * 1024
 MUCH = 100
-"""Rows that make a second flush worth its cost."""
+"""Rows that make a second flush worth its cost, and beyond which a request is large."""
+MUCH_BYTES = 256 * 1024
+"""Bytes beyond which a request is large."""
 PATIENCE_S = 5.0
 """How long a caller waits for its answer before it is told to come back."""
 ROOM_BYTES = 64 * 1024 * 1024
@@ -41,12 +46,11 @@ logger = logging.getLogger("windlass")
 
 
 class _Waiting(Generic[Request, Answer]):
-    __slots__ = ("answer", "request", "rows", "size")
+    __slots__ = ("answer", "request", "rows", "size", "tenant")
 
-    def __init__(self, request: Request, rows: int, size: int) -> None:
+    def __init__(self, request: Request, weight: Weight) -> None:
         self.request = request
-        self.rows = rows
-        self.size = size
+        self.rows, self.size, self.tenant = weight
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
 
@@ -76,28 +80,41 @@ class Batcher(Generic[Request, Answer]):
         """How long a flush waits for company: for requests that are not in a hurry."""
         self._again = again
         self._observe = observe
-        self._waiting: deque[_Waiting[Request, Answer]] = deque()
+        self._small: FairQueue[_Waiting[Request, Answer]] = FairQueue()
+        self._large: FairQueue[_Waiting[Request, Answer]] = FairQueue()
+        self._large_next = False
+        """Whether large requests come next, where both wait."""
         self._rows = 0
         self._bytes = 0
+        self._taken: dict[str, tuple[int, int]] = {}
+        """Rows and bytes that wait, by tenant."""
         self._busy_count = 0
+        self._busy_large = 0
+        """Flushes under way that hold large requests."""
         self._working: set[asyncio.Task[None]] = set()
 
-    @property
-    def fullness(self) -> float:
-        """Between 0 and 1: how much of the line's room is taken."""
-        return max(self._rows / self._room, self._bytes / ROOM_BYTES)
+    def fullness(self, tenant: str) -> float:
+        """Return how much of its share of the line's room a tenant has taken, between 0 and 1."""
+        rows, size = self._taken.get(tenant, (0, 0))
+        return min(1.0, 2 * max(rows / self._room, size / ROOM_BYTES))
 
     async def ask(self, request: Request) -> Answer:
-        """Return the answer to `request`, after its commit; TooMany when the line is full."""
-        rows, size = self._weigh(request)
-        if self._waiting and (self._rows + rows > self._room or self._bytes + size > ROOM_BYTES):
-            raise TooMany(f"{self._rows} rows wait already to {self._name}; the server is overloaded. Try again.")
-        waiting: _Waiting[Request, Answer] = _Waiting(request, rows, size)
-        self._waiting.append(waiting)
-        self._rows += rows
-        self._bytes += size
-        # A second flush beside the first only when much waits: else both would be small, and each costs the same.
-        if self._busy_count == 0 or (self._busy_count < self._lines and self._rows >= MUCH):
+        """Return the answer to `request`, after its commit. Raises TooMany if the line, or the tenant's half, is full.
+
+        A tenant of which nothing waits is never refused.
+        """
+        weight = self._weigh(request)
+        self._check_room(weight)
+        waiting: _Waiting[Request, Answer] = _Waiting(request, weight)
+        is_large = waiting.rows > MUCH or waiting.size > MUCH_BYTES
+        cost = max(waiting.rows / MOST_ROWS, waiting.size / MOST_BYTES)
+        (self._large if is_large else self._small).push(waiting.tenant, waiting, cost)
+        self._count(waiting, 1)
+        # A second flush beside the first only when much waits, else both would be small and each costs the same;
+        # or when a small request would wait for a large one.
+        if self._busy_count == 0 or (
+            self._busy_count < self._lines and (self._rows >= MUCH or self._busy_large == self._busy_count)
+        ):
             # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
             self._busy_count += 1
             task = asyncio.create_task(self._work(), name=f"batch-{self._name}")
@@ -117,29 +134,61 @@ class Batcher(Generic[Request, Answer]):
     async def _work(self) -> None:
         try:
             while True:
-                if self._gather_s and self._waiting:
+                if self._gather_s and self._rows:
                     await self._outside.pause(self._gather_s)
-                if not (batch := self._take()):
+                queue = self._next_queue()
+                if not (batch := self._take(queue)):
                     return
                 started = self._outside.monotonic()
-                await self._answer(batch)
+                self._busy_large += queue is self._large
+                try:
+                    await self._answer(batch)
+                finally:
+                    self._busy_large -= queue is self._large
                 if self._observe is not None:
                     rows = sum(waiting.rows for waiting in batch)
                     self._observe(self._name, rows, self._outside.monotonic() - started)
         finally:
             self._busy_count -= 1
 
-    def _take(self) -> list[_Waiting[Request, Answer]]:
+    def _check_room(self, weight: Weight) -> None:
+        rows, size = self._taken.get(weight.tenant, (0, 0))
+        if not rows:
+            return
+        if 2 * (rows + weight.rows) > self._room or 2 * (size + weight.size) > ROOM_BYTES:
+            raise TooMany(f"{rows} rows of tenant {weight.tenant} wait already to {self._name}. Try again.")
+        if self._rows + weight.rows > self._room or self._bytes + weight.size > ROOM_BYTES:
+            raise TooMany(f"{self._rows} rows wait already to {self._name}; the server is overloaded. Try again.")
+
+    def _count(self, waiting: _Waiting[Request, Answer], sign: int) -> None:
+        """Note that a request waits, or that it does so no more."""
+        self._rows += sign * waiting.rows
+        self._bytes += sign * waiting.size
+        rows, size = self._taken.get(waiting.tenant, (0, 0))
+        self._taken[waiting.tenant] = (rows + sign * waiting.rows, size + sign * waiting.size)
+        if not self._taken[waiting.tenant][0]:
+            del self._taken[waiting.tenant]
+
+    def _next_queue(self) -> FairQueue[_Waiting[Request, Answer]]:
+        """Return the small requests or the large ones, by turns; of two flushes at once one is for small ones."""
+        may_be_large = len(self._large) and self._busy_large < max(1, self._lines - 1)
+        if may_be_large and (self._large_next or not len(self._small)):
+            self._large_next = False
+            return self._large
+        self._large_next = True
+        return self._small
+
+    def _take(self, queue: FairQueue[_Waiting[Request, Answer]]) -> list[_Waiting[Request, Answer]]:
         """Take what waits, up to the bounds of a batch; those whose callers left are dropped here."""
         batch: list[_Waiting[Request, Answer]] = []
         rows = size = 0
-        while self._waiting:
-            first = self._waiting[0]
+        while (first := queue.peek()) is not None:
             if batch and (rows + first.rows > MOST_ROWS or size + first.size > MOST_BYTES):
                 break
-            self._waiting.popleft()
-            self._rows -= first.rows
-            self._bytes -= first.size
+            if batch and queue is self._large and first.tenant != batch[0].tenant:
+                break
+            queue.pop()
+            self._count(first, -1)
             if not first.answer.done():
                 batch.append(first)
                 rows += first.rows

@@ -23,7 +23,7 @@ from uuid import UUID
 from windlass.db import Database
 from windlass.engine.hands import FromLimited, Hands, Return, finish
 from windlass.engine.hot import HotLanes
-from windlass.engine.line import Ask, Handed, Handout, Line, Waiter
+from windlass.engine.line import Ask, Handed, Handout, Line, Waiter, shares
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
 from windlass.errors import Unavailable, WindlassError
@@ -271,13 +271,15 @@ class Dispatch:
         """Return the lines to serve now: each with its lanes and its slots; a lane goes to one line, in turn."""
         taken: set[int] = set()
         wanted = []
-        for group in self._line.groups(self._round_count):
-            served = self._served(group)
-            lanes = [lane for lane in served if not lane.limited and lane.id not in taken]
-            if not lanes:
-                continue
-            slots = group.slots(self._ids.new, share=0.5 if self._has(group, limited=1) else 1.0)
+        served = ((group, self._served(group)) for group in self._line.groups(self._round_count))
+        able = [(group, lanes) for group, lanes in served if any(not lane.limited for lane in lanes)]
+        left = shares(group.capability.tenant for group, _ in able)
+        for group, found in able:
+            lanes = [lane for lane in found if not lane.limited and lane.id not in taken]
+            share = 0.5 if any(lane.limited for lane in found) else 1.0
+            slots = group.slots(self._ids.new, share=share, most=left[group.capability.tenant]) if lanes else []
             if slots:
+                left[group.capability.tenant] -= len(slots)
                 lanes.sort(key=lambda lane: self._hot.hint(lane.id))
                 numbers = [lane.id for lane in lanes[:MOST_LANES]]
                 taken.update(numbers)

@@ -84,7 +84,7 @@ class Engine:
         self.wake = Wake(db, server=self.id, outside=outside)
         self.waits = Waits(db, self.wake, outside=outside)
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
-        self.changes = Changes(self.wake, outside=outside)
+        self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
         self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
         given, keep_days = self.signatures.given, settings.retention.days
@@ -246,7 +246,7 @@ class Engine:
             if caller.lease_asked and not ask.lease_asked:
                 ask = msgspec.structs.replace(ask, lease_ms=caller.lease_ms)
         # Short of room, the server takes on less before it refuses what is brought to it.
-        room = 1.0 - max(self._submits.fullness, self._reports.fullness)
+        room = 1.0 - max(line.fullness(ask.tenant) for line in (self._submits, self._reports))
         if room < 1.0:
             ask = msgspec.structs.replace(ask, count=max(1, int(ask.count * room)))
         handout = await self._dispatch.claim(ask)

@@ -6,6 +6,7 @@ are turned in translate.py; what is done is done by the engine.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -32,7 +33,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import Beat, BeatAnswer, find_lease, find_sessions
+from windlass.queue.workers import Beat, BeatAnswer, ended_session, find_lease, find_sessions
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
 
@@ -57,6 +58,7 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
     With `wait` the answer comes when there is something to tell, or after that time. It is renewed only at first.
     """
     beat = beat_of(asked, session, tenant=tenant)
+    await asyncio.sleep(0)  # it may name ten thousand jobs
     if not asked.wait:
         return await _beaten(engine, asked, await _renewed(engine, beat, asked.worker_id), tenant=tenant)
     with engine.session_waits.waiting(beat) as waiter:
@@ -68,7 +70,7 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
     if news is None:
         return told
     if not news.alive:
-        raise _over(session)
+        raise ended_session(session)
     return msgspec.structs.replace(told, cancel=news.cancel, lost=news.lost, drain=news.draining)
 
 
@@ -81,13 +83,9 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
         await engine.open_session(session, worker=worker, tenant=tenant, lease_ms=lease_ms)
         answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
-            raise _over(session)
-    await engine.signatures.heard(session)
+            raise ended_session(session)
+    await engine.signatures.heard(tenant, session)
     return answer
-
-
-def _over(session: UUID) -> Conflict:
-    return Conflict(f"Session {session} has ended. Stop its jobs and register with a new one.")
 
 
 async def _beaten(engine: Engine, asked: wire.BeatRequest, answer: BeatAnswer, *, tenant: str) -> wire.Beat:

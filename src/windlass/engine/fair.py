@@ -1,4 +1,4 @@
-"""Fairness by tenant: a queue in which tenants take turns, and a turnstile that admits callers in that order.
+"""Fairness by tenant: a queue in which tenants take turns, a turnstile that admits callers in that order, and a cap.
 
 Each tenant has a line of its own. The next item comes from the tenant that has been served least, measured by the cost
 of its items (start-time fair queueing). A tenant with a thousand large requests therefore delays a tenant with one
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Container
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Container, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -21,6 +21,8 @@ Item = TypeVar("Item")
 
 PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
+TURN_S = 0.01
+"""How long a request is computed before others get their turn on the event loop."""
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
 
@@ -177,3 +179,55 @@ class Turnstile:
         if not self._inside[tenant]:
             del self._inside[tenant]
         self._admit()
+
+
+class Pace:
+    """Lets others have their turn on the event loop while one request is computed."""
+
+    def __init__(self, monotonic: Callable[[], float], *, longest_s: float = TURN_S) -> None:
+        self._monotonic = monotonic
+        self._longest_s = longest_s
+        self._since_s = monotonic()
+
+    async def give_way(self) -> None:
+        """Return at once, or after the others' turn if this one has lasted long enough."""
+        if self._monotonic() - self._since_s >= self._longest_s:
+            await asyncio.sleep(0)
+            self._since_s = self._monotonic()
+
+
+class Cap:
+    """Counts callers that stay for a while: so many in all, of one tenant and of one key."""
+
+    def __init__(self, what: str, *, most: int, each: int, each_key: int) -> None:
+        self._what = what
+        self._most = most
+        self._each = each
+        self._each_key = each_key
+        self._counts: Counter[tuple[str | None, str | None]] = Counter()
+        """All callers under (None, None), those of a tenant under (tenant, None), those of a key under both."""
+
+    def has_room(self, tenant: str, key: str | None) -> bool:
+        """Say whether there is room for another caller."""
+        return all(self._counts[party] < most for party, most in self._bounds(tenant, key).items())
+
+    @contextmanager
+    def place(self, tenant: str, key: str | None) -> Iterator[None]:
+        """Count a caller within the block. Raises TooMany if there is no room for it."""
+        parties = self._bounds(tenant, key)
+        for party, most in parties.items():
+            if self._counts[party] >= most:
+                whose = "in all" if party[0] is None else f"of tenant {tenant}" if party[1] is None else "of this key"
+                raise TooMany(f"{most} {self._what} {whose} are under way on this server. End some, or wait.")
+        self._counts.update(parties.keys())
+        try:
+            yield
+        finally:
+            for party in parties:
+                self._counts[party] -= 1
+                if not self._counts[party]:
+                    del self._counts[party]
+
+    def _bounds(self, tenant: str, key: str | None) -> dict[tuple[str | None, str | None], int]:
+        # A caller without a key counts for its tenant alone.
+        return {(tenant, key): self._each_key, (tenant, None): self._each, (None, None): self._most}

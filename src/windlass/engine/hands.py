@@ -13,7 +13,6 @@ from uuid import UUID
 
 from windlass.db import Database, Statements
 from windlass.engine.line import Handed, Waiter
-from windlass.errors import Conflict
 from windlass.queue import workers
 from windlass.queue.claim import Claimed
 from windlass.queue.lanes import Lanes
@@ -107,7 +106,7 @@ class Hands:
         for session, waiter in suspects.items():
             known = found.get(session)
             if known is None or not known.alive:
-                waiter.refuse(Conflict(f"Session {session} has ended. Stop its jobs and register with a new one."))
+                waiter.refuse(workers.ended_session(session))
             elif known.draining:
                 waiter.finish()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from itertools import chain
+from itertools import chain, zip_longest
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,10 +18,13 @@ from windlass.errors import WindlassError
 from windlass.queue.claim import MAX_CLAIM, Claimed
 from windlass.queue.lanes import Lane, LaneName
 
+Item = TypeVar("Item")
+
 LEAST_SLOTS = 16
 """A round asks for so many at first: most wake-ups are for one job. While all are filled it asks for twice as many."""
 
-
+SHARED_SLOTS = 128
+"""A round for several tenants asks for so many in all: nobody waits long for the jobs of others."""
 MOST_GROUPS = 1000
 """Groups nobody waits in are kept, because they know how much to ask for; but no more than so many."""
 
@@ -142,9 +146,9 @@ class Line:
             return self.capability.serves(lane.name)
 
         def slots(
-            self, new_id: Callable[[], UUID], *, share: float, empty_handed: bool = False
+            self, new_id: Callable[[], UUID], *, share: float, empty_handed: bool = False, most: int = MAX_CLAIM
         ) -> list[tuple[UUID, Waiter]]:
-            """Return the slots to fill, one for each waiter in turn; a `share` of what each can take.
+            """Return up to `most` slots to fill, one for each waiter in turn; a `share` of what each can take.
 
             `empty_handed`: only for those who have no job yet, so that nobody who has one waits for more.
             """
@@ -152,8 +156,9 @@ class Line:
             rooms = [(waiter, room) for waiter in waiters if (room := _part(waiter.room, share)) > 0]
             slots: list[tuple[UUID, Waiter]] = []
             turn = 0
-            while rooms and len(slots) < self._appetite:
-                for waiter, _ in rooms[: self._appetite - len(slots)]:
+            most = min(most, self._appetite)
+            while rooms and len(slots) < most:
+                for waiter, _ in rooms[: most - len(slots)]:
                     slots.append((waiter.ask.session or new_id(), waiter))
                 turn += 1
                 rooms = [(waiter, room) for waiter, room in rooms if room > turn]
@@ -210,10 +215,13 @@ class Line:
         return list(chain.from_iterable(group.waiters for group in self._groups.values()))
 
     def groups(self, turn: int) -> list[Group]:
-        """Return the groups, beginning with another one at each turn."""
-        groups = [group for group in self._groups.values() if group.waiters]
-        start = turn % len(groups) if groups else 0
-        return groups[start:] + groups[:start]
+        """Return the groups, one of each tenant after another, beginning with others at each turn."""
+        tenants: dict[str, list[Line.Group]] = {}
+        for group in self._groups.values():
+            if group.waiters:
+                tenants.setdefault(group.capability.tenant, []).append(group)
+        rows = zip_longest(*(_rotated(groups, turn) for groups in _rotated(list(tenants.values()), turn)))
+        return [group for row in rows for group in row if group is not None]
 
     def pacify(self, waiters: Iterable[Waiter]) -> None:
         """Note that a look was made for these."""
@@ -266,6 +274,17 @@ class Line:
             if not waiter.reserved:
                 waiter.finish()
         return bool(waiters)
+
+
+def shares(tenants: Iterable[str]) -> dict[str, int]:
+    """Return how many slots of a round each tenant may have at most."""
+    found = set(tenants)
+    return dict.fromkeys(found, MAX_CLAIM if len(found) <= 1 else max(1, SHARED_SLOTS // len(found)))
+
+
+def _rotated(items: list[Item], turn: int) -> list[Item]:
+    start = turn % len(items) if items else 0
+    return items[start:] + items[:start]
 
 
 def _part(room: int, share: float) -> int:

@@ -6,8 +6,10 @@ schedule that was made, changed or resumed is seen at its next look.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from windlass.db import Database
@@ -23,8 +25,11 @@ from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import NewSchedule, Reach
 from windlass.queue.scheduledits import Deleted
 from windlass.queue.schedules import Schedule, Stored
-from windlass.queue.schedulewrites import Each, Turn, in_thread
+from windlass.queue.schedulewrites import Each, in_thread
 from windlass.queue.submit import Submitted
+
+TenantTurn = Callable[[str], AbstractAsyncContextManager[None]]
+"""Waits until it is a tenant's turn, and holds it."""
 
 
 class Schedules:
@@ -41,7 +46,7 @@ class Schedules:
         ids: Ids,
         *,
         wake: Wake,
-        turn: Turn,
+        turn: TenantTurn,
         given: Given = nothing_given,
         keep_days: int = 0,
     ) -> None:
@@ -64,9 +69,8 @@ class Schedules:
         each: Each = in_thread,
     ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
-        return await schedules.create(
-            self._db, asked, replace=replace, skip=skip, reach=reach, each=each, turn=self._turn
-        )
+        turn = partial(self._turn, asked[0].tenant if asked else "")
+        return await schedules.create(self._db, asked, replace=replace, skip=skip, reach=reach, each=each, turn=turn)
 
     async def edit(
         self,
@@ -79,7 +83,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Schedule:
         """Give a schedule another definition; Conflict if it is not of this version any more."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.edit(
                 self._db, schedule_id, definition, tenant=tenant, actor=actor, version=version, reach=reach
             )
@@ -94,12 +98,12 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Schedule:
         """Let a schedule make no jobs."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.pause(self._db, schedule_id, tenant=tenant, actor=actor, until=until, reach=reach)
 
     async def resume(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Schedule:
         """Let a schedule make jobs again, from its next slot on."""
-        async with self._turn():
+        async with self._turn(tenant):
             return await scheduledits.resume(self._db, schedule_id, tenant=tenant, actor=actor, reach=reach)
 
     async def delete(
@@ -112,7 +116,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Deleted:
         """Remove a schedule and cancel its jobs that no worker has; with `purge` its history goes too."""
-        async with self._turn():
+        async with self._turn(tenant):
             deleted = await scheduledits.delete(
                 self._db, schedule_id, tenant=tenant, actor=actor, purge=purge, reach=reach
             )
@@ -121,7 +125,7 @@ class Schedules:
 
     async def cancel(self, schedule_id: UUID, *, tenant: str, actor: Actor, reach: Reach | None = None) -> Deleted:
         """Remove a schedule that is known as a job: under its id a cancelled job is left."""
-        async with self._turn():
+        async with self._turn(tenant):
             deleted = await recurring.cancel(
                 self._db,
                 self._lanes,
@@ -144,7 +148,7 @@ class Schedules:
         reach: Reach | None = None,
     ) -> Submitted:
         """Make a job of a schedule now, beside its series."""
-        async with self._turn():
+        async with self._turn(tenant):
             stored = await scheduledits.run_now(
                 self._db,
                 self._lanes,
@@ -187,7 +191,7 @@ class Schedules:
             may_pause=may_pause,
             skip_refused=skip_refused,
             each=each,
-            turn=self._turn,
+            turn=partial(self._turn, tenant),
         )
         self._ended(done.cancelled)
         return done
@@ -213,12 +217,12 @@ class Schedules:
             keep_days=self._keep_days,
             actor=actor,
             each=each,
-            turn=self._turn,
+            turn=partial(self._turn, schedule.definition.tenant),
         )
 
     async def stop_backfill(self, backfill_id: UUID, *, tenant: str, actor: Actor) -> Backfill:
         """Let a backfill make no more jobs, and cancel those that no worker has."""
-        async with self._turn():
+        async with self._turn(tenant):
             stopped = await backfills.stop(self._db, backfill_id, tenant=tenant, actor=actor)
         self._ended(stopped.cancelled)
         return stopped.backfill

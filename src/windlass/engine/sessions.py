@@ -22,7 +22,7 @@ from windlass.db import Database
 from windlass.engine.batch import Batcher
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
-from windlass.errors import Conflict, NotFound, WindlassError
+from windlass.errors import NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import presence, workers
@@ -109,15 +109,20 @@ class Sessions:
         wake.on_kept.append(self._forget)
 
     async def find(self, session_id: UUID, *, tenant: str, worker: str) -> Session:
-        """Return a live session that claims; NotFound if it is unknown or another's, Conflict if it has ended."""
+        """Return a live session that claims; NotFound if it is unknown or another worker's, Conflict if it has ended.
+
+        Another tenant's is like one that has ended.
+        """
         known = self._known.get(session_id)
         if known is None or self._outside.monotonic() - known.looked_at > KEPT_S:
             known = await self._look_up(session_id)
+        if known is not None and known.session.tenant != tenant:
+            raise workers.ended_session(session_id)
         if known is None or _is_foreign(known.session, tenant, worker) or known.session.is_presence:
             raise NotFound(f"There is no session {session_id} of worker {worker}.")
         if not known.session.alive:
             self._known.pop(session_id, None)
-            raise Conflict(f"Session {session_id} has ended. Stop its jobs and register with a new one.")
+            raise workers.ended_session(session_id)
         if self._is_silent(known):
             self._spawn(self._renew(known))
         return known.session
@@ -127,8 +132,13 @@ class Sessions:
         self._known.pop(session_id, None)
 
     async def check_worker(self, session_id: UUID, *, tenant: str, worker: str) -> None:
-        """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes."""
+        """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes.
+
+        Another tenant's is like one that has ended: Conflict.
+        """
         known = self._known.get(session_id) or await self._look_up(session_id)
+        if known is not None and known.session.tenant != tenant:
+            raise workers.ended_session(session_id)
         if known is not None and _is_foreign(known.session, tenant, worker):
             raise NotFound(f"There is no session {session_id} of worker {worker}.")
 
@@ -193,7 +203,9 @@ class Sessions:
             found = None if session_id is None else await self._look_up(session_id)
             if session_id is None or (found is not None and found.session.bare):
                 await self.seen(*name)
-            elif found is not None and found.session.alive and self._is_silent(found):
+            elif found is None or _is_foreign(found.session, *name):
+                return  # a report keeps alive nothing but its own worker
+            elif found.session.alive and self._is_silent(found):
                 await self._renew(found)
         except WindlassError:  # it is heard again at its next call
             return

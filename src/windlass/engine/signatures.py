@@ -4,14 +4,16 @@ A payload that no worker would take is refused at submit, not after hours in the
 published signature takes it; a task without one is not checked. Options that a submit leaves open come from the build
 whose worker registered last (queue/defaults.py).
 
-What was published (queue/tasks.py) is kept in memory. Own registrations are known at once. Of a task that is not known
-the database is asked, at most once a second. Changes at other servers are heard of by a hint (wake.py); without hints
-a look finds them within seconds, which a submit waits for only if the last one is long ago.
+What was published (queue/tasks.py) is read tenant by tenant, when a tenant is first asked for, and kept in memory; the
+tenants that were asked for longest ago go when there is too much. Own registrations are known at once. Of a task that
+is not known the database is asked, at most once a second. Changes at other servers are heard of by a hint (wake.py);
+without hints a look finds them within seconds, which a submit waits for only if the last one is long ago.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -24,9 +26,10 @@ import msgspec
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.asked import given_by
+from windlass.engine.fair import Pace, Turnstile
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
-from windlass.errors import InvalidInput, WindlassError
+from windlass.errors import InvalidInput, TooMany, WindlassError
 from windlass.queue import tasks
 from windlass.queue.defaults import Defaults, Named, filled
 from windlass.queue.newjob import NewJob
@@ -41,9 +44,14 @@ ASK_S = 1.0
 MOST_ABSENT = 10_000
 RENEW_S = 3600.0
 """How often a worker that is heard makes its signatures count for another day."""
-MOST_SESSIONS = 20_000
+MOST_SESSIONS = 5000
+"""Sessions of one tenant whose signatures are renewed."""
 MOST_EACH = 20
 """Signatures of one task that are remembered, the newest."""
+MOST_BYTES = 16 << 20
+"""Of signatures that are remembered, over all tenants; in memory each takes several times its text."""
+WRITES_S = 60.0
+"""Within this a tenant may publish as many bytes of new signatures as are kept of it."""
 
 _NOTHING = Defaults()
 logger = logging.getLogger("windlass")
@@ -55,12 +63,29 @@ class _Known(msgspec.Struct):
     build: tuple[datetime, str]
     """When its worker registered, and its fingerprint: the greatest is the newest."""
     told_at: float
+    size: int
 
 
 class _Told(msgspec.Struct):
-    tenant: str
-    signatures: Mapping[str, Signature]
+    """What some sessions have published, all the same."""
+
+    builds: frozenset[tuple[str, str]]
+    """Names with fingerprints."""
     told_at: float
+
+
+class _Workers(msgspec.Struct):
+    """The sessions of a tenant, and what it has published here lately."""
+
+    sessions: dict[UUID, bytes] = {}
+    """By the digest of what each has published."""
+    told: dict[bytes, _Told] = {}
+    since_s: float = float("-inf")
+    written: int = 0
+    """Bytes of new signatures since then."""
+
+
+_Builds = dict[str, _Known]
 
 
 class Signatures:
@@ -71,12 +96,15 @@ class Signatures:
         self._settings = settings
         self._outside = outside
         self._wake = wake
-        self._known: dict[Named, dict[str, _Known]] = {}
+        self._known: dict[str, dict[str, _Builds]] = {}
+        """The tasks of the tenants that were read, the tenant asked for last at the end."""
         self._absent: dict[Named, float] = {}
         """When the database was asked in vain."""
-        self._sessions: dict[UUID, _Told] = {}
+        self._workers: dict[str, _Workers] = {}
+        self._turns = Turnstile("registrations", at_once=2, at_once_each=1, room_each=1000)
+        self._loading: dict[str, asyncio.Task[None]] = {}
         self._looking: asyncio.Task[None] | None = None
-        self._looked_at: float | None = None
+        self._looked_at = outside.monotonic()
         """When the last look began that went through, and with which hint."""
         self._seen = 0
         self._hints = 0
@@ -84,62 +112,105 @@ class Signatures:
         wake.on_tasks.append(self._hear)
 
     async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
-        """Keep what a worker tells of its tasks, and go by it from now on, and as long as it is heard."""
-        if session is not None and signatures:
-            while len(self._sessions) >= MOST_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
-            self._sessions[session] = _Told(tenant, signatures, self._outside.monotonic())
-        written = await tasks.publish(self._db, tenant, _texts(signatures))
-        if signatures:
-            self._take(await tasks.of_tasks(self._db, [(tenant, name) for name in signatures]))
+        """Keep what a worker tells of its tasks, and go by it from now on, and as long as it is heard.
+
+        Raises TooMany if the tenant publishes too much that is new.
+        """
+        if not signatures:
+            return
+        pace, texts = Pace(self._outside.monotonic), {}
+        for name, signature in signatures.items():
+            texts[name] = msgspec.json.encode(signature).decode()
+            await pace.give_way()
+        builds = frozenset((name, tasks.fingerprint(text)) for name, text in texts.items())
+        async with self._turns.turn(tenant):
+            await self.load(tenant)
+            self._count_writes(tenant, texts, builds)
+            written = await tasks.publish(self._db, tenant, texts)
+            if session is not None:
+                self._remember(tenant, session, builds)
+            if absent := written | (texts.keys() - self._known.get(tenant, {}).keys()):
+                await self._take(await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
         if written:
             self._wake.tasks()
 
-    async def heard(self, session: UUID) -> None:
+    def _count_writes(self, tenant: str, texts: Mapping[str, str], builds: Set[tuple[str, str]]) -> None:
+        known = self._known.get(tenant, {})
+        size = sum(len(texts[name]) for name, fingerprint in builds if fingerprint not in known.get(name, ()))
+        workers, now = self._workers.setdefault(tenant, _Workers()), self._outside.monotonic()
+        if now - workers.since_s > WRITES_S:
+            workers.since_s, workers.written = now, 0
+        if workers.written + size > tasks.MOST_BYTES:
+            problem = TooMany(f"Tenant {tenant} has published {workers.written} bytes of new signatures. Try later.")
+            problem.retry_after_s = workers.since_s + WRITES_S - now
+            raise problem
+        workers.written += size
+
+    def _remember(self, tenant: str, session: UUID, builds: frozenset[tuple[str, str]]) -> None:
+        """Remember what a session has published; what many have published is remembered once."""
+        workers = self._workers.setdefault(tenant, _Workers())
+        digest = hashlib.sha256(repr(sorted(builds)).encode()).digest()
+        workers.sessions[session] = digest
+        while len(workers.sessions) > MOST_SESSIONS:
+            del workers.sessions[next(iter(workers.sessions))]
+        workers.told.pop(digest, None)
+        workers.told[digest] = _Told(builds, self._outside.monotonic())
+        while len(workers.told) > 1 and sum(len(told.builds) for told in workers.told.values()) > tasks.MOST_BUILDS:
+            del workers.told[next(iter(workers.told))]
+
+    async def heard(self, tenant: str, session: UUID) -> None:
         """Take the heartbeat of a session as its word that what it has published still holds, once in a while."""
-        told = self._sessions.get(session)
-        if told is None or self._outside.monotonic() - told.told_at < RENEW_S:
+        workers = self._workers.get(tenant)
+        told = None if workers is None else workers.told.get(workers.sessions.get(session, b""))
+        now = self._outside.monotonic()
+        if told is None or now - told.told_at < RENEW_S:
             return
-        told.told_at = self._outside.monotonic()
+        told.told_at = now
         with suppress(WindlassError):  # there is another heartbeat, and a day's time
-            await tasks.publish(self._db, told.tenant, _texts(told.signatures), again=True)
-            self._take(await tasks.of_tasks(self._db, [(told.tenant, name) for name in told.signatures]))
+            await tasks.renew(self._db, tenant, told.builds)
+            for name, fingerprint in told.builds:
+                if known := self._known.get(tenant, {}).get(name, {}).get(fingerprint):
+                    known.told_at = now
 
     async def check(self, jobs: Sequence[NewJob]) -> None:
         """Return if the payloads of the jobs can be taken; InvalidInput names the argument, and the job of a list."""
-        await self._refresh({(job.tenant, job.task) for job in jobs})
+        found = await self._builds({(job.tenant, job.task) for job in jobs})
+        since = self._outside.monotonic() - tasks.VALID_MS / 1000
+        valid = {
+            name: [one.signature for one in sorted(builds.values(), key=lambda one: one.build) if one.told_at > since]
+            for name, builds in found.items()
+        }
+        pace = Pace(self._outside.monotonic)
         for index, job in enumerate(jobs):
-            known = self._known.get((job.tenant, job.task))
-            if known is None:
-                continue
-            now = self._outside.monotonic()
-            builds = sorted(known.values(), key=lambda one: one.build)
-            valid = [k.signature for k in builds if now - k.told_at < tasks.VALID_MS / 1000]
-            problem = refusal(valid, job.payload, task=job.task)
+            problem = refusal(valid.get((job.tenant, job.task), []), job.payload, task=job.task)
             if problem is not None:
                 raise problem if len(jobs) == 1 else problem.at(index)
+            await pace.give_way()
 
     async def fill(self, jobs: Sequence[NewJob]) -> list[NewJob]:
         """Return the jobs with what their tasks give for the options that they left open."""
         given = await self.given({(job.tenant, job.task) for job in jobs})
         if not given:
             return list(jobs)
-        return [
-            filled(job, given[job.tenant, job.task], is_submitted=True) if (job.tenant, job.task) in given else job
-            for job in jobs
-        ]
+        pace, result = Pace(self._outside.monotonic), []
+        for job in jobs:
+            defaults = given.get((job.tenant, job.task))
+            result.append(job if defaults is None else filled(job, defaults, is_submitted=True))
+            await pace.give_way()
+        return result
 
     async def given(self, names: Set[Named]) -> dict[Named, Defaults]:
         """Return what tasks give their jobs; those that give nothing are left out."""
-        await self._refresh(names)
-        found = {name: self.known_of(*name) for name in names}
+        found = {name: self._newest(builds) for name, builds in (await self._builds(names)).items()}
         return {name: given for name, given in found.items() if given.options}
 
     def known_of(self, tenant: str, task: str) -> Defaults:
         """Return what a task gives its jobs, as far as it is known here."""
-        builds = self._known.get((tenant, task), {}).values()
+        return self._newest(self._known.get(tenant, {}).get(task, {}))
+
+    def _newest(self, builds: _Builds) -> Defaults:
         since = self._outside.monotonic() - tasks.KEPT_MS / 1000
-        kept = [one for one in builds if one.told_at > since]
+        kept = [one for one in builds.values() if one.told_at > since]
         return max(kept, key=lambda one: one.build).given if kept else _NOTHING
 
     def queue_of(self, schedule: NewSchedule) -> str:
@@ -148,23 +219,49 @@ class Signatures:
         queue: str = schedule.own_queue or given.values.get("queue", schedule.queue)
         return queue
 
-    async def _refresh(self, names: Set[Named]) -> None:
-        """Know what is published of these tasks; wait for it where nothing, or nothing recent, is known."""
+    async def _builds(self, names: Set[Named]) -> dict[Named, _Builds]:
+        """Return what is published of these tasks; wait for it where nothing, or nothing recent, is known."""
         for _ in range(2):  # a look that is under way may have begun before what was heard of
             if self._is_known(2 * LOOK_S):
                 break
             await asyncio.wait([self._look()])
         if not self._is_known(LOOK_S):
             self._look()
-        now = self._outside.monotonic()
-        absent = {name for name in names - self._known.keys() if now - self._absent.get(name, -ASK_S) >= ASK_S}
-        if absent:
-            await self._ask(absent)
+        found: dict[Named, _Builds] = {}
+        for tenant in {tenant for tenant, _ in names}:
+            await self.load(tenant)
+            now, own = self._outside.monotonic(), {name for name in names if name[0] == tenant}
+            known = self._known.get(tenant, {})
+            absent = {name for name in own if name[1] not in known and now - self._absent.get(name, -ASK_S) >= ASK_S}
+            if absent:
+                await self._ask(absent)
+            # Taken before the next tenant is read, for which this one may have to go.
+            known = self._known.get(tenant, {})
+            found |= {(tenant, task): known[task] for _, task in own if task in known}
+        return found
+
+    async def load(self, tenant: str) -> None:
+        """Read what is published by a tenant, if that is not known here."""
+        if tenant in self._known:
+            self._known[tenant] = self._known.pop(tenant)
+            return
+        if tenant not in self._loading:
+            self._loading[tenant] = asyncio.create_task(self._load_once(tenant), name="signatures")
+        await asyncio.wait([self._loading[tenant]])
+
+    async def _load_once(self, tenant: str) -> None:
+        try:
+            found = await tasks.recent(self._db, [tenant], age_ms=tasks.KEPT_MS)
+            self._known[tenant] = {}
+            await self._take(found)
+        except WindlassError as error:  # the worker refuses what is wrong all the same
+            logger.warning("What workers publish of their tasks could not be looked up: %s", error)
+        finally:
+            del self._loading[tenant]
 
     def _is_known(self, within_s: float) -> bool:
         """Say whether the last look began so shortly ago, and nothing was heard of since."""
-        looked_at = self._looked_at
-        return looked_at is not None and self._seen == self._hints and self._outside.monotonic() - looked_at <= within_s
+        return self._seen == self._hints and self._outside.monotonic() - self._looked_at <= within_s
 
     def _hear(self) -> None:
         self._hints += 1
@@ -178,34 +275,31 @@ class Signatures:
 
     async def _look_once(self) -> None:
         begun_at, hints = self._outside.monotonic(), self._hints
-        age_s = tasks.KEPT_MS / 1000 if self._looked_at is None else begun_at - self._looked_at + OVERLAP_S
+        age_s = begun_at - self._looked_at + OVERLAP_S
         try:
-            self._take(await tasks.recent(self._db, age_ms=round(age_s * 1000)))
-            await self._renew()
+            await self._take(await tasks.recent(self._db, self._known, age_ms=round(age_s * 1000)))
+            await self._forget_former()
             self._looked_at, self._seen = begun_at, hints
         except WindlassError as error:  # the worker refuses what is wrong all the same
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
         finally:
             self._looking = None
 
-    async def _renew(self) -> None:
-        """Read those again that were published before their tenant was made: perhaps by another of the same name."""
-        made = await tasks.tenants_made(self._db, {tenant for tenant, _ in self._known})
+    async def _forget_former(self) -> None:
+        """Forget tenants that are gone, or were made after something known of them: it may be of another of that name.
+
+        They are read anew when they are asked for.
+        """
+        made = await tasks.tenants_made(self._db, self._known)
         now = self._outside.monotonic()
-        old = [
-            name
-            for name, builds in self._known.items()
-            if name[0] not in made or any(one.told_at < now - made[name[0]] for one in builds.values())
-        ]
-        if old:
-            found = await tasks.of_tasks(self._db, old)
-            for name in old:
-                self._known.pop(name, None)
-            self._take(found)
+        for tenant, known in list(self._known.items()):
+            builds = [one for each in known.values() for one in each.values()]
+            if tenant not in made or any(one.told_at < now - made[tenant] for one in builds):
+                self.forget(tenant)
 
     def forget(self, tenant: str) -> None:
-        """Drop what is known of the tasks of a tenant that was deleted."""
-        self._known = {name: builds for name, builds in self._known.items() if name[0] != tenant}
+        """Drop what is known of the tasks of a tenant."""
+        self._known.pop(tenant, None)
 
     async def _ask(self, names: Set[Named]) -> None:
         """Look for tasks that are not known here; what is not there is asked for again after a while."""
@@ -213,28 +307,38 @@ class Signatures:
         while len(self._absent) > MOST_ABSENT:
             del self._absent[next(iter(self._absent))]
         try:
-            self._take(await tasks.of_tasks(self._db, names))
+            await self._take(await tasks.of_tasks(self._db, names))
         except WindlassError as error:
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
-        self._absent |= dict.fromkeys(names - self._known.keys(), now)
+        self._absent |= {name: now for name in names if name[1] not in self._known.get(name[0], {})}
 
-    def _take(self, found: Iterable[tasks.Published]) -> None:
+    async def _take(self, found: Iterable[tasks.Published]) -> None:
+        """Remember what was found of tenants that are known here; forget others if that is too much."""
+        pace = Pace(self._outside.monotonic)
         for item in found:
+            await pace.give_way()
+            known = self._known.get(item.tenant)
+            if known is None:
+                continue
             try:
                 signature = msgspec.json.decode(item.signature, type=Signature)
                 given = given_by(signature.defaults, self._settings)
             except (msgspec.DecodeError, InvalidInput):  # of a later version, which says more than we know
                 continue
-            known = self._known.setdefault((item.tenant, item.name), {})
-            known.pop(item.fingerprint, None)
-            told_at = self._outside.monotonic() - item.age_s
-            known[item.fingerprint] = _Known(signature, given, (item.registered_at, item.fingerprint), told_at)
-            while len(known) > MOST_EACH:
-                del known[next(iter(known))]
+            builds = known.setdefault(item.name, {})
+            builds.pop(item.fingerprint, None)
+            told_at, build = self._outside.monotonic() - item.age_s, (item.registered_at, item.fingerprint)
+            builds[item.fingerprint] = _Known(signature, given, build, told_at, len(item.signature))
+            while len(builds) > MOST_EACH:
+                del builds[next(iter(builds))]
+        sizes = {tenant: _size(known) for tenant, known in self._known.items()}
+        while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
+            first = next(iter(sizes))
+            del sizes[first], self._known[first]
 
 
-def _texts(signatures: Mapping[str, Signature]) -> dict[str, str]:
-    return {name: msgspec.json.encode(signature).decode() for name, signature in signatures.items()}
+def _size(known: Mapping[str, _Builds]) -> int:
+    return sum(one.size for builds in known.values() for one in builds.values())
 
 
 def refusal(signatures: Sequence[Signature], payload: str, *, task: str) -> InvalidInput | None:

@@ -20,6 +20,7 @@ import msgspec
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine.batch import Batcher
+from windlass.engine.weights import Weight
 from windlass.errors import WindlassError
 from windlass.queue import checkpoints, logs
 from windlass.queue.checkpoints import Note
@@ -99,7 +100,8 @@ def _clean(level: str | None) -> str | None:
     return None if level is None else logs.clean(level)
 
 
-def _weight(words: Words) -> tuple[int, int]:
+def _weight(words: Words) -> Weight:
     size = sum(map(_size, words.chunks))
     size += sum(len(note.progress or "") + len(note.checkpoint or "") for note in words.notes)
-    return len(words.chunks) + len(words.notes), size
+    tenant = words.chunks[0].tenant if words.chunks else words.notes[0].tenant
+    return Weight(len(words.chunks) + len(words.notes), size, tenant)

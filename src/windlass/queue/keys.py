@@ -184,6 +184,11 @@ async def queues_of(db: Statements, ids: Iterable[UUID], *, tenant: str) -> dict
     return {row["id"]: row["queue"] for row in rows}
 
 
+async def queues_held(db: Statements, sessions: Iterable[UUID], *, tenant: str) -> set[str]:
+    """Return the queues in which sessions hold leases; none of those that are unknown, or another tenant's."""
+    return {row["queue"] for row in await db.fetch(SQL.queues_held, sessions=sorted(set(sessions)), tenant=tenant)}
+
+
 async def _store(db: Statements, new: NewKey, token: str) -> Key | None:
     rows = await db.fetch(
         SQL.make_key,

@@ -61,3 +61,16 @@ SELECT i.id, x.queue
  CROSS JOIN LATERAL (SELECT j.queue, j.tenant FROM jobs j WHERE j.id = i.id LIMIT 1) x WHERE x.tenant = :tenant
 -- sqlite
 SELECT id, queue FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
+
+-- name: queues_held
+-- In which queues sessions hold leases, for keys that are limited to some.
+-- hot: workers wait for it.
+-- index: queue_leased.
+-- postgres
+SELECT DISTINCT l.queue
+  FROM unnest(CAST(:sessions AS uuid[])) AS i (session)
+ CROSS JOIN LATERAL (SELECT q.lane FROM queue q WHERE q.place = 1 AND q.session = i.session OFFSET 0) x JOIN lane l ON l.id = x.lane
+ WHERE l.tenant = :tenant
+-- sqlite
+SELECT DISTINCT l.queue FROM queue AS q INDEXED BY queue_leased CROSS JOIN lane AS l ON l.id = q.lane
+ WHERE q.place = 1 AND q.session IN (SELECT value FROM json_each(:sessions)) AND l.tenant = :tenant

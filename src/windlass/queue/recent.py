@@ -6,7 +6,7 @@ instant is read by the indexes of time, and its events are told from its columns
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -42,12 +42,26 @@ class JobEvent(msgspec.Struct, frozen=True):
     """The person or the part of Windlass that did it, where no worker did."""
 
 
+class Touched(msgspec.Struct, frozen=True):
+    """What was read of a tenant since an instant, up to a limit of each kind."""
+
+    since: datetime
+    limit: int
+    rows: Sequence[Row]
+    acts: Sequence[Row]
+
+
 async def events_since(db: Statements, tenant: str, *, since: datetime, limit: int = EVENTS) -> list[JobEvent]:
     """Return what happened to a tenant's jobs from `since` on, oldest first, up to `limit`; each at least once.
 
     A transaction may commit after a later one: ask again from some seconds before the last event, and leave out those
     known already. Who asks for a long time past may miss claims and starts of attempts, never their ends.
     """
+    return events_of(await touched_since(db, tenant, since=since, limit=limit))
+
+
+async def touched_since(db: Statements, tenant: str, *, since: datetime, limit: int = EVENTS) -> Touched:
+    """Return what `events_of` turns into the events from `since` on; apart, because much of it takes a while."""
     check_instant("since", since)
     limit = max(1, min(limit, MAX_EVENTS))
     rows = await db.fetch(
@@ -60,10 +74,15 @@ async def events_since(db: Statements, tenant: str, *, since: datetime, limit: i
         longest=LONGEST_DETAIL,
     )
     acts = await db.fetch(SQL.acts_since, tenant=tenant, since=since, limit=limit, longest=LONGEST_DETAIL)
-    told = {(event.happened_at, order, event.job_id, event) for row in rows for order, event in _events(row)}
-    told |= {(row["happened_at"], (0, 3, row["kind"]), row["job_id"], _act(row)) for row in acts}
-    inside = sorted((entry for entry in told if entry[0] >= since), key=lambda entry: entry[:3])
-    return [event for *_, event in inside[:limit]]
+    return Touched(since, limit, rows, acts)
+
+
+def events_of(touched: Touched) -> list[JobEvent]:
+    """Return the events that were read, oldest first, up to the limit."""
+    told = {(event.happened_at, order, event.job_id, event) for row in touched.rows for order, event in _events(row)}
+    told |= {(row["happened_at"], (0, 3, row["kind"]), row["job_id"], _act(row)) for row in touched.acts}
+    inside = sorted((entry for entry in told if entry[0] >= touched.since), key=lambda entry: entry[:3])
+    return [event for *_, event in inside[: touched.limit]]
 
 
 def _act(row: Row) -> JobEvent:

@@ -29,6 +29,10 @@ MAX_PAGE = 500
 MAX_SIGNATURE = 65_536
 MAX_BUILDS = 20
 """How many builds of a task are listed, the newest."""
+MOST_BUILDS = 5000
+"""Signatures that are kept of one tenant: a thousand tasks in five builds."""
+MOST_BYTES = 4 << 20
+"""Bytes of signatures that are kept of one tenant."""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -58,22 +62,31 @@ class Page(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-async def publish(db: Statements, tenant: str, signatures: Mapping[str, str], *, again: bool = False) -> set[str]:
-    """Keep the signatures of tasks, JSON texts by name; return those of which something was written.
+async def publish(db: Statements, tenant: str, signatures: Mapping[str, str]) -> set[str]:
+    """Keep the signatures of a worker that registers, JSON texts by name; return those of which something was written.
 
-    Each counts for another day. Said `again` by a worker that goes on, it does not become the newest build.
+    Each counts for another day. A tenant that has too many loses those that were told longest ago.
     """
     check_name("tenant", tenant)
     for name, text in signatures.items():
         check_name("signatures", name)
         check_json("signatures", text, longest=MAX_SIGNATURE)
     rows = [(tenant, name, fingerprint(text), text) for name, text in sorted(signatures.items())]
-    return {row["name"] for row in await db.fetch(SQL.publish, tasks=rows, again=int(again))} if rows else set()
+    written = {row["name"] for row in await db.fetch(SQL.publish, tasks=rows)} if rows else set()
+    if written:
+        await db.fetch(SQL.trim, tenant=tenant, most=MOST_BUILDS, most_bytes=MOST_BYTES)
+    return written
 
 
-async def recent(db: Statements, *, age_ms: int = VALID_MS) -> list[Published]:
-    """Return what was published within an age, of all tenants, the oldest first."""
-    return [Published(**dict(row)) for row in await db.fetch(SQL.recent, age_ms=age_ms)]
+async def renew(db: Statements, tenant: str, builds: Iterable[tuple[str, str]]) -> None:
+    """Let signatures, each by name and fingerprint, count for another day: a worker that has them goes on."""
+    await db.fetch(SQL.renew, tasks=[(tenant, *build) for build in sorted(builds)])
+
+
+async def recent(db: Statements, tenants: Iterable[str], *, age_ms: int = VALID_MS) -> list[Published]:
+    """Return what was published within an age by these tenants, the oldest first."""
+    rows = await db.fetch(SQL.recent, tenants=sorted(tenants), age_ms=age_ms)
+    return [Published(**dict(row)) for row in rows]
 
 
 async def of_tasks(db: Statements, names: Iterable[tuple[str, str]]) -> list[Published]:

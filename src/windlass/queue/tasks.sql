@@ -1,39 +1,67 @@
 -- name: publish
--- Keep what a worker tells of its tasks; what was told within a minute is left as it is, unless another build came after it.
--- A worker that registers makes its build the newest (registered_at); one that only goes on does not, and brings back nothing that went
--- with its tenant.
+-- Keep what a worker that registers tells of its tasks: its build is the newest. What was told within a minute is left as it is,
+-- unless another build came after it.
 -- locks: task rows by ascending name.  returns: the tasks of which something was written.
 -- postgres
 INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
 SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now
-  FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i
- WHERE CAST(:again AS int) = 0 OR EXISTS (SELECT 1 FROM task x WHERE x.tenant = i.tenant AND x.name = i.name AND x.fingerprint = i.fingerprint)
- ORDER BY i.name, i.fingerprint
-ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
-       registered_at = CASE WHEN CAST(:again AS int) = 1 THEN t.registered_at ELSE excluded.registered_at END
+  FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i ORDER BY i.name, i.fingerprint
+ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at, registered_at = excluded.registered_at
  WHERE t.seen_at < excluded.seen_at - interval '1 minute'
-    OR (CAST(:again AS int) = 0 AND EXISTS (SELECT 1 FROM task o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
-                                               AND o.registered_at >= t.registered_at))
+    OR EXISTS (SELECT 1 FROM task o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
+                  AND o.registered_at >= t.registered_at)
 RETURNING t.name
 -- sqlite
 INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
-SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i
- WHERE :again = 0 OR EXISTS (SELECT 1 FROM task AS x WHERE x.tenant = i.tenant AND x.name = i.name AND x.fingerprint = i.fingerprint)
-ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at,
-       registered_at = CASE WHEN :again = 1 THEN t.registered_at ELSE excluded.registered_at END
+SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i WHERE true
+ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at, registered_at = excluded.registered_at
  WHERE t.seen_at < excluded.seen_at - 60000000
-    OR (:again = 0 AND EXISTS (SELECT 1 FROM task AS o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
-                                  AND o.registered_at >= t.registered_at))
+    OR EXISTS (SELECT 1 FROM task AS o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
+                  AND o.registered_at >= t.registered_at)
 RETURNING name
 
+-- name: renew
+-- Note that workers which go on still have these tasks; none of them becomes the newest build.
+-- locks: task rows by ascending name, skipping locked ones: whoever has them locked says the same.
+-- postgres
+WITH l AS MATERIALIZED (
+    SELECT t.tenant, t.name, t.fingerprint FROM rows(:tasks, tenant text, name text, fingerprint text) AS i
+      JOIN task t ON t.tenant = i.tenant AND t.name = i.name AND t.fingerprint = i.fingerprint
+     WHERE t.seen_at < :now - interval '1 minute' ORDER BY t.name, t.fingerprint FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE task t SET seen_at = :now FROM l WHERE t.tenant = l.tenant AND t.name = l.name AND t.fingerprint = l.fingerprint
+-- sqlite
+UPDATE task SET seen_at = :now FROM rows(:tasks) AS i
+ WHERE task.tenant = i.tenant AND task.name = i.name AND task.fingerprint = i.fingerprint AND task.seen_at < :now - 60000000
+
+-- name: trim
+-- Remove those of a tenant's signatures that were told longest ago, beyond so many and so many bytes.
+-- locks: task rows by ascending name, skipping locked ones.
+-- postgres
+WITH old AS MATERIALIZED (
+    SELECT t.tenant, t.name, t.fingerprint FROM task t JOIN (
+        SELECT k.name, k.fingerprint, row_number() OVER w AS place, sum(octet_length(k.signature)) OVER w AS size
+          FROM task k WHERE k.tenant = :tenant WINDOW w AS (ORDER BY k.seen_at DESC, k.registered_at DESC, k.name, k.fingerprint)) o
+        ON o.name = t.name AND o.fingerprint = t.fingerprint
+     WHERE t.tenant = :tenant AND (o.place > :most OR o.size > :most_bytes) ORDER BY t.name, t.fingerprint FOR UPDATE OF t SKIP LOCKED
+)
+DELETE FROM task t USING old WHERE t.tenant = old.tenant AND t.name = old.name AND t.fingerprint = old.fingerprint
+-- sqlite
+DELETE FROM task WHERE tenant = :tenant AND (name, fingerprint) IN (
+    SELECT o.name, o.fingerprint FROM (
+        SELECT k.name, k.fingerprint, row_number() OVER w AS place, sum(length(CAST(k.signature AS BLOB))) OVER w AS size
+          FROM task AS k WHERE k.tenant = :tenant WINDOW w AS (ORDER BY k.seen_at DESC, k.registered_at DESC, k.name, k.fingerprint)) AS o
+     WHERE o.place > :most OR o.size > :most_bytes)
+
 -- name: recent
--- What was published within an age, of all tenants, the oldest first. There are as many as builds of tasks: no index is needed.
+-- What was published within an age, of some tenants, the oldest first. A tenant has few: none is beyond the bounds of trim.
 -- postgres
 SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
-  FROM task t WHERE t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
+  FROM task t
+ WHERE t.tenant = ANY(CAST(:tenants AS text[])) AND t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
 -- sqlite
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
-  FROM task AS t WHERE t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
+  FROM task AS t WHERE t.tenant IN (SELECT value FROM json_each(:tenants)) AND t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
 
 -- name: of_tasks
 -- What was published of these tasks, the oldest first.

@@ -166,7 +166,7 @@ async def register(db: Statements, session: NewSession) -> bool:
     check_session(session)
     is_known = bool(await find_sessions(db, [session.id]))
     if not await db.fetch(SQL.register, **msgspec.structs.asdict(session)):
-        raise _ended_session(session.id)
+        raise ended_session(session.id)
     return not is_known
 
 
@@ -174,7 +174,7 @@ async def open_session(db: Statements, session: UUID, *, worker: str, tenant: st
     """Open a session that a call names, as its worker has registered; Conflict if it has ended or is another's."""
     check_bare(BareSession(session, worker, tenant, lease_ms))
     if not await db.fetch(SQL.open_session, id=session, worker=worker, tenant=tenant, lease_ms=lease_ms):
-        raise _ended_session(session)
+        raise ended_session(session)
 
 
 async def heartbeat(
@@ -196,13 +196,12 @@ async def heartbeat(
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        named = _named(heard)
         late: dict[UUID, list[int]] = {}
         if begun := _begun(heard, elapsed_s):
             for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
                 if row["attempt"] == 1:
                     late.setdefault(row["session"], []).append(row["late_ms"])
-        own = await _own(transaction, named)
+        own = await _own(transaction, _named(heard))
         stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
         listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
         found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
@@ -447,5 +446,6 @@ def check_session(session: NewSession) -> None:
             check_text(field, text, longest=MAX_TEXT)
 
 
-def _ended_session(session: UUID) -> Conflict:
-    return Conflict(f"Session {session} has ended, or is another worker's. Register with a new one.")
+def ended_session(session: UUID) -> Conflict:
+    """Return what a caller is told of a session that has ended; of another tenant's it is told the same."""
+    return Conflict(f"Session {session} has ended, or is another worker's. Stop its jobs and register with a new one.")

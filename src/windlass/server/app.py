@@ -165,6 +165,9 @@ class Door:
         if call.principal.queues is not None:
             await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
+        if ready.is_list:
+            async with self._engine.acts.lists.turn(call.tenant, call.principal.key_id):
+                return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)
         key_id = call.principal.key_id
@@ -299,6 +302,8 @@ async def _keep_to_queues(call: Call, route: Route) -> None:
         raise Forbidden("This is about more than queues, and the key is limited to some. Use a key that is not.")
     if route.bound == "queue":
         call.allow_queue(call.path)
+    # To which queue a job goes may be for its task to say.
+    await call.engine.signatures.load(call.tenant)
     if route.bound == "job" and await call.foreign_jobs([call.job_id]):
         raise Forbidden(f"Job {call.path} is in a queue that this key is not for. Use a key that is.")
     # The routes of jobs take the id of a schedule too.

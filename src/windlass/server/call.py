@@ -18,7 +18,7 @@ from windlass.config.redact import Redactor
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue import schedules
 from windlass.queue.control import Actor
-from windlass.queue.keys import queues_of
+from windlass.queue.keys import queues_held, queues_of
 from windlass.queue.schedule import Reach
 from windlass.server.auth import Principal
 from windlass.wire.vocabulary import word
@@ -180,7 +180,8 @@ class Call:
         return UUID(self.path) if is_uuid(self.path) else self.path
 
     async def schedule(self) -> Schedule:
-        """Return the schedule in the path; NotFound if there is none."""
+        """Return the schedule in the path, whose task is then known; NotFound if there is none."""
+        await self.engine.signatures.load(self.tenant)
         return await schedules.get(self.engine.db, self.schedule_ref, tenant=self.tenant)
 
     @property
@@ -246,6 +247,14 @@ class Call:
         found = await queues_of(self.engine.db, ids, tenant=self.tenant)
         return frozenset(job_id for job_id, queue in found.items() if queue not in queues)
 
+    async def allow_sessions(self, *sessions: UUID | None) -> None:
+        """Raises Forbidden if a session holds jobs of queues that the caller's key is not for: they live by it."""
+        queues, named = self.principal.queues, [session for session in sessions if session is not None]
+        if queues is None or not named:
+            return
+        if foreign := await queues_held(self.engine.db, named, tenant=self.tenant) - queues:
+            raise Forbidden(f"The session holds jobs of queue {min(foreign)}. Use the key of its worker.")
+
     async def foreign_schedule(self) -> bool:
         """Say whether the path names a schedule that a key kept to some queues may not touch."""
         try:
@@ -268,7 +277,17 @@ class Call:
         """Return what `work` returns; cancel it as soon as the caller has gone, or its key is good no more.
 
         ClientGone for the one, Unauthorized for the other. What is ready for such a caller goes to `undo`.
+        Raises TooMany if the tenant or the key has too many calls that wait.
         """
+        try:
+            with self.engine.acts.waiting.place(self.tenant, self.principal.key_id):
+                return await self._while_connected(work, undo)
+        finally:
+            work.close()  # if it has not begun
+
+    async def _while_connected(
+        self, work: Coroutine[Any, Any, Value], undo: Callable[[Value], Awaitable[None]] | None
+    ) -> Value:
         working = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(disconnected(self.receive))
         welcome = True

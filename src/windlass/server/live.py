@@ -1,28 +1,32 @@
 """Live: what happens to a tenant's jobs, as a stream of server-sent events.
 
 Each event is told at least once, in order of time, and has its time as id: who comes back with `Last-Event-ID`, or
-`?since=`, goes on from there and may hear the last few seconds again. A transaction may commit after a later one, so
-each look begins some seconds before the last event, and what was told already is left out.
+`?since=`, goes on from there and may hear the last few seconds again. All streams of a tenant share one look
+(engine/changes.py); one that begins in the past catches up first.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from datetime import datetime, timedelta
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import datetime
 
 import msgspec
 
-from windlass.errors import InvalidInput, Unavailable
+from windlass.engine.changes import GATHER_S, OVERLAP, Looks, Told
+from windlass.errors import InvalidInput, WindlassError
 from windlass.queue.newjob import check_instant
-from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_since
+from windlass.queue.recent import JobEvent
 from windlass.queue.recurring import read_clock
 from windlass.server.call import Call, Reply
 from windlass.wire.live import EventsQuery, StreamedEvent
 
-OVERLAP = timedelta(seconds=5)
-MOMENT = timedelta(microseconds=1)
 QUIET_LOOKS = 15
 """After so many looks without an event a comment is sent, so that proxies keep the connection."""
+PIECE_BYTES = 64 << 10
+"""A stream is sent in pieces of about this size, which wait in memory while their reader is slow."""
+TURN_EVENTS = 50
+"""So many events are made into text at a time; then others get their turn."""
 
 
 async def events(call: Call) -> Reply:
@@ -30,8 +34,13 @@ async def events(call: Call) -> Reply:
     asked: EventsQuery = call.query
     since = asked.since or _last_event(call.headers.get("last-event-id")) or await read_clock(call.engine.db)
     check_instant("since", since)
-    call.engine.changes.check_room()
-    return Reply(200, _stream(call, asked, since), media_type=b"text/event-stream")
+    return await opened(_stream(call, asked, since))
+
+
+async def opened(stream: AsyncGenerator[bytes, None]) -> Reply:
+    """Answer with a stream that has found room: its first piece is empty. Raises TooMany if there is none."""
+    await anext(stream)
+    return Reply(200, stream, media_type=b"text/event-stream")
 
 
 def _last_event(text: str | None) -> datetime | None:
@@ -44,59 +53,65 @@ def _last_event(text: str | None) -> datetime | None:
 
 
 async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGenerator[bytes, None]:
-    looks = _Looks(since)
-    quiet = 0
-    until_s = call.engine.outside.monotonic() + (asked.seconds or float("inf"))
-    with call.engine.changes.stream():
+    changes, outside = call.engine.changes, call.engine.outside
+    with changes.streams.place(call.tenant, call.principal.key_id), changes.following(call.tenant) as follower:
+        yield b""
         yield b": windlass\n\n"
+        until_s = outside.monotonic() + (asked.seconds or float("inf"))
+        own = Looks(since)
+        forget_s = until_s
+        quiet = 0
         while True:
-            fresh = await looks.fresh(call)
-            shown = [_encoded(call, event) for event in fresh if _asked_for(event, asked)]
-            quiet = 0 if shown else quiet + 1
-            if shown:
-                yield b"".join(shown)
-            elif quiet >= QUIET_LOOKS:
+            left_s = until_s - outside.monotonic()
+            if own.behind:
+                found = await _missed(call, own, left_s)
+                forget_s = outside.monotonic() + 2 * OVERLAP.total_seconds()
+            elif (heard := await follower.news(left_s)) is None:
+                return
+            else:
+                found = [told for told in heard if told.event.happened_at >= since and told.event not in own]
+                if outside.monotonic() > forget_s:
+                    own.forget()
+            quiet += 1
+            async for piece in _pieces(call, asked, found):
+                quiet = 0
+                yield piece
+            if quiet >= QUIET_LOOKS:
                 quiet = 0
                 yield b": quiet\n\n"
-            left_s = until_s - call.engine.outside.monotonic()
-            if left_s <= 0 or (not looks.behind and not await call.engine.changes.wait(left_s)):
+            if until_s <= outside.monotonic() or call.engine.draining:
                 return
 
 
-class _Looks:
-    """What a stream has told, and where its next look begins."""
+async def _missed(call: Call, own: Looks, left_s: float) -> list[Told]:
+    """Return what a stream that begins in the past has missed; an empty list also while it is not its turn."""
+    try:
+        return await call.engine.changes.caught_up(call.tenant, own)
+    except WindlassError:  # or while the database is away
+        own.behind = True
+        await call.engine.outside.pause(max(0.0, min(left_s, GATHER_S)))
+        return []
 
-    def __init__(self, since: datetime) -> None:
-        self._first = self._latest = since
-        self._told: dict[JobEvent, datetime] = {}
-        self._limit = EVENTS
-        self.behind = False
-        """Whether there is more to tell at once."""
 
-    async def fresh(self, call: Call) -> list[JobEvent]:
-        """Return the events that were not told yet; an empty list also while the database is away."""
-        begin = max(self._first, self._latest - OVERLAP)
-        try:
-            found = await events_since(call.engine.db, call.tenant, since=begin, limit=self._limit)
-        except Unavailable:
-            self.behind = False
-            return []
-        fresh = [event for event in found if event not in self._told]
-        full = len(found) >= self._limit
-        self.behind = full
-        if full and not fresh:
-            # More than a look holds lies in the overlap: look further, and in the end go on without it.
-            if self._limit < MAX_EVENTS:
-                self._limit = min(self._limit * 4, MAX_EVENTS)
-            else:
-                self._first = self._latest = found[-1].happened_at + MOMENT
-        elif not full:
-            self._limit = EVENTS
-        for event in fresh:
-            self._told[event] = event.happened_at
-            self._latest = max(self._latest, event.happened_at)
-        self._told = {event: at for event, at in self._told.items() if at >= self._latest - OVERLAP}
-        return fresh
+async def _pieces(call: Call, asked: EventsQuery, found: list[Told]) -> AsyncIterator[bytes]:
+    """Yield events as they are sent, many in a piece; an event is made into text once for all its streams."""
+    texts: list[bytes] = []
+    size = made = 0
+    for told in found:
+        if not _asked_for(told.event, asked):
+            continue
+        if told.text is None:
+            told.text = _encoded(call, told.event)
+            made += 1
+            if made % TURN_EVENTS == 0:
+                await asyncio.sleep(0)
+        texts.append(told.text)
+        size += len(told.text)
+        if size > PIECE_BYTES:
+            yield b"".join(texts)
+            texts, size = [], 0
+    if texts:
+        yield b"".join(texts)
 
 
 def _asked_for(event: JobEvent, asked: EventsQuery) -> bool:

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from windlass.errors import NotFound, Unavailable
-from windlass.job import FINAL_STATES
+from windlass.engine.changes import GATHER_S
+from windlass.errors import TooMany, Unavailable
 from windlass.queue import history
 from windlass.queue import logs as step
 from windlass.server.call import Call, Reply
-from windlass.server.live import QUIET_LOOKS
+from windlass.server.live import QUIET_LOOKS, opened
 from windlass.wire import trail as wire
 
 LOOK_S = 1.0
@@ -29,9 +29,9 @@ async def find(call: Call) -> wire.LogPage | Reply:
     after = asked.after or (call.headers.get("last-event-id") if asked.follow else None)
     begin = START if after is None else step.parse_place(after)
     if asked.follow:
-        call.engine.changes.check_room()
-        return Reply(200, _stream(call, asked, begin), media_type=b"text/event-stream")
-    page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
+        return await opened(_stream(call, asked, begin))
+    async with call.engine.acts.lists.turn(call.tenant, call.principal.key_id):
+        page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
     return wire.LogPage(
         lines=[_shown(written) for written in page.lines],
         next_cursor=None if page.following is None else _cursor(page.following),
@@ -40,16 +40,19 @@ async def find(call: Call) -> wire.LogPage | Reply:
 
 
 async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]) -> AsyncGenerator[bytes, None]:
+    changes, trail = call.engine.changes, call.engine.trail
     quiet = 0
-    with call.engine.changes.stream():
+    with changes.streams.place(call.tenant, call.principal.key_id):
+        yield b""
         yield b": windlass\n\n"
         while not call.engine.draining:
             try:
-                # Before the lines: what an attempt wrote is kept before its end is.
-                ended = await _has_ended(call)
-                page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=place)
-            except Unavailable:
-                await call.engine.trail.grown(call.job_id, LOOK_S)
+                async with changes.turns.turn(call.tenant):
+                    # Before the lines: what an attempt wrote is kept before its end is.
+                    ended = call.job_id not in await history.live(call.engine.db, [call.job_id])
+                    page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=place)
+            except (TooMany, Unavailable):
+                await trail.grown(call.job_id, LOOK_S)
                 continue
             place = page.last
             if page.lines:
@@ -64,15 +67,8 @@ async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]
             if quiet >= QUIET_LOOKS:
                 quiet = 0
                 yield b": quiet\n\n"
-            await call.engine.trail.grown(call.job_id, LOOK_S)
-
-
-async def _has_ended(call: Call) -> bool:
-    try:
-        job = await history.get(call.engine.db, call.job_id, tenant=call.tenant)
-    except NotFound:  # retention has taken it meanwhile
-        return True
-    return job.state in FINAL_STATES
+            await trail.grown(call.job_id, LOOK_S)
+            await call.engine.outside.pause(GATHER_S)
 
 
 def _shown(written: step.Written) -> wire.ShownLine:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Raw, UnsetType
 
 from windlass.engine import asked as asking
+from windlass.engine.fair import Pace
 from windlass.engine.translate import json_text
 from windlass.errors import InvalidInput
 from windlass.queue.newjob import NewJob
@@ -22,8 +23,9 @@ async def new_jobs(call: Call, asked: Sequence[JobRequest], *, listed: bool) -> 
 
     Of jobs that stand in a list the error tells which one.
     """
-    jobs = []
+    jobs, pace = [], Pace(call.engine.outside.monotonic)
     for index, one in enumerate(asked):
+        await pace.give_way()
         try:
             tenant = call.tenant if one.tenant is None else call.name_tenant(one.tenant)
             jobs.append(asking.new_job(one, call.settings, job_id=call.engine.ids.new(), tenant=tenant))

@@ -87,6 +87,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return any("wait" in struct.__struct_fields__ for struct in (self.body, self.query) if struct is not None)
 
     @property
+    def is_list(self) -> bool:
+        """Whether it reads many rows of a tenant, so that it waits for its turn."""
+        one = self.parameter is not None and self.path.endswith("}")
+        return self.method == "GET" and bool(self.scopes) and self.tenanted and not self.may_wait and not one
+
+    @property
     def name(self) -> str:
         """What it is called in figures and logs."""
         return f"{self.method} {self.path}"
@@ -100,6 +106,7 @@ class Ready(msgspec.Struct, frozen=True):
     decode_query: QueryDecoder
     index: int | None
     """Where the parameter stands in the split path."""
+    is_list: bool
 
 
 class Router:
@@ -130,7 +137,7 @@ class Router:
     def _add(self, path: str, route: Route, body: BodyDecoder | None, query: QueryDecoder) -> None:
         segments = path.split("/")
         index = next((i for i, part in enumerate(segments) if part.startswith("{")), None)
-        ready = Ready(route, body, query, index)
+        ready = Ready(route, body, query, index, route.is_list)
         if index is None:
             methods = self._exact.setdefault(path, {})
         else:

@@ -29,6 +29,7 @@ async def claim(call: Call) -> Reply:
     asked: wire.ClaimRequest = call.body
     for queue in asked.queues:
         call.allow_queue(queue)
+    await call.allow_sessions(asked.session)
     ask = ask_of(asked, tenant=call.tenant, settings=call.settings)
 
     async def give_back(handout: Handout) -> None:
@@ -44,6 +45,9 @@ async def claim(call: Call) -> Reply:
 async def heartbeat(call: Call) -> wire.JobBeat:
     """Renew the lease of one job."""
     asked: wire.JobBeatRequest = call.body
+    if call.principal.queues is not None:
+        lease = await find_lease(call.engine.db, call.job_id, tenant=call.tenant)
+        await call.allow_sessions(asked.session, None if lease is None else lease.session)
     beat = await exchange.beat_job(call.engine, call.job_id, asked, tenant=call.tenant)
     refused = []
     if asked.progress is not UNSET or asked.checkpoint is not UNSET:
@@ -112,6 +116,7 @@ async def report(call: Call) -> wire.Answers:
     asked: wire.ReportRequest = call.body
     for queue in () if asked.claim is None else asked.claim.queues:
         call.allow_queue(queue)
+    await call.allow_sessions(asked.session, *(entry.session for entry in asked.reports))
     if call.settings.api.allow_unfenced:
         asked = await _fenced(call, asked)
     reports = reports_of(asked, tenant=call.tenant, settings=call.settings)
@@ -132,6 +137,7 @@ async def _fenced(call: Call, asked: wire.ReportRequest) -> wire.ReportRequest:
 
 
 async def _report_one(call: Call, entry: wire.Entry, named: wire.LeaseBody) -> step.Answer:
+    await call.allow_sessions(named.session)
     if named.fence is UNSET and call.settings.api.allow_unfenced:
         fence = await _current_fence(call, entry, named.worker_id)
         named = wire.LeaseBody(worker_id=named.worker_id, fence=fence, session=named.session)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from windlass.engine import exchange, words
 from windlass.engine.sessions import Told
 from windlass.engine.translate import beaten_notes, skew_ms, start_id
@@ -21,15 +23,21 @@ async def register(call: Call) -> wire.Registered:
     for signature in asked.signatures.values():
         if signature.defaults.queue is not None:
             call.allow_queue(signature.defaults.queue)
+    await call.allow_sessions(asked.session)
     return await exchange.register(call.engine, asked, tenant=call.tenant)
 
 
 async def heartbeat(call: Call) -> wire.Beat:
     """Renew a session and all its leases; of a caller without session, its sign of life and its one job."""
     asked: wire.BeatRequest = call.body
-    if asked.session is None:
+    session = asked.session
+    if session is None:
         return await _bare_heartbeat(call, asked)
-    work = exchange.heartbeat(call.engine, asked, session=asked.session, tenant=call.tenant)
+    await call.allow_sessions(session)
+    if asked.wait and not call.engine.acts.waiting.has_room(call.tenant, call.principal.key_id):
+        # A session is renewed all the same; its worker hears of news by the next heartbeat.
+        asked = msgspec.structs.replace(asked, wait=0)
+    work = exchange.heartbeat(call.engine, asked, session=session, tenant=call.tenant)
     return await (call.while_connected(work) if asked.wait else work)
 
 
@@ -118,6 +126,7 @@ async def close(call: Call) -> Reply:
             "A key of scope work, or limited to queues, ends a session only by its id. "
             "Send ?session=, or use a key of operate for all queues."
         )
+    await call.allow_sessions(asked.session)
     worker = await fleet.get_worker(call.engine.db, call.tenant, call.path)
     session = asked.session or worker.session
     await exchange.close(
