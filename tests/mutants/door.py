@@ -19,7 +19,7 @@ TLS = "tests/server/test_tls.py::test_"
 MUTANTS = (
     Mutant(
         "lists-take-no-turns",
-        (Edit("server/app.py", "            if ready.is_list:\n", "            if False:\n"),),
+        (Edit("server/app.py", "        if ready.is_list:\n", "        if False:\n"),),
         ("tests/server/test_frame.py::test_rel_t15_lists_of_one_tenant_leave_turns_to_others",),
         "T15: lists of tenants take turns",
     ),

@@ -41,16 +41,9 @@ MUTANTS = (
     ),
     Mutant(
         "signatures-of-the-last-owner",
-        (Edit("engine/signatures.py", "await self._renew()", "pass"),),
+        (Edit("engine/signatures.py", "await self._forget_former()", "pass"),),
         (SIGNATURES,),
         M1,
-    ),
-    Mutant(
-        "signature-comes-back-with-a-heartbeat",
-        (sql("tasks", "publish", "CAST(:again AS int) = 0 OR EXISTS", "true OR EXISTS", "postgres"),),
-        (SIGNATURES,),
-        M1,
-        only="postgres",
     ),
     Mutant(
         "submit-to-a-retired-lane",

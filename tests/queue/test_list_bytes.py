@@ -12,7 +12,7 @@ from tests.queue.planned import planned
 from tests.queue.steps import ANN, Steps
 from windlass.db import Query, Row
 from windlass.ids import Ids
-from windlass.queue import audit, fleet, history, logs, recurring, schedules, tasks, views
+from windlass.queue import audit, fleet, history, logs, recurring, schedules, tasks, tenants, views
 from windlass.queue.control import pause_job
 from windlass.queue.deadletters import retry
 from windlass.queue.history import AttemptFilter, Filter, find_attempts
@@ -244,13 +244,14 @@ async def test_events_tell_the_beginning_of_an_error_and_come_in_pages(steps: St
 async def test_an_audit_reads_what_it_shows(steps: Steps, weighed: Weighed) -> None:
     """H4: what was and what became end a page where it is full."""
     ids = Ids()
+    await tenants.create(steps.db, "acme")
     written = [
-        await audit.record(steps.db, ids, audit.Entry(action="a.b", subject="s", tenant="default", was=payload()))
+        await audit.record(steps.db, ids, audit.Entry(action="a.b", subject="s", tenant="acme", was=payload()))
         for _ in range(JOBS)
     ]
 
     async def page(cursor: UUID | None) -> tuple[list[Any], UUID | None]:
-        found = await audit.list_entries(weighed, "default", limit=500, cursor=cursor)
+        found = await audit.list_entries(weighed, "acme", limit=500, cursor=cursor)
         return found.entries, found.next_cursor
 
     found, read = await walk(weighed, page)

@@ -357,19 +357,6 @@ async def test_recent_events_begin_at_an_instant_and_end_at_a_limit(steps: Steps
     assert [] == await events_since(steps.db, "default", since=steps.clock.now() + timedelta(seconds=1))
 
 
-async def test_of_a_long_error_recent_events_tell_the_beginning(steps: Steps) -> None:
-    """H5: a thousand events with an error of 64 KiB each are bounded in the statement."""
-    since = steps.clock.now()
-    worker = await steps.worker()
-    for most in (1, 2):
-        lease = await steps.lease(worker, max_attempts=most)
-        await steps.fail(lease, error="x" * 60_000)
-
-    told = await events_since(steps.db, "default", since=since)
-
-    assert [2000, 2000] == [len(event.detail or "") for event in told if event.kind == "failed"]
-
-
 async def test_recent_acts_are_of_one_tenant(steps: Steps) -> None:
     """N1: what people did to another tenant's jobs is in nobody else's events."""
     since = steps.clock.now()

@@ -40,7 +40,7 @@ ASKS = [ask for route in SCOPED for ask in asks(route)]
 READS = [ask for ask in ASKS if ask.route.method == "GET"]
 WRITES = [ask for ask in ASKS if ask.route.method != "GET"]
 LIMITED = "worker.{}@queue-{}"
-EMPTY = {"migration", "clock", "pulse", "server", "duty", "stat", "outbox", "schedule_wait", "schedule_watch"}
+EMPTY = {"migration", "clock", "pulse", "server", "duty", "stat", "outbox", "schedule_wait", "schedule_watch", "erased"}
 """Tables in which no row is a tenant's, or the tenants of these tests have none."""
 ABOVE = ("/metrics", "/duties", "/tenants")
 """Routes above tenants: a tenant's own key is refused, or is told of its own name alone."""

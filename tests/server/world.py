@@ -24,6 +24,7 @@ NEEDED_STATE = {
     "resume": "paused",
     "retry": "dead",
     "replay": "done",
+    "erase": "done",
 }
 """The state in which an act on a job succeeds, by the last word of its path; `queued` for the others."""
 SINCE, UNTIL = "2026-01-01T06:00:00Z", "2026-01-01T09:00:00Z"
@@ -187,6 +188,7 @@ _CURSORS: dict[str, Value] = {
     "/audit": lambda n: n.job,
     "/attempts": lambda n: f"1767268800000000_{n.job}_1",
     "/runs": lambda n: f"1767268800000000_{n.job}_1",
+    **dict.fromkeys(("/jobs/{id}/attempts", "/jobs/{id}/events", "/schedules/{schedule}/events"), lambda _: "1"),
     "/schedules/{schedule}/runs": lambda _: UNTIL,
 }
 _PATHS: dict[str, Value] = {

@@ -76,7 +76,7 @@ async def test_what_is_declared_is_there_before_the_first_job(sqlite_url: str, t
 
 
 async def test_the_key_of_a_worker_is_enough_to_declare(sqlite_url: str, tmp_path: Path) -> None:
-    """A key of role worker declares, also one that is kept to the queue of the schedules; other acts stay refused."""
+    """A worker's key with the name of its application declares, also one kept to a queue; other acts stay refused."""
     (tmp_path / "shop.py").write_text(MODULE)
     token = make_token()
     secured = {"WINDLASS_SECURITY_BOOTSTRAP_KEY": token, "WINDLASS_SECURITY_KEYS_REQUIRED": "true"}
@@ -87,7 +87,7 @@ async def test_the_key_of_a_worker_is_enough_to_declare(sqlite_url: str, tmp_pat
             httpx2.AsyncClient(verify=False, base_url=f"{url}/api/v1", headers=headers, timeout=PATIENCE_S)
         )
         made = await client.post(
-            "/keys", json={"name": "w", "role": "worker", "tenant": "default", "queues": ["default"]}
+            "/keys", json={"name": "shop", "role": "worker", "tenant": "default", "queues": ["default"]}
         )
         key = made.json()["token"]
 

@@ -286,10 +286,7 @@ class Signatures:
             self._looking = None
 
     async def _forget_former(self) -> None:
-        """Forget tenants that are gone, or were made after something known of them: it may be of another of that name.
-
-        They are read anew when they are asked for.
-        """
+        """Forget tenants that were deleted, or made anew since: they are read again when they are asked for."""
         made = await tasks.tenants_made(self._db, self._known)
         now = self._outside.monotonic()
         for tenant, known in list(self._known.items()):

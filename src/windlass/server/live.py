@@ -21,8 +21,8 @@ from windlass.queue.recurring import read_clock
 from windlass.server.call import Call, Reply
 from windlass.wire.live import EventsQuery, StreamedEvent
 
-QUIET_LOOKS = 15
-"""After so many looks without an event a comment is sent, so that proxies keep the connection."""
+QUIET_S = 15.0
+"""After so long without an event a comment is sent, so that proxies keep the connection."""
 PIECE_BYTES = 64 << 10
 """A stream is sent in pieces of about this size, which wait in memory while their reader is slow."""
 TURN_EVENTS = 50
@@ -60,7 +60,7 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
         until_s = outside.monotonic() + (asked.seconds or float("inf"))
         own = Looks(since)
         forget_s = until_s
-        quiet = 0
+        sent_s = outside.monotonic()
         while True:
             left_s = until_s - outside.monotonic()
             if own.behind:
@@ -72,12 +72,11 @@ async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGener
                 found = [told for told in heard if told.event.happened_at >= since and told.event not in own]
                 if outside.monotonic() > forget_s:
                     own.forget()
-            quiet += 1
             async for piece in _pieces(call, asked, found):
-                quiet = 0
+                sent_s = outside.monotonic()
                 yield piece
-            if quiet >= QUIET_LOOKS:
-                quiet = 0
+            if outside.monotonic() - sent_s >= QUIET_S:
+                sent_s = outside.monotonic()
                 yield b": quiet\n\n"
             if until_s <= outside.monotonic() or call.engine.draining:
                 return

@@ -15,7 +15,7 @@ from windlass.errors import TooMany, Unavailable
 from windlass.queue import history
 from windlass.queue import logs as step
 from windlass.server.call import Call, Reply
-from windlass.server.live import QUIET_LOOKS, opened
+from windlass.server.live import QUIET_S, opened
 from windlass.wire import trail as wire
 
 LOOK_S = 1.0
@@ -41,7 +41,7 @@ async def find(call: Call) -> wire.LogPage | Reply:
 
 async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]) -> AsyncGenerator[bytes, None]:
     changes, trail = call.engine.changes, call.engine.trail
-    quiet = 0
+    sent_s = call.engine.outside.monotonic()
     with changes.streams.place(call.tenant, call.principal.key_id):
         yield b""
         yield b": windlass\n\n"
@@ -56,16 +56,15 @@ async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]
                 continue
             place = page.last
             if page.lines:
-                quiet = 0
+                sent_s = call.engine.outside.monotonic()
                 yield b"".join(_encoded(written) for written in page.lines)
             if page.following is not None:
                 continue
             if ended:
                 yield b"event: end\ndata: {}\n\n"
                 return
-            quiet += 1
-            if quiet >= QUIET_LOOKS:
-                quiet = 0
+            if call.engine.outside.monotonic() - sent_s >= QUIET_S:
+                sent_s = call.engine.outside.monotonic()
                 yield b": quiet\n\n"
             await trail.grown(call.job_id, LOOK_S)
             await call.engine.outside.pause(GATHER_S)

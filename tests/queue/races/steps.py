@@ -47,6 +47,7 @@ from windlass.queue import (
 from windlass.queue import claim as claims
 from windlass.queue.control import Actor
 from windlass.queue.lanes import LaneName, Lanes
+from windlass.queue.newjob import EARLIEST
 from windlass.queue.report import Report, report
 from windlass.queue.retry import PRESETS
 from windlass.queue.submit import submit
@@ -262,7 +263,9 @@ async def look(stage: Stage, db: Database, scene: Scene) -> object:
     """Read everything that can be read of a job."""
     await history.attempts(db, scene.id, tenant="default")
     await history.timeline(db, scene.id, tenant="default")
-    return await history.find(db, history.Filter(tenant="default", queue=scene.queue))
+    where = history.Filter(tenant="default", queue=scene.queue)
+    await history.read(db, where, [history.Key(scene.id, EARLIEST)])  # it has moved since it was listed
+    return await history.find(db, where)
 
 
 async def put_off(stage: Stage, db: Database, scene: Scene) -> object:
@@ -306,6 +309,7 @@ async def do_duties(_: Stage, db: Database, __: Scene) -> object:
     """Be a server: live, take a duty, look what is to be done, and give it up."""
     me, name = uuid4(), f"duty-{uuid4()}"
     await duties.beat_server(db, me, name="me", version="1", address=None, lease_ms=6000)
+    await duties.touch_server(db, me)
     await duties.take(db, [name], holder=me, server="me", lease_ms=6000)
     held = [duties.Held(name, 1, duties.Metadata())]
     await duties.renew(db, held, holder=me, lease_ms=6000)
