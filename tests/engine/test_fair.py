@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from windlass.engine.fair import MOST_REMEMBERED, FairQueue, Turnstile
+from windlass.engine.fair import MOST_REMEMBERED, FairQueue, LoopTurns, Turnstile
 from windlass.errors import TooMany, Unavailable
 
 
@@ -188,3 +188,41 @@ async def test_a_caller_that_leaves_at_its_admission_gives_the_turn_on() -> None
 
     async with gates.turn("c"):
         assert {"c": 1} == gates._inside
+
+
+async def test_one_request_computes_in_each_round_of_the_loop() -> None:
+    """A short request waits for one turn of others in each round, however many compute, and tenants take turns."""
+    turns, rounds, computed = LoopTurns(), 0, []
+    running = True
+
+    async def count_rounds() -> None:
+        nonlocal rounds
+        while running:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def compute(tenant: str) -> None:
+        for _ in range(3):
+            await turns.wait(tenant)
+            computed.append((rounds, tenant))
+
+    counting = asyncio.create_task(count_rounds())
+    await asyncio.gather(*(compute(tenant) for tenant in ["a", "a", "a", "b"]))
+    running = False
+    await counting
+
+    assert 12 == len({in_round for in_round, _ in computed})
+    assert ["a", "b", "a", "b", "a", "b"] == [tenant for _, tenant in computed[:6]]
+
+
+async def test_a_turn_of_a_caller_that_left_goes_on() -> None:
+    """A request that was cancelled while it waited for its turn keeps nobody from theirs."""
+    turns = LoopTurns()
+    left = asyncio.create_task(turns.wait("a"))
+    stays = asyncio.create_task(turns.wait("a"))
+    await asyncio.sleep(0)
+
+    left.cancel()
+    await asyncio.wait([left, stays])
+
+    assert (True, None) == (left.cancelled(), stays.result())

@@ -139,8 +139,7 @@ async def test_what_another_server_was_told_is_known_after_a_look(
     elapsed.now += module.LOOK_S + 1
     known._absent[("default", "add")] = elapsed.now
     await known.check([job({"wrong": 1})])
-    assert known._looking is not None
-    await asyncio.wait_for(known._looking, 30)
+    await asyncio.wait_for(known._looking["default"], 30)
 
     assert 2 == looks
     with pytest.raises(InvalidInput, match="x"):
@@ -232,7 +231,7 @@ async def test_rel_h4_what_other_tenants_publish_is_not_read(db: Database) -> No
     with pytest.raises(InvalidInput, match="x"):
         await known.check([job({}, tenant="a")])
 
-    assert {"a": {"add", "shout"}} == {tenant: set(builds) for tenant, builds in known._known.items()}
+    assert {"a": {"add", "shout"}} == {tenant: set(of.builds) for tenant, of in known._known.items()}
 
 
 async def test_rel_h4_what_is_remembered_of_signatures_has_a_bound(

@@ -91,7 +91,7 @@ MUTANTS = (
         Mutant(
             f"{query.replace('_', '-')}-of-another-tenant",
             both("history", query, "WHERE tenant = :tenant", f"WHERE {ANYBODY}"),
-            races(f"strangers::lists_of_another_tenant[*-{place}]"),
+            races(f"strangers::lists_of_another_tenant[*-{place}-all]"),
             FOREIGN,
         )
         for query, place in FOREIGN_LISTS.items()
@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant(
         "purge-of-another-tenant",
         both("deadletters", "purge", "l.tenant = :tenant", ANYBODY),
-        races("strangers::lists_of_another_tenant[*-dead]"),
+        races("strangers::lists_of_another_tenant[*-dead-own]"),
         FOREIGN,
     ),
     Mutant(

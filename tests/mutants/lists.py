@@ -186,7 +186,7 @@ MUTANTS = (
                 "_IN_DONE, _IN_DEAD):\n        await",
             ),
         ),
-        races("timers::rel_x16_listed_beside_a_failure[*-list_queued]"),
+        races("timers::rel_x16_listed_beside_a_failure[*-own_queued]"),
         "P9: a job that fails while a list is read is in it",
     ),
     Mutant(

@@ -76,7 +76,7 @@ MUTANTS = (
                 "begun_at, hints = self._outside.monotonic(), self._hints",
                 "begun_at, hints = self._outside.monotonic(), -1",
             ),
-            Edit("engine/signatures.py", "self._seen = begun_at, hints", "self._seen = begun_at, self._hints"),
+            Edit("engine/signatures.py", "known.hints = begun_at, hints", "known.hints = begun_at, self._hints"),
         ),
         tuple(f"{TASKS}a_look_that_began_before_a_hint_is_not_enough[{kind}]" for kind in KINDS),
         "S12: what was heard of is known",

@@ -31,10 +31,13 @@ class Weighed:
         self._inner = inner
         self.octets = 0
         """Of texts in rows, in all statements since it was last set to 0."""
+        self.asked: set[str] = set()
+        """The names of all queries."""
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run a query and weigh its rows."""
         rows: list[Row] = await self._inner.fetch(query, **parameters)
+        self.asked.add(query.name)
         self.octets += sum(len(value) for row in rows for value in row.values() if isinstance(value, str | bytes))
         return rows
 
@@ -340,6 +343,7 @@ async def test_a_rare_tenant_finds_its_live_jobs_by_its_lanes(
 ) -> None:
     """M5: a list looks at a bounded number of others' live jobs, and its pages are complete all the same."""
     monkeypatch.setattr(history, "EXAMINED", 3)
+    monkeypatch.setattr(history, "FEW_ROWS", 1)
     delay: dict[str, Any] = {"delay_ms": 60_000} if state == "scheduled" else {}
     mine = [await steps.submit_one(**delay) for _ in range(2)]
     if state == "held":
@@ -355,3 +359,14 @@ async def test_a_rare_tenant_finds_its_live_jobs_by_its_lanes(
     found = await history.find(steps.db, Filter(tenant="default"), limit=10)
 
     assert (mine[::-1], None) == ([job.id for job in found.jobs], found.next_cursor)
+
+
+async def test_a_tenant_with_few_jobs_pays_for_no_others(steps: Steps, weighed: Weighed) -> None:
+    """M5: its list is complete without a look at what other tenants have; one that has more looks at all."""
+    mine = [await steps.submit_one() for _ in range(2)]
+    await steps.submit_one(tenant="acme")
+
+    found = await history.find(weighed, Filter(tenant="default"), limit=10)
+
+    assert (mine[::-1], None) == ([job.id for job in found.jobs], found.next_cursor)
+    assert not {name for name in weighed.asked if name.startswith(("floor_", "list_"))}

@@ -46,6 +46,7 @@ async def test_a_rare_tenant_is_listed_by_its_own_lanes(
 ) -> None:
     """P9: however many ends of other tenants lie between, its pages are full and complete."""
     monkeypatch.setattr(history, "EXAMINED", 3)
+    monkeypatch.setattr(history, "FEW_ROWS", 1)
     mine = []
     for _ in range(5):
         mine += await ended(steps, 1, end=end)
@@ -63,6 +64,7 @@ async def test_a_filter_that_matches_little_gives_short_pages(
 ) -> None:
     """P9: a page reads a bounded number of rows; short ones lead on, and together they are complete."""
     monkeypatch.setattr(history, "EXAMINED", 4)
+    monkeypatch.setattr(history, "FEW_ROWS", 1)
     monkeypatch.setattr(history, "OWN_ROWS", 6)
     wanted = []
     for _ in range(4):
@@ -79,6 +81,7 @@ async def test_a_filter_that_matches_little_gives_short_pages(
 async def test_a_place_cut_short_cuts_the_page(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """P9: where one place was read down to an id only, older jobs of other places come with a later page, in order."""
     monkeypatch.setattr(history, "EXAMINED", 2)
+    monkeypatch.setattr(history, "FEW_ROWS", 1)
     monkeypatch.setattr(history, "OWN_ROWS", 3)
     waiting = await steps.submit_one("rare", queue="q")
     done = await ended(steps, 1, task="rare")
@@ -92,6 +95,7 @@ async def test_a_place_cut_short_cuts_the_page(steps: Steps, monkeypatch: pytest
 async def test_a_list_reads_no_other_tenants_ends(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """N1: by the tenant's lanes as by the newest ends, a foreign job is in no list."""
     monkeypatch.setattr(history, "EXAMINED", 2)
+    monkeypatch.setattr(history, "FEW_ROWS", 1)
     await ended(steps, 5, "acme")
     await ended(steps, 5, "acme", end="dead")
 

@@ -49,10 +49,10 @@ async def test_what_was_published_lately_is_found_with_its_age(steps: Steps) -> 
     await tasks.publish(steps.db, "default", {"new": NEW, "kept": OLD})
     steps.clock.advance(1)
 
-    found = await tasks.recent(steps.db, ["default"], age_ms=50_000)
+    found = await tasks.recent(steps.db, "default", age_ms=50_000)
 
     assert {("kept", 1.0), ("new", 1.0)} == {(item.name, item.age_s) for item in found}
-    assert ["old"] == [item.name for item in await tasks.recent(steps.db, ["default"])][:1]
+    assert ["old"] == [item.name for item in await tasks.recent(steps.db, "default")][:1]
 
 
 async def test_what_nobody_publishes_any_more_is_swept(steps: Steps) -> None:

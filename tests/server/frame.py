@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 
 from windlass.config import Settings
-from windlass.engine.fair import Cap, Turnstile
+from windlass.engine.fair import Cap, LoopTurns, Turnstile
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -66,6 +66,7 @@ class Idle:
     def __init__(self) -> None:
         self.outside = Outside()
         self.meters = Meters()
+        self.loop_turns = LoopTurns()
         self.acts = SimpleNamespace(
             lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600),
             waiting=Cap("waiting calls", most=10, each=10, each_key=10),

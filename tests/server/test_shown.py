@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from typing import Any, cast
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -19,6 +21,7 @@ from windlass.server.problems import problem_of
 from windlass.server.route import Route
 from windlass.wire.jobs import Waiting
 
+CALL = cast(Call, SimpleNamespace(give_way=partial(asyncio.sleep, 0)))
 LARGE = "x" * (shown.TURN_BYTES + 1)
 
 
@@ -34,8 +37,8 @@ async def test_large_items_are_shown_by_a_thread() -> None:
         return len(one.detail), threading.current_thread().name
 
     items = [item("a"), item(LARGE), item("b")]
-    told = [one async for one in shown.in_turns(cast(Any, None), items, show)]
-    alone = await shown.shown_apart(cast(Any, None), item(LARGE), show)
+    told = [one async for one in shown.in_turns(CALL, items, show)]
+    alone = await shown.shown_apart(CALL, item(LARGE), show)
 
     assert [1, len(LARGE), 1] == [size for size, _ in told]
     here = threading.current_thread().name
@@ -55,9 +58,9 @@ async def test_others_get_their_turn_between_items() -> None:
 
     beside = asyncio.create_task(neighbour())
     seen = []
-    async for _ in shown.in_turns(cast(Any, None), [item("x" * 30_000)] * 8, lambda _, one: one):
+    async for _ in shown.in_turns(CALL, [item("x" * 30_000)] * 8, lambda _, one: one):
         seen.append(turns)
-    async for _ in shown.in_turns(cast(Any, None), [item("")] * 64, lambda _, one: one):
+    async for _ in shown.in_turns(CALL, [item("")] * 64, lambda _, one: one):
         seen.append(turns)
     beside.cancel()
 

@@ -27,6 +27,7 @@ from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
+from windlass.engine.fair import LoopTurns
 from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
 from windlass.engine.keptback import claim_kept
@@ -86,7 +87,8 @@ class Engine:
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
-        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside)
+        self.loop_turns = LoopTurns()
+        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns)
         given, keep_days = self.signatures.given, settings.retention.days
         self.schedules = Schedules(
             db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, given=given, keep_days=keep_days
@@ -95,7 +97,8 @@ class Engine:
         self._claims = True
         self.outside = outside
         self._open_lines()
-        self.trail = Trail(db, Redactor(settings.security.redact), line=self._line, again=REPEATABLE)
+        redactor = Redactor(settings.security.redact)
+        self.trail = Trail(db, redactor, line=self._line, again=REPEATABLE, turns=self.loop_turns)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )

@@ -6,7 +6,6 @@ are turned in translate.py; what is done is done by the engine.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -58,7 +57,7 @@ async def heartbeat(engine: Engine, asked: wire.BeatRequest, *, session: UUID, t
     With `wait` the answer comes when there is something to tell, or after that time. It is renewed only at first.
     """
     beat = beat_of(asked, session, tenant=tenant)
-    await asyncio.sleep(0)  # it may name ten thousand jobs
+    await engine.loop_turns.wait(tenant)  # it may name ten thousand jobs
     if not asked.wait:
         return await _beaten(engine, asked, await _renewed(engine, beat, asked.worker_id), tenant=tenant)
     with engine.session_waits.waiting(beat) as waiter:

@@ -181,18 +181,49 @@ class Turnstile:
         self._admit()
 
 
-class Pace:
-    """Lets others have their turn on the event loop while one request is computed."""
+class LoopTurns:
+    """Shares the event loop: in each of its rounds one request computes for a while, and tenants take turns.
 
-    def __init__(self, monotonic: Callable[[], float], *, longest_s: float = TURN_S) -> None:
+    So whatever the number of requests that compute, a short one waits for one of them in each round.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
+        self._is_scheduled = False
+
+    async def wait(self, tenant: str) -> None:
+        """Return when it is the tenant's turn: the caller computes for `TURN_S` at most, then waits again."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.push(tenant, turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (turn := self._waiting.pop()) is not None:
+            if not turn.done():  # else its caller has left
+                turn.set_result(None)
+                break
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            loop.call_soon(self._give, loop)
+
+
+class Pace:
+    """Cuts what one request computes on the event loop into turns."""
+
+    def __init__(self, turns: LoopTurns, tenant: str, monotonic: Callable[[], float]) -> None:
+        self._turns = turns
+        self._tenant = tenant
         self._monotonic = monotonic
-        self._longest_s = longest_s
         self._since_s = monotonic()
 
     async def give_way(self) -> None:
-        """Return at once, or after the others' turn if this one has lasted long enough."""
-        if self._monotonic() - self._since_s >= self._longest_s:
-            await asyncio.sleep(0)
+        """Return at once, or at the tenant's next turn if this one has lasted long enough."""
+        if self._monotonic() - self._since_s >= TURN_S:
+            await self._turns.wait(self._tenant)
             self._since_s = self._monotonic()
 
 

@@ -26,7 +26,7 @@ import msgspec
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.asked import given_by
-from windlass.engine.fair import Pace, Turnstile
+from windlass.engine.fair import LoopTurns, Pace, Turnstile
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
 from windlass.errors import InvalidInput, TooMany, WindlassError
@@ -88,25 +88,33 @@ class _Workers(msgspec.Struct):
 _Builds = dict[str, _Known]
 
 
+class _Tasks(msgspec.Struct):
+    """The tasks of one tenant, as of the last look that went through."""
+
+    looked_at: float
+    hints: int
+    """How many hints had come when it began."""
+    builds: dict[str, _Builds] = {}
+
+
 class Signatures:
     """What tasks take and give, as this server knows it."""
 
-    def __init__(self, db: Database, settings: Settings, *, wake: Wake, outside: Outside) -> None:
+    def __init__(
+        self, db: Database, settings: Settings, *, wake: Wake, outside: Outside, turns: LoopTurns | None = None
+    ) -> None:
         self._db = db
         self._settings = settings
         self._outside = outside
         self._wake = wake
-        self._known: dict[str, dict[str, _Builds]] = {}
-        """The tasks of the tenants that were read, the tenant asked for last at the end."""
+        self._loop_turns = turns or LoopTurns()
+        self._known: dict[str, _Tasks] = {}
+        """The tenants that were read, the one asked for last at the end."""
         self._absent: dict[Named, float] = {}
         """When the database was asked in vain."""
         self._workers: dict[str, _Workers] = {}
         self._turns = Turnstile("registrations", at_once=2, at_once_each=1, room_each=1000)
-        self._loading: dict[str, asyncio.Task[None]] = {}
-        self._looking: asyncio.Task[None] | None = None
-        self._looked_at = outside.monotonic()
-        """When the last look began that went through, and with which hint."""
-        self._seen = 0
+        self._looking: dict[str, asyncio.Task[None]] = {}
         self._hints = 0
         """How often other servers said that something was published."""
         wake.on_tasks.append(self._hear)
@@ -118,7 +126,7 @@ class Signatures:
         """
         if not signatures:
             return
-        pace, texts = Pace(self._outside.monotonic), {}
+        pace, texts = self._pace(tenant), {}
         for name, signature in signatures.items():
             texts[name] = msgspec.json.encode(signature).decode()
             await pace.give_way()
@@ -129,13 +137,13 @@ class Signatures:
             written = await tasks.publish(self._db, tenant, texts)
             if session is not None:
                 self._remember(tenant, session, builds)
-            if absent := written | (texts.keys() - self._known.get(tenant, {}).keys()):
-                await self._take(await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
+            if absent := written | (texts.keys() - self._builds_of(tenant).keys()):
+                await self._take(tenant, await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
         if written:
             self._wake.tasks()
 
     def _count_writes(self, tenant: str, texts: Mapping[str, str], builds: Set[tuple[str, str]]) -> None:
-        known = self._known.get(tenant, {})
+        known = self._builds_of(tenant)
         size = sum(len(texts[name]) for name, fingerprint in builds if fingerprint not in known.get(name, ()))
         workers, now = self._workers.setdefault(tenant, _Workers()), self._outside.monotonic()
         if now - workers.since_s > WRITES_S:
@@ -169,7 +177,7 @@ class Signatures:
         with suppress(WindlassError):  # there is another heartbeat, and a day's time
             await tasks.renew(self._db, tenant, told.builds)
             for name, fingerprint in told.builds:
-                if known := self._known.get(tenant, {}).get(name, {}).get(fingerprint):
+                if known := self._builds_of(tenant).get(name, {}).get(fingerprint):
                     known.told_at = now
 
     async def check(self, jobs: Sequence[NewJob]) -> None:
@@ -180,7 +188,7 @@ class Signatures:
             name: [one.signature for one in sorted(builds.values(), key=lambda one: one.build) if one.told_at > since]
             for name, builds in found.items()
         }
-        pace = Pace(self._outside.monotonic)
+        pace = self._pace(jobs[0].tenant if jobs else "")
         for index, job in enumerate(jobs):
             problem = refusal(valid.get((job.tenant, job.task), []), job.payload, task=job.task)
             if problem is not None:
@@ -192,7 +200,7 @@ class Signatures:
         given = await self.given({(job.tenant, job.task) for job in jobs})
         if not given:
             return list(jobs)
-        pace, result = Pace(self._outside.monotonic), []
+        pace, result = self._pace(jobs[0].tenant), []
         for job in jobs:
             defaults = given.get((job.tenant, job.task))
             result.append(job if defaults is None else filled(job, defaults, is_submitted=True))
@@ -206,7 +214,13 @@ class Signatures:
 
     def known_of(self, tenant: str, task: str) -> Defaults:
         """Return what a task gives its jobs, as far as it is known here."""
-        return self._newest(self._known.get(tenant, {}).get(task, {}))
+        return self._newest(self._builds_of(tenant).get(task, {}))
+
+    def _builds_of(self, tenant: str) -> dict[str, _Builds]:
+        return self._known[tenant].builds if tenant in self._known else {}
+
+    def _pace(self, tenant: str) -> Pace:
+        return Pace(self._loop_turns, tenant, self._outside.monotonic)
 
     def _newest(self, builds: _Builds) -> Defaults:
         since = self._outside.monotonic() - tasks.KEPT_MS / 1000
@@ -221,114 +235,105 @@ class Signatures:
 
     async def _builds(self, names: Set[Named]) -> dict[Named, _Builds]:
         """Return what is published of these tasks; wait for it where nothing, or nothing recent, is known."""
-        for _ in range(2):  # a look that is under way may have begun before what was heard of
-            if self._is_known(2 * LOOK_S):
-                break
-            await asyncio.wait([self._look()])
-        if not self._is_known(LOOK_S):
-            self._look()
         found: dict[Named, _Builds] = {}
         for tenant in {tenant for tenant, _ in names}:
             await self.load(tenant)
             now, own = self._outside.monotonic(), {name for name in names if name[0] == tenant}
-            known = self._known.get(tenant, {})
+            known = self._builds_of(tenant)
             absent = {name for name in own if name[1] not in known and now - self._absent.get(name, -ASK_S) >= ASK_S}
             if absent:
-                await self._ask(absent)
+                await self._ask(tenant, absent)
             # Taken before the next tenant is read, for which this one may have to go.
-            known = self._known.get(tenant, {})
+            known = self._builds_of(tenant)
             found |= {(tenant, task): known[task] for _, task in own if task in known}
         return found
 
     async def load(self, tenant: str) -> None:
-        """Read what is published by a tenant, if that is not known here."""
+        """Know what is published by a tenant; wait for a look of its own where nothing, or nothing recent, is known."""
+        for _ in range(2):  # a look that is under way may have begun before what was heard of
+            if self._is_known(tenant, 2 * LOOK_S):
+                break
+            await asyncio.wait([self._look(tenant)])
         if tenant in self._known:
             self._known[tenant] = self._known.pop(tenant)
-            return
-        if tenant not in self._loading:
-            self._loading[tenant] = asyncio.create_task(self._load_once(tenant), name="signatures")
-        await asyncio.wait([self._loading[tenant]])
+            if not self._is_known(tenant, LOOK_S):
+                self._look(tenant)
 
-    async def _load_once(self, tenant: str) -> None:
-        try:
-            found = await tasks.recent(self._db, [tenant], age_ms=tasks.KEPT_MS)
-            self._known[tenant] = {}
-            await self._take(found)
-        except WindlassError as error:  # the worker refuses what is wrong all the same
-            logger.warning("What workers publish of their tasks could not be looked up: %s", error)
-        finally:
-            del self._loading[tenant]
-
-    def _is_known(self, within_s: float) -> bool:
-        """Say whether the last look began so shortly ago, and nothing was heard of since."""
-        return self._seen == self._hints and self._outside.monotonic() - self._looked_at <= within_s
+    def _is_known(self, tenant: str, within_s: float) -> bool:
+        """Say whether the last look at a tenant began so shortly ago, and nothing was heard of since."""
+        known = self._known.get(tenant)
+        if known is None:
+            return False
+        return known.hints == self._hints and self._outside.monotonic() - known.looked_at <= within_s
 
     def _hear(self) -> None:
         self._hints += 1
         self._absent.clear()
 
-    def _look(self) -> asyncio.Task[None]:
-        """Return the look that is under way, or a new one."""
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_once(), name="signatures")
-        return self._looking
+    def _look(self, tenant: str) -> asyncio.Task[None]:
+        """Return the look at a tenant that is under way, or a new one."""
+        if tenant not in self._looking:
+            self._looking[tenant] = asyncio.create_task(self._look_once(tenant), name="signatures")
+        return self._looking[tenant]
 
-    async def _look_once(self) -> None:
+    async def _look_once(self, tenant: str) -> None:
         begun_at, hints = self._outside.monotonic(), self._hints
-        age_s = begun_at - self._looked_at + OVERLAP_S
         try:
-            await self._take(await tasks.recent(self._db, self._known, age_ms=round(age_s * 1000)))
-            await self._forget_former()
-            self._looked_at, self._seen = begun_at, hints
+            if tenant in self._known and await self._is_former(tenant):
+                self.forget(tenant)
+            known = self._known.get(tenant)
+            age_s = tasks.KEPT_MS / 1000 if known is None else begun_at - known.looked_at + OVERLAP_S
+            found = await tasks.recent(self._db, tenant, age_ms=round(age_s * 1000))
+            known = self._known.setdefault(tenant, _Tasks(begun_at, hints))
+            await self._take(tenant, found)
+            known.looked_at, known.hints = begun_at, hints
         except WindlassError as error:  # the worker refuses what is wrong all the same
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
         finally:
-            self._looking = None
+            del self._looking[tenant]
 
-    async def _forget_former(self) -> None:
-        """Forget tenants that were deleted, or made anew since: they are read again when they are asked for."""
-        made = await tasks.tenants_made(self._db, self._known)
-        now = self._outside.monotonic()
-        for tenant, known in list(self._known.items()):
-            builds = [one for each in known.values() for one in each.values()]
-            if tenant not in made or any(one.told_at < now - made[tenant] for one in builds):
-                self.forget(tenant)
+    async def _is_former(self, tenant: str) -> bool:
+        """Say whether a tenant was deleted, or made anew after something was published that is known of it."""
+        made_s = await tasks.tenant_made(self._db, tenant)
+        if made_s is None:
+            return True
+        since = self._outside.monotonic() - made_s
+        return any(one.told_at < since for builds in self._builds_of(tenant).values() for one in builds.values())
 
     def forget(self, tenant: str) -> None:
         """Drop what is known of the tasks of a tenant."""
         self._known.pop(tenant, None)
 
-    async def _ask(self, names: Set[Named]) -> None:
+    async def _ask(self, tenant: str, names: Set[Named]) -> None:
         """Look for tasks that are not known here; what is not there is asked for again after a while."""
         now = self._outside.monotonic()
         while len(self._absent) > MOST_ABSENT:
             del self._absent[next(iter(self._absent))]
         try:
-            await self._take(await tasks.of_tasks(self._db, names))
+            await self._take(tenant, await tasks.of_tasks(self._db, names))
         except WindlassError as error:
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
-        self._absent |= {name: now for name in names if name[1] not in self._known.get(name[0], {})}
+        self._absent |= {name: now for name in names if name[1] not in self._builds_of(tenant)}
 
-    async def _take(self, found: Iterable[tasks.Published]) -> None:
-        """Remember what was found of tenants that are known here; forget others if that is too much."""
-        pace = Pace(self._outside.monotonic)
+    async def _take(self, tenant: str, found: Iterable[tasks.Published]) -> None:
+        """Remember what was found of a tenant that is known here; forget others if that is too much."""
+        pace = self._pace(tenant)
         for item in found:
             await pace.give_way()
-            known = self._known.get(item.tenant)
-            if known is None:
-                continue
+            if tenant not in self._known:
+                return
             try:
                 signature = msgspec.json.decode(item.signature, type=Signature)
                 given = given_by(signature.defaults, self._settings)
             except (msgspec.DecodeError, InvalidInput):  # of a later version, which says more than we know
                 continue
-            builds = known.setdefault(item.name, {})
+            builds = self._builds_of(tenant).setdefault(item.name, {})
             builds.pop(item.fingerprint, None)
             told_at, build = self._outside.monotonic() - item.age_s, (item.registered_at, item.fingerprint)
             builds[item.fingerprint] = _Known(signature, given, build, told_at, len(item.signature))
             while len(builds) > MOST_EACH:
                 del builds[next(iter(builds))]
-        sizes = {tenant: _size(known) for tenant, known in self._known.items()}
+        sizes = {name: _size(known.builds) for name, known in self._known.items()}
         while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
             first = next(iter(sizes))
             del sizes[first], self._known[first]

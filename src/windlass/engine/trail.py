@@ -20,6 +20,7 @@ import msgspec
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine.batch import Batcher
+from windlass.engine.fair import LoopTurns
 from windlass.engine.weights import Weight
 from windlass.errors import WindlassError
 from windlass.queue import checkpoints, logs
@@ -42,10 +43,17 @@ class Trail:
     """Keeps what attempts tell, and tells those who follow."""
 
     def __init__(
-        self, db: Database, redactor: Redactor, *, line: Callable[..., Batcher[Words, None]], **bounds: Any
+        self,
+        db: Database,
+        redactor: Redactor,
+        *,
+        line: Callable[..., Batcher[Words, None]],
+        turns: LoopTurns,
+        **bounds: Any,
     ) -> None:
         self._db = db
         self._redactor = redactor
+        self._turns = turns
         self.line = line("trail", self._flush, _weight, **bounds)
         self._followers: dict[UUID, set[asyncio.Event]] = {}
 
@@ -86,7 +94,7 @@ class Trail:
             size += len(line.text) + _BYTES_OF_A_LINE
             if size > TURN_BYTES:
                 size = 0
-                await asyncio.sleep(0)
+                await self._turns.wait(chunk.tenant)
             text = logs.clean(self._redactor.text(line.text))
             lines.append(msgspec.structs.replace(line, text=text, level=_clean(line.level)))
         return msgspec.structs.replace(chunk, lines=lines)

@@ -48,6 +48,8 @@ MAX_KEYS = 20 * MAX_PAGE
 MAX_COUNT = 10_000
 EXAMINED = 20_000
 """How many of the newest jobs of a place, of all tenants, a list looks at before it goes by the tenant's lanes."""
+FEW_ROWS = 1000
+"""A tenant that has fewer jobs than this in a place has all of them looked at, by its lanes."""
 OWN_ROWS = 100_000
 """How many jobs of its own a tenant may have in a place to be listed by its lanes; one with more is dense among all."""
 SKEW = timedelta(hours=1)
@@ -286,9 +288,15 @@ class _Reading:
         self._floors: list[UUID] = []
 
     async def look(self, place: _Place) -> None:
-        """Look for a page among the newest jobs of a place, and if these are too few, by the lanes of the tenant."""
+        """Look through all that the tenant has in a place, if that is little; so others' jobs cost it nothing.
+
+        Else look for a page among the newest jobs of the place, and if these are too few, by the tenant's lanes again.
+        """
         asked = _asked(self._where, place.states)
         if not asked:
+            return
+        [first, *_] = await self._fetch(place.own, floor=self._cursor, examined=FEW_ROWS, **asked)
+        if first["examined"] < FEW_ROWS:
             return
         floors = await self._db.fetch(place.floor, cursor=self._cursor, examined=EXAMINED)
         floor: UUID = floors[0]["id"] if floors else UUID(int=0)

@@ -83,9 +83,9 @@ async def renew(db: Statements, tenant: str, builds: Iterable[tuple[str, str]]) 
     await db.fetch(SQL.renew, tasks=[(tenant, *build) for build in sorted(builds)])
 
 
-async def recent(db: Statements, tenants: Iterable[str], *, age_ms: int = VALID_MS) -> list[Published]:
-    """Return what was published within an age by these tenants, the oldest first."""
-    rows = await db.fetch(SQL.recent, tenants=sorted(tenants), age_ms=age_ms)
+async def recent(db: Statements, tenant: str, *, age_ms: int = VALID_MS) -> list[Published]:
+    """Return what was published within an age by a tenant, the oldest first."""
+    rows = await db.fetch(SQL.recent, tenant=tenant, age_ms=age_ms)
     return [Published(**dict(row)) for row in rows]
 
 
@@ -94,9 +94,10 @@ async def of_tasks(db: Statements, names: Iterable[tuple[str, str]]) -> list[Pub
     return [Published(**dict(row)) for row in await db.fetch(SQL.of_tasks, tasks=sorted(names))]
 
 
-async def tenants_made(db: Statements, tenants: Iterable[str]) -> dict[str, float]:
-    """Return how many seconds ago these tenants were made; those that are not there are left out."""
-    return {row["name"]: row["age_s"] for row in await db.fetch(SQL.tenants_made, tenants=sorted(tenants))}
+async def tenant_made(db: Statements, tenant: str) -> float | None:
+    """Return how many seconds ago a tenant was made; None if there is none."""
+    rows = await db.fetch(SQL.tenant_made, tenant=tenant)
+    return rows[0]["age_s"] if rows else None
 
 
 async def list_tasks(db: Statements, tenant: str, *, limit: int = 100, cursor: str | None = None) -> Page:

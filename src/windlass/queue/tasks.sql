@@ -54,14 +54,14 @@ DELETE FROM task WHERE tenant = :tenant AND (name, fingerprint) IN (
      WHERE o.place > :most OR o.size > :most_bytes)
 
 -- name: recent
--- What was published within an age, of some tenants, the oldest first. A tenant has few: none is beyond the bounds of trim.
+-- What was published within an age by a tenant, the oldest first. A tenant has few: none is beyond the bounds of trim.
 -- postgres
 SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
   FROM task t
- WHERE t.tenant = ANY(CAST(:tenants AS text[])) AND t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
+ WHERE t.tenant = :tenant AND t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
 -- sqlite
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
-  FROM task AS t WHERE t.tenant IN (SELECT value FROM json_each(:tenants)) AND t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
+  FROM task AS t WHERE t.tenant = :tenant AND t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
 
 -- name: of_tasks
 -- What was published of these tasks, the oldest first.
@@ -73,13 +73,13 @@ SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :no
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
   FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
 
--- name: tenants_made
--- How long ago these tenants were made; those that are not there are left out.
+-- name: tenant_made
+-- How long ago a tenant was made; no row if there is none.
 -- hot: a submit waits for it.
 -- postgres
-SELECT t.name, CAST(extract(epoch FROM :now - t.created_at) AS double precision) AS age_s FROM tenant t WHERE t.name = ANY(CAST(:tenants AS text[]))
+SELECT t.name, CAST(extract(epoch FROM :now - t.created_at) AS double precision) AS age_s FROM tenant t WHERE t.name = :tenant
 -- sqlite
-SELECT t.name, (:now - t.created_at) / 1e6 AS age_s FROM tenant AS t WHERE t.name IN (SELECT value FROM json_each(:tenants))
+SELECT t.name, (:now - t.created_at) / 1e6 AS age_s FROM tenant AS t WHERE t.name = :tenant
 
 -- name: list_tasks
 -- The signatures of a page of tasks by name, the newest build of each first, up to :builds of them; of as many tasks as fit into :most bytes,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -39,7 +38,7 @@ async def accept(
     accepted = []
     for index, (schedule, job) in enumerate(zip(schedules, jobs, strict=True)):
         if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
-            await asyncio.sleep(0)
+            await call.give_way()
         try:
             accepted.append(await _accepted(call, schedule, job))
         except (Forbidden, InvalidInput) as problem:

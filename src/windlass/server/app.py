@@ -185,7 +185,7 @@ class Door:
             body = await read_body(call.receive, call.headers, limit=limit, timeout_s=timeout_s, share=share)
         if not body and not others and not route.body_optional:
             raise InvalidInput("body", "it is missing. Send a JSON object.")
-        return await decoder.decode_in_turns(body or b"{}", others)
+        return await decoder.decode_in_turns(body or b"{}", others, call.give_way)
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"

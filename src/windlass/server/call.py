@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.config.redact import Redactor
+from windlass.engine.fair import Pace
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue import schedules
 from windlass.queue.control import Actor
@@ -193,6 +194,14 @@ class Call:
     def word(self, state: State) -> str:
         """Return the caller's word for a state."""
         return word(state, self.vocabulary)
+
+    async def give_way(self) -> None:
+        """Let others have their turn on the event loop."""
+        await self.engine.loop_turns.wait(self.tenant)
+
+    def pace(self) -> Pace:
+        """Return what cuts a long computation into turns."""
+        return Pace(self.engine.loop_turns, self.tenant, self.engine.outside.monotonic)
 
     def hidden(self, text: str | None) -> str | None:
         """Return a text of a worker's or a person's without the secrets that can be told in it."""

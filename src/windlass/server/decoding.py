@@ -12,9 +12,8 @@ what is known of the fields of a struct in shapes.py.
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
@@ -27,6 +26,8 @@ from windlass.server.shapes import MOST, Shape, array_type, decoder_of, shape_of
 from windlass.wire.base import Body, snake_case
 from windlass.wire.problems import named_problem, unknown_field
 
+LARGE = 64 << 10
+"""A body of more bytes than this waits for its turn to be decoded."""
 TURN = 10_000
 """The cost of the work between two turns of others: a value is 1, a hundred bytes are 1; about 10 ms."""
 OBJECT_COST = 20
@@ -60,8 +61,12 @@ class BodyDecoder:
             except StopIteration as ended:
                 return ended.value
 
-    async def decode_in_turns(self, body: bytes, others: Mapping[str, Any] | None = None) -> Any:
-        """Return the struct as `decode` does, and let others have their turns while it is made."""
+    async def decode_in_turns(
+        self, body: bytes, others: Mapping[str, Any] | None, give_way: Callable[[], Awaitable[None]]
+    ) -> Any:
+        """Return the struct as `decode` does, and give way to others while it is made."""
+        if len(body) > LARGE:
+            await give_way()
         steps = self.steps(body, others)
         spent = 0
         while True:
@@ -71,7 +76,7 @@ class BodyDecoder:
                 return ended.value
             if spent >= TURN:
                 spent = 0
-                await asyncio.sleep(0)
+                await give_way()
 
     def steps(self, body: bytes, others: Mapping[str, Any] | None = None) -> Steps[Any]:
         """Decode a step at a time: yield the cost of the next step, and return the struct."""

@@ -7,7 +7,6 @@ Each event is told at least once, in order of time, and has its time as id: who 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 
@@ -103,7 +102,7 @@ async def _pieces(call: Call, asked: EventsQuery, found: list[Told]) -> AsyncIte
             told.text = _encoded(call, told.event)
             made += 1
             if made % TURN_EVENTS == 0:
-                await asyncio.sleep(0)
+                await call.give_way()
         texts.append(told.text)
         size += len(told.text)
         if size > PIECE_BYTES:

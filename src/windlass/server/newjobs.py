@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from msgspec import Raw, UnsetType
 
 from windlass.engine import asked as asking
-from windlass.engine.fair import Pace
 from windlass.engine.translate import json_text
 from windlass.errors import InvalidInput
 from windlass.queue.newjob import NewJob
@@ -23,7 +22,7 @@ async def new_jobs(call: Call, asked: Sequence[JobRequest], *, listed: bool) -> 
 
     Of jobs that stand in a list the error tells which one.
     """
-    jobs, pace = [], Pace(call.engine.outside.monotonic)
+    jobs, pace = [], call.pace()
     for index, one in enumerate(asked):
         await pace.give_way()
         try:

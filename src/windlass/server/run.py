@@ -18,6 +18,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -49,6 +50,8 @@ OWN_FILES = 128
 """Of the files that a process may have open, those that are no connections of callers: the database, pipes, logs."""
 INTERRUPTED = 130
 AT_ONCE_S = 1.0
+SWITCH_S = 0.0005
+"""After so long a thread that computes lets the event loop go on: it answers all, and each answer needs many turns."""
 
 logger = logging.getLogger("windlass")
 
@@ -95,6 +98,7 @@ async def serve(
     `opened` is told the URL once it is served. `stopping` hears the signals, where somebody else has to stop first.
     """
     check_exposure(settings)
+    sys.setswitchinterval(SWITCH_S)
     stopping = Stopping() if stopping is None else stopping
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]

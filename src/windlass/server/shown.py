@@ -57,7 +57,7 @@ async def in_turns(call: Call, items: Iterable[Item], show: Callable[[Call, Item
         size += weight
         if size > TURN_BYTES:
             size = weight
-            await asyncio.sleep(0)
+            await call.give_way()
         yield show(call, item) if weight <= TURN_BYTES else await _by_thread(show, call, item)
 
 

@@ -111,9 +111,11 @@ async def test_job_of_another_tenant(stage: Stage, act: str, place: str) -> None
     assert before == (await stage.bytes_of(scene.id), await stage.get(scene.id))
 
 
+@pytest.mark.parametrize("few", [history.FEW_ROWS, 0], ids=["own", "all"])
 @pytest.mark.parametrize("place", PLACES)
-async def test_lists_of_another_tenant(stage: Stage, place: str) -> None:
-    """Lists of a tenant show nothing of another, and purge removes nothing of it."""
+async def test_lists_of_another_tenant(stage: Stage, place: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of a tenant, by its own lanes or among all, show nothing of another, and purge removes nothing of it."""
+    monkeypatch.setattr(history, "FEW_ROWS", few)
     scene = await PLACES[place](stage)
 
     assert [] == (await history.find(stage.db, history.Filter(tenant=STRANGER))).jobs
