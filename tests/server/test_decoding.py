@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from windlass.errors import InvalidInput
-from windlass.server.decoding import RENAMED, TURN, BodyDecoder
+from windlass.server.decoding import MANY, RENAMED, TURN, BodyDecoder
 from windlass.server.problems import problem_of
 from windlass.server.route import MIB
 from windlass.wire.jobs import BatchRequest, JobRequest
@@ -139,7 +139,7 @@ async def test_rel_t9_a_large_body_is_decoded_in_turns() -> None:
     ("struct", "value"),
     [
         (BatchRequest, {"jobs": [{"task": f"t{n}", "payload": list(range(200)), "tags": ["a"]} for n in range(100)]}),
-        (JobRequest, {"task": "t", "payload": list(range(TURN)), "retry_policy": {"delays": [1, 2]}}),
+        (JobRequest, {"task": "t", "payload": list(range(MANY)), "retry_policy": {"delays": [1, 2]}}),
         (BeatRequest, {"worker_id": "w", "held": [{"job_id": f"{ID}{n:05}", "fence": 1} for n in range(10_000)]}),
     ],
     ids=["jobs", "payload", "held"],
@@ -147,14 +147,14 @@ async def test_rel_t9_a_large_body_is_decoded_in_turns() -> None:
 def test_a_large_body_means_what_a_small_one_does(struct: type[msgspec.Struct], value: dict[str, Any]) -> None:
     """Taken apart or not, a body becomes the same struct; payloads stay byte for byte."""
     body = msgspec.json.encode(value)
-    assert body.count(b",") >= TURN
+    assert body.count(b",") >= MANY
 
     made = BodyDecoder(struct).decode(body)
 
     assert msgspec.json.encode(msgspec.json.decode(body, type=struct)) == msgspec.json.encode(made)
 
 
-@pytest.mark.parametrize("spare", [b"", b'"maxRetries":1,', b'"payload":[%s1],' % (b"1," * TURN)])
+@pytest.mark.parametrize("spare", [b"", b'"maxRetries":1,', b'"payload":[%s1],' % (b"1," * MANY)])
 def test_a_wrong_item_is_named_by_its_place(spare: bytes) -> None:
     """The place in the list is told however the body was decoded."""
     body = b'{"jobs":[{"task":"t"},{%s"task":"t"},{"task":"t","tags":["a",1]}]}' % spare

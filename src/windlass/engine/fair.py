@@ -21,8 +21,8 @@ Item = TypeVar("Item")
 
 PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
-TURN_S = 0.01
-"""How long a request is computed before others get their turn on the event loop."""
+TURN_S = 0.002
+"""How long a request is computed before others get their turn on the event loop: an answer takes some twenty rounds."""
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
 

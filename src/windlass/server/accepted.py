@@ -18,7 +18,7 @@ from windlass.server.call import Call
 from windlass.server.thinking import each_of
 from windlass.wire.base import PauseRequest
 
-CHECKED_AT_ONCE = 50
+CHECKED_AT_ONCE = 10
 """After so many schedules others are served."""
 
 
