@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from windlass import log
 from windlass.engine.engine import Engine
+from windlass.engine.fair import Pace
 from windlass.engine.translate import chunk_of, note_of
 from windlass.errors import InvalidInput, WindlassError
 from windlass.queue.checkpoints import Note, check_note
@@ -36,7 +37,10 @@ async def keep(
 ) -> list[trail.Refused]:
     """Keep what can be kept of these words; return what was not. Raises only with `must`: where a server cannot now."""
     refused: list[trail.Refused] = []
-    chunks = [_chunk(chunk, named, refused, tenant=tenant) for chunk in logs]
+    chunks, pace = [], Pace(engine.loop_turns, tenant, engine.outside.monotonic)
+    for chunk in logs:
+        chunks.append(_chunk(chunk, named, refused, tenant=tenant))
+        await pace.give_way()
     kept = [_note(engine, note, named, refused=refused, tenant=tenant) for note in notes]
     try:
         await engine.trail.keep(chunks, kept)

@@ -34,7 +34,11 @@ async def accept(
     Forbidden for a queue that its key is not for; InvalidInput names the argument, or why none would ever be made.
     Where `refused` is given, those that cannot be accepted go there by their names, and the others are returned.
     """
-    jobs = await call.engine.signatures.fill([schedule.job(schedule.id) for schedule in schedules])
+    made, pace = [], call.pace()
+    for schedule in schedules:
+        made.append(schedule.job(schedule.id))
+        await pace.give_way()
+    jobs = await call.engine.signatures.fill(made)
     accepted = []
     for index, (schedule, job) in enumerate(zip(schedules, jobs, strict=True)):
         if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:

@@ -32,6 +32,8 @@ TURN = 2000
 """The cost of the work between two turns of others: a value is 1, a hundred bytes are 1; about 2 ms."""
 MANY = 10_000
 """A text with as many commas is taken apart before it is decoded."""
+LONG = 512 << 10
+"""So is a text of more bytes: more than one payload has."""
 OBJECT_COST = 20
 """Of an object whose names are looked at, beside its values and bytes."""
 RENAMED = 20_000
@@ -91,15 +93,19 @@ class BodyDecoder:
                 if name in fields:
                     raise InvalidInput(name, "it stands in the query and in the body. Give it once.")
                 fields[name] = Raw(msgspec.json.encode(value))
-            lists: dict[str, list[Any]] = {}
+            many: dict[str, list[Any] | dict[str, Any]] = {}
             for name, items in fields.items():
                 if isinstance(items, list):
-                    lists[name] = yield from self._items(name, items, renaming)
+                    many[name] = yield from self._items(name, items, renaming)
                     # The first one stands for all: whether there may be none is for the typed decoder to say.
                     fields[name] = items[:1]
+                elif isinstance(items, _Entries):
+                    many[name] = yield from self._entries(name, items, renaming)
+                    # Empty ones stand for them: whether the names are good is for the typed decoder to say.
+                    fields[name] = dict.fromkeys(items, {})
             yield _cost(encoded := msgspec.json.encode(fields))
             whole = self._decoder.decode(encoded)
-            made = {name: type(getattr(whole, name))(items) for name, items in lists.items()}
+            made = {name: type(getattr(whole, name))(items) for name, items in many.items()}
             return msgspec.structs.replace(whole, **made) if made else whole
 
     def _items(self, name: str, items: list[Raw], renaming: _Renaming) -> Steps[list[Any]]:
@@ -119,13 +125,29 @@ class BodyDecoder:
                 made.append(struct)
         return made
 
+    def _entries(self, name: str, entries: _Entries, renaming: _Renaming) -> Steps[dict[str, Any]]:
+        """Return the structs by their names, made one by one."""
+        structs = shape_of(self._struct).bodies[name]
+        decoder = decoder_of(*structs)
+        made = {}
+        for key, entry in entries.items():
+            where = f"{name}.{key[:NAME_LENGTH]}"
+            yield _cost(entry)
+            with _in_words(where):
+                struct = _made(decoder, entry)
+                made[key] = (
+                    decoder.decode((yield from renaming.body(entry, structs, where))) if struct is None else struct
+                )
+        return made
+
 
 def _made(decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
-    """Return what the typed decoder makes of a text; None if the text may hold many values, or names that are others.
+    """Return what the typed decoder makes of a text; None if it is long, or may hold many values, or names of others.
 
     Between any two values of a list or an object there is a comma. A whole number may be written as 1.0.
     """
-    if bytes(text).count(b",") >= MANY:
+    plain = bytes(text)
+    if len(plain) > LONG or plain.count(b",") >= MANY:
         return None
     try:
         return decoder.decode(text)
@@ -156,6 +178,10 @@ class _Name(str):
     __slots__ = ()
 
 
+class _Entries(dict[str, Raw]):
+    """The entries of an object by names that are the caller's, each a body that is yet to be made."""
+
+
 class _Renaming:
     """Puts the names of one request into ours, within bounds."""
 
@@ -163,7 +189,7 @@ class _Renaming:
         self._left = RENAMED
 
     def fields(self, text: bytes, struct: type[msgspec.Struct], where: str) -> Steps[dict[str, Any]]:
-        """Return the fields of an object by our names; of the whole body a list of bodies is left as its items."""
+        """Return the fields of an object by our names; of the whole body many bodies are left as their texts."""
         yield _cost(text)
         self._left -= 1
         if self._left < 0:
@@ -214,6 +240,8 @@ class _Renaming:
             entries = _entries_of_object(text, shape.entries[field], where)
             if structs is None:
                 return raw
+            if not outside and all(_may_be_empty(struct) for struct in structs):
+                return _Entries(entries)
             named = {}
             for name, entry in entries.items():
                 named[name] = yield from self._checked(entry, structs, f"{where}.{name[:NAME_LENGTH]}")
@@ -299,3 +327,7 @@ def _cost(text: bytes | Raw) -> int:
 def _without_fraction(raw: Raw) -> Raw:
     text = bytes(raw)
     return Raw(text[: found.start(1)]) if (found := _WHOLE.fullmatch(text)) else raw
+
+
+def _may_be_empty(struct: type[msgspec.Struct]) -> bool:
+    return not any(field.required for field in msgspec.structs.fields(struct))

@@ -344,7 +344,10 @@ async def _plan_all(
 
     in_list = not isinstance(call.body, wire.ScheduleRequest)
     # Ids are made here: their maker is for one thread.
-    items = [(index, request, call.engine.ids.new()) for index, request in enumerate(asked)]
+    items, pace = [], call.pace()
+    for index, request in enumerate(asked):
+        items.append((index, request, call.engine.ids.new()))
+        await pace.give_way()
     return [schedule for schedule in await each_of(call)(plan, items) if schedule is not None]
 
 
