@@ -7,6 +7,7 @@ Who runs them, and on which server, is decided in loops.py; that every server ma
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -22,6 +23,8 @@ from windlass.queue.moves import Moved
 from windlass.queue.report import Chance
 
 VACUUM_PERIOD_S = 15.0
+TOLD_AT_ONCE = 50
+"""Moves that are logged in one go."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -138,12 +141,19 @@ def _rescuing(
         while True:
             rescued = await rescue.rescue(db, chance=chance, limit=most)
             tell(wake, rescued.moved)
-            told(rescued.moved)
+            await _in_portions(told, rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
                 return Ran(count, min(often_s, looks.pulse_s))
 
     return run
+
+
+async def _in_portions(told: Callable[[Sequence[Moved]], None], moved: Sequence[Moved]) -> None:
+    """Tell of many moves; requests are served in between, for each is a line or two of the log."""
+    for start in range(0, len(moved), TOLD_AT_ONCE):
+        told(moved[start : start + TOLD_AT_ONCE])
+        await asyncio.sleep(0)
 
 
 def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks) -> Run:
@@ -153,7 +163,7 @@ def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None
         looks.acted("deadlines")
         moved = await deadlines.end_overdue(db, chance=chance, limit=most)
         tell(wake, moved)
-        told(moved)
+        await _in_portions(told, moved)
         expired = await deadlines.expire(db, limit=most)
         for job_id in expired:
             wake.ended(job_id)

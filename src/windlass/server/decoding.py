@@ -102,7 +102,7 @@ class BodyDecoder:
                 elif isinstance(items, _Entries):
                     many[name] = yield from self._entries(name, items, renaming)
                     # Empty ones stand for them: whether the names are good is for the typed decoder to say.
-                    fields[name] = dict.fromkeys(items, {})
+                    fields[name] = {key: {} for key in items}
             yield _cost(encoded := msgspec.json.encode(fields))
             whole = self._decoder.decode(encoded)
             made = {name: type(getattr(whole, name))(items) for name, items in many.items()}

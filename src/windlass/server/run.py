@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import math
@@ -114,6 +115,9 @@ async def serve(
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
+                        # What is there now stays: looking through all of it for garbage would hold the event loop.
+                        gc.collect()
+                        gc.freeze()
                         with announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
                             log.event("server.started", url=url, server=engine.name, version=__version__)

@@ -73,8 +73,11 @@ Started = bool | Duration
 """Whether the body has begun: true, just now; a number, so many seconds before this was sent."""
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request."""
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """The body of a request.
+
+    What is made from JSON has no cycles: looking through a hundred thousand parts for some would hold the event loop.
+    """
 
     aliases: ClassVar[Mapping[str, str]] = {}
     """Older names of its fields."""
