@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "values-made-before-they-are-counted",
-        (Edit("server/decoding.py", 'if bytes(text).count(b",") >= TURN:', "if False:"),),
+        (Edit("server/decoding.py", 'if len(plain) > LONG or plain.count(b",") >= MANY:', "if False:"),),
         (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs1]",),
         "T9: a list is counted before its values are made",
     ),

@@ -18,7 +18,6 @@ import msgspec
 
 from windlass import __version__
 from windlass.config import Settings
-from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts, stop_margin_ms, timeout_grace_ms
@@ -97,8 +96,7 @@ class Engine:
         self._claims = True
         self.outside = outside
         self._open_lines()
-        redactor = Redactor(settings.security.redact)
-        self.trail = Trail(db, redactor, line=self._line, again=REPEATABLE, turns=self.loop_turns)
+        self.trail = Trail(db, settings, line=self._line, again=REPEATABLE, turns=self.loop_turns)
         self._dispatch = Dispatch(
             db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
         )

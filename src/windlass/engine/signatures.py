@@ -89,11 +89,10 @@ _Builds = dict[str, _Known]
 
 
 class _Tasks(msgspec.Struct):
-    """The tasks of one tenant, as of the last look that went through."""
+    """The tasks of one tenant as of the last look: when it began, and how many hints had come by then."""
 
     looked_at: float
     hints: int
-    """How many hints had come when it began."""
     builds: dict[str, _Builds] = {}
 
 
@@ -261,10 +260,8 @@ class Signatures:
 
     def _is_known(self, tenant: str, within_s: float) -> bool:
         """Say whether the last look at a tenant began so shortly ago, and nothing was heard of since."""
-        known = self._known.get(tenant)
-        if known is None:
-            return False
-        return known.hints == self._hints and self._outside.monotonic() - known.looked_at <= within_s
+        known, now = self._known.get(tenant), self._outside.monotonic()
+        return known is not None and known.hints == self._hints and now - known.looked_at <= within_s
 
     def _hear(self) -> None:
         self._hints += 1

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.config import Settings
 from windlass.config.redact import Redactor
 from windlass.db import Database
 from windlass.engine.batch import Batcher
@@ -45,14 +46,14 @@ class Trail:
     def __init__(
         self,
         db: Database,
-        redactor: Redactor,
+        settings: Settings,
         *,
         line: Callable[..., Batcher[Words, None]],
         turns: LoopTurns,
         **bounds: Any,
     ) -> None:
         self._db = db
-        self._redactor = redactor
+        self._redactor = Redactor(settings.security.redact)
         self._turns = turns
         self.line = line("trail", self._flush, _weight, **bounds)
         self._followers: dict[UUID, set[asyncio.Event]] = {}

@@ -57,6 +57,14 @@ SWITCH_S = 0.0005
 logger = logging.getLogger("windlass")
 
 
+def _keep_loop_free() -> None:
+    """Keep threads that compute, and the collector of garbage, from holding the event loop for long."""
+    sys.setswitchinterval(SWITCH_S)
+    # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
+    gc.collect()
+    gc.freeze()
+
+
 class _Listener(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, certificates: Certificates | None) -> None:
         super().__init__(config)
@@ -99,7 +107,6 @@ async def serve(
     `opened` is told the URL once it is served. `stopping` hears the signals, where somebody else has to stop first.
     """
     check_exposure(settings)
-    sys.setswitchinterval(SWITCH_S)
     stopping = Stopping() if stopping is None else stopping
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
@@ -115,9 +122,7 @@ async def serve(
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         door.open(create_app(engine, settings, gate))
-                        # What is there now stays: looking through all of it for garbage would hold the event loop.
-                        gc.collect()
-                        gc.freeze()
+                        _keep_loop_free()
                         with announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
                             log.event("server.started", url=url, server=engine.name, version=__version__)
