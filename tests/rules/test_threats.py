@@ -25,6 +25,8 @@ STARTERS = {
     "src/windlass/worker/child.py": "a runner is this interpreter with our module",
 }
 """The only files that start processes, and what."""
+WITHOUT_TEST = {11, 20}
+"""Threats of which there is nothing to attack yet, or that the operator holds off."""
 BY_CHANCE = {
     "src/windlass/client/shell.py": "pauses between tries",
     "src/windlass/engine/loops.py": "the default of a parameter: pauses between looks",
@@ -94,6 +96,15 @@ def test_rel_t23_only_our_own_programs_are_started() -> None:
 def test_rel_t25_tokens_are_not_drawn_from_a_predictable_source() -> None:
     """`random` makes pauses uneven and nothing else; keys, sessions and ids come from `secrets`."""
     assert set(BY_CHANCE) == predictable(REPOSITORY)
+
+
+def test_every_threat_has_a_control_and_a_test_of_its_name() -> None:
+    """S12: the page about security names each threat; those that this program can hold off have tests."""
+    page = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
+    tests = "".join(path.read_text(encoding="utf-8") for path in files(REPOSITORY, "tests/**/test_*.py"))
+
+    assert [] == [number for number in range(1, 26) if not re.search(rf"^\|.*\bT{number}\b.*\|", page, re.MULTILINE)]
+    assert WITHOUT_TEST == {number for number in range(1, 26) if f"def test_rel_t{number}_" not in tests}
 
 
 @pytest.mark.parametrize(
