@@ -237,6 +237,22 @@ async def test_small_requests_do_not_starve_large_ones() -> None:
     await asyncio.gather(*asked)
 
 
+@pytest.mark.parametrize(("left", "stays"), [("A".ljust(MUCH + 1, "-"), "B"), ("A", "B".ljust(MUCH + 1, "-"))])
+async def test_callers_that_left_strand_nobody(left: str, stays: str) -> None:
+    """Where all that waited in one queue have left, the other queue is served at once."""
+    flush = Flushes()
+    flush.gate.clear()
+    line = batcher(flush, room=20 * MOST_ROWS)
+    first, gone, other = await begun(line, "a", left, stays)
+    line._large_next = len(left) > MUCH
+    gone.cancel()
+    await asyncio.wait([gone])
+
+    flush.gate.set()
+
+    assert ["A", stays.upper()] == [await first, await other]
+
+
 async def test_a_second_flush_is_kept_for_small_requests() -> None:
     """While a large request is flushed a small one goes beside it at once, and a second large one waits."""
     flush = Flushes()

@@ -29,6 +29,12 @@ MUTANTS = (
         "S10: a full line answers 429",
     ),
     Mutant(
+        "callers-that-left-strand-others",
+        (Edit("engine/batch.py", "continue  # the callers", "return  # the callers"),),
+        (f"{BATCH}callers_that_left_strand_nobody",),
+        "rule 16: a request never fails its neighbours",
+    ),
+    Mutant(
         "batch-room-for-one-tenant-alone",
         (Edit("engine/batch.py", "if 2 * (rows + weight.rows) > self._room or", "if self._rows < 0 or"),),
         (f"{BATCH}a_tenant_takes_half_of_a_line_at_most",),

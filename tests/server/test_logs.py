@@ -13,6 +13,8 @@ import pytest
 
 from tests.server.api import WORKER, Json, claim, submit, submit_and_claim
 from windlass.config.redact import Redactor
+from windlass.engine import trail
+from windlass.engine.engine import Engine
 from windlass.server import logs
 from windlass.server.app import Door
 from windlass.server.call import Message
@@ -220,3 +222,22 @@ async def test_lines_of_a_lease_that_is_not_there_cost_nothing(
     kept = (await client.get(f"/jobs/{job['id']}/logs")).json()["lines"]
     assert ([], 9) == ([text for text in foreign if "hunter2" in text], len(kept))
     assert {"token=***"} == {line["text"].split()[0] for line in kept}
+
+
+@pytest.mark.one_kind
+async def test_rel_t9_many_small_chunks_give_way(
+    client: httpx2.AsyncClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H5: what is redacted in one go is bounded over all chunks of a request, not in each."""
+    job = await submit_and_claim(client)
+    turns = 0
+
+    async def counted(_: str) -> None:
+        nonlocal turns
+        turns += 1
+
+    chunks = [chunk(job, "x" * 5000, seq=number) for number in range(20)]
+    monkeypatch.setattr(engine.loop_turns, "wait", counted)
+    await write(client, *chunks)
+
+    assert 20 * 5000 // trail.TURN_BYTES <= turns

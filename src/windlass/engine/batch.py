@@ -138,6 +138,8 @@ class Batcher(Generic[Request, Answer]):
                     await self._outside.pause(self._gather_s)
                 queue = self._next_queue()
                 if not (batch := self._take(queue)):
+                    if len(self._small) or self._may_be_large():
+                        continue  # the callers of all that waited in one queue had left
                     return
                 started = self._outside.monotonic()
                 self._busy_large += queue is self._large
@@ -169,10 +171,12 @@ class Batcher(Generic[Request, Answer]):
         if not self._taken[waiting.tenant][0]:
             del self._taken[waiting.tenant]
 
+    def _may_be_large(self) -> bool:
+        return len(self._large) > 0 and self._busy_large < max(1, self._lines - 1)
+
     def _next_queue(self) -> FairQueue[_Waiting[Request, Answer]]:
         """Return the small requests or the large ones, by turns; of two flushes at once one is for small ones."""
-        may_be_large = len(self._large) and self._busy_large < max(1, self._lines - 1)
-        if may_be_large and (self._large_next or not len(self._small)):
+        if self._may_be_large() and (self._large_next or not len(self._small)):
             self._large_next = False
             return self._large
         self._large_next = True

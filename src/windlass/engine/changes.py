@@ -18,7 +18,7 @@ from windlass.db import Database
 from windlass.engine.fair import Cap, Turnstile
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
-from windlass.errors import WindlassError
+from windlass.errors import Unavailable, WindlassError
 from windlass.queue.recent import EVENTS, MAX_EVENTS, JobEvent, events_of, touched_since
 from windlass.queue.recurring import read_clock
 
@@ -172,7 +172,11 @@ class Changes:
         Raises Unavailable if the database is away, or it was not the tenant's turn for long.
         """
         # What the look for all does not find because it began later, this one does.
-        await self._feeds[tenant].began.wait()
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._feeds[tenant].began.wait()
+        except TimeoutError:
+            raise Unavailable("The events of this tenant could not be looked for yet. Try again.") from None
         async with self.turns.turn(tenant):
             return await own.fresh(self._db, tenant)
 

@@ -63,7 +63,7 @@ class Trail:
         told = list(chunks)
         if sum(map(_size, told)) > TURN_BYTES:
             told = await logs.held(self._db, told)
-        words = Words([await self._shown(chunk) for chunk in told], list(notes))
+        words = Words(await self._shown(told), list(notes))
         if words.chunks or words.notes:
             await self.line.ask(words)
 
@@ -89,16 +89,19 @@ class Trail:
                 event.set()
         return [None for _ in requests]
 
-    async def _shown(self, chunk: Chunk) -> Chunk:
-        lines, size = [], 0
-        for line in chunk.lines:
-            size += len(line.text) + _BYTES_OF_A_LINE
-            if size > TURN_BYTES:
-                size = 0
-                await self._turns.wait(chunk.tenant)
-            text = logs.clean(self._redactor.text(line.text))
-            lines.append(msgspec.structs.replace(line, text=text, level=_clean(line.level)))
-        return msgspec.structs.replace(chunk, lines=lines)
+    async def _shown(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        shown, size = [], 0
+        for chunk in chunks:
+            lines = []
+            for line in chunk.lines:
+                size += len(line.text) + _BYTES_OF_A_LINE
+                if size > TURN_BYTES:
+                    size = 0
+                    await self._turns.wait(chunk.tenant)
+                text = logs.clean(self._redactor.text(line.text))
+                lines.append(msgspec.structs.replace(line, text=text, level=_clean(line.level)))
+            shown.append(msgspec.structs.replace(chunk, lines=lines))
+        return shown
 
 
 def _size(chunk: Chunk) -> int:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from windlass.errors import BodyTooLarge, SlowBody, Unavailable, WrongMedia
 from windlass.server.call import ClientGone, Message, Receive
 
+LONGEST_LENGTH = 18
+"""Digits of a length that can be meant: Python refuses to read some thousand."""
 BODY_SECONDS = 10.0
 """In which the whole body must have come."""
 SMALL_BYTES = 64 << 10
@@ -87,7 +89,8 @@ async def read_body(
     """Return the whole body; BodyTooLarge as soon as that is known, SlowBody if it does not come in time."""
     length = headers.get("content-length", "")
     if length.isascii() and length.isdigit():
-        if int(length[:20]) > limit:
+        length = length.lstrip("0") or "0"
+        if len(length) > LONGEST_LENGTH or int(length) > limit:
             raise _too_large(limit)
         share.grow_to(int(length))
     try:

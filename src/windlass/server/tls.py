@@ -8,6 +8,7 @@ A certificate that cannot be read leaves the one before it in use.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -25,6 +26,8 @@ LOOK_S = 5.0
 """How often the files of the certificate are looked at, at most."""
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2; those of 1.3 are all of this kind."""
+
+logger = logging.getLogger("windlass")
 
 
 class Certificates:
@@ -104,8 +107,13 @@ class TlsListener:
             except OSError:
                 await asyncio.sleep(PAUSE_S)  # out of files: asking again at once would fail again
                 continue
-            context = self._certificates.current(self._loop.time())
-            Handshake(accepted, context, self._make(), timeout_s=self.handshake_s)
+            try:
+                context = self._certificates.current(self._loop.time())
+                Handshake(accepted, context, self._make(), timeout_s=self.handshake_s)
+            except Exception:
+                # One connection that cannot be served must not be the end of all others.
+                logger.exception("A connection could not be accepted.")
+                accepted.close()
 
 
 class Handshake:
