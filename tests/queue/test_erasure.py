@@ -15,7 +15,20 @@ from windlass.db import Database
 from windlass.db.sqlite import SqliteDatabase
 from windlass.errors import BeingErased, Conflict, NotFound, Unavailable
 from windlass.job import State
-from windlass.queue import audit, checkpoints, deadletters, erasure, firing, history, keys, logs, retention, tenants
+from windlass.queue import (
+    audit,
+    checkpoints,
+    deadletters,
+    erasure,
+    firing,
+    fleet,
+    history,
+    keys,
+    logs,
+    retention,
+    tasks,
+    tenants,
+)
 from windlass.queue.lanes import Lanes
 from windlass.queue.schedule import Decision, Policy
 from windlass.queue.submit import submit_requests
@@ -167,6 +180,19 @@ async def test_a_name_that_was_erased_begins_anew(steps: Steps) -> None:
     assert job_id == (await steps.claim_one(await steps.worker(tenant="acme"), tenant="acme")).id
     with pytest.raises(NotFound):
         await history.get(steps.db, old.id, tenant="acme")
+
+
+async def test_what_came_after_an_erasure_is_not_the_next_owners(steps: Steps) -> None:
+    """M1: a worker whose key was still believed registers once more; the next owner of the name sees nothing of it."""
+    await steps.submit_one(tenant="acme")
+    await tenants.erase(steps.db, Lanes(), steps.ids, "acme", actor="ann")
+    await steps.worker("late-worker", tenant="acme")
+    await tasks.publish(steps.db, "acme", {"mail": "{}"})
+
+    await tenants.create(steps.db, "acme")
+
+    assert [] == (await fleet.list_workers(steps.db, "acme")).workers
+    assert [] == (await tasks.list_tasks(steps.db, "acme")).tasks
 
 
 async def test_a_worker_of_an_erased_tenant_loses_its_leases(steps: Steps) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from windlass.queue import (
     stats,
     tasks,
 )
+from windlass.queue import tenants as module
 from windlass.queue.control import pause_queue, pause_tenant, resume_tenant
 from windlass.queue.lanes import Lane, LaneName, Lanes, configure
 from windlass.queue.tenants import MOST_COUNTED, Tenant, create, delete, get, list_tenants
@@ -257,6 +259,28 @@ async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) ->
     again = await steps.submit(steps.job(tenant="acme", queue="new-queue", idempotency_key="k", payload='"other"'))
     assert not again[0].duplicate
     assert ["new-queue"] == [queue.name for queue in (await queues.list_queues(db, "acme")).queues]
+
+
+async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submit that comes between the look and the lock holds its tenant, with all that the tenant had."""
+    await create(steps.db, "acme")
+    await steps.worker("w", tenant="acme")
+    await tasks.publish(steps.db, "acme", {"mail": "{}"})
+    await pause_tenant(steps.db, "acme", actor=ANN)
+    look = module._check_held
+
+    async def beside(db: Any, name: str) -> None:
+        await look(db, name)
+        monkeypatch.setattr(module, "_check_held", look)
+        await steps.submit_one(tenant="acme")
+
+    monkeypatch.setattr(module, "_check_held", beside)
+    with pytest.raises(Conflict, match="1 live jobs"):
+        await delete(steps.db, steps.lanes, "acme")
+
+    assert ["w"] == [worker.worker for worker in (await fleet.list_workers(steps.db, "acme")).workers]
+    assert 1 == len((await tasks.list_tasks(steps.db, "acme")).tasks)
+    assert (await get(steps.db, "acme")).pause is not None
 
 
 async def test_the_audit_of_a_deleted_tenant_stays_for_those_above_tenants(steps: Steps) -> None:

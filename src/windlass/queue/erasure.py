@@ -239,8 +239,13 @@ async def remove_jobs(transaction: Statements, job_ids: Sequence[UUID]) -> int:
 async def remove_named(db: Statements, name: str) -> None:
     """Remove what bears the name of a tenant, in short transactions, or in the one that is open."""
     for query in NAMED:
-        while (await db.fetch(query, tenant=name, limit=ROWS))[0]["removed"] >= ROWS:
-            pass
+        await remove_rows(db, query, name)
+
+
+async def remove_rows(db: Statements, query: Query, name: str) -> None:
+    """Remove what one query finds of a tenant, portion by portion."""
+    while (await db.fetch(query, tenant=name, limit=ROWS))[0]["removed"] >= ROWS:
+        pass
 
 
 async def erase_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor) -> Erased:

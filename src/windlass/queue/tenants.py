@@ -63,7 +63,12 @@ class TenantPage(msgspec.Struct, frozen=True):
 async def create(db: Statements, name: str) -> Tenant:
     """Make a tenant and return it; AlreadyExists if there is one of this name."""
     check_name("tenant", name)
-    rows = await db.fetch(SQL.create_tenant, tenant=name)
+    async with db.transaction() as transaction:
+        was = await transaction.fetch(LANES.lock_tenant, tenant=name)
+        if was and was[0]["erasing"] == "":
+            # What came after the erasure, as from a worker whose key was believed for two more seconds, is another's.
+            await erasure.remove_named(transaction, name)
+        rows = await transaction.fetch(SQL.create_tenant, tenant=name)
     if not rows:
         raise AlreadyExists(f"There is a tenant {name} already. Use it, or choose another name.")
     return Tenant(rows[0]["name"], rows[0]["created_at"])
@@ -90,8 +95,8 @@ async def delete(db: Statements, lanes: Lanes, name: str) -> None:
     _refuse_default(name)
     await get(db, name)
     await _check_held(db, name)
-    # Before the transaction: there may be many keys and minutes, and others wait for the tenant's row.
-    await erasure.remove_named(db, name)
+    # Before the transaction: there may be many minutes, and others wait for the tenant's row.
+    await erasure.remove_rows(db, erasure.SQL.remove_stats, name)
     async with db.transaction() as transaction:
         rows = await transaction.fetch(LANES.lock_tenant, tenant=name)
         if not rows:
