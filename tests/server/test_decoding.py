@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.errors import InvalidInput
+from windlass.errors import BodyTooLarge, InvalidInput
+from windlass.server.bodies import BodyBudget, read_body
 from windlass.server.decoding import MANY, RENAMED, TURN, BodyDecoder
 from windlass.server.problems import problem_of
 from windlass.server.route import MIB
@@ -163,3 +164,21 @@ def test_a_wrong_item_is_named_by_its_place(spare: bytes) -> None:
         BodyDecoder(BatchRequest).decode(body)
 
     assert "jobs[2].tags[1]" == refused.value.field
+
+
+@pytest.mark.parametrize(
+    ("length", "is_good"), [("0" * 5000 + "2", True), ("0" * 20 + "9" * 30, False), ("9" * 5000, False)]
+)
+async def test_rel_t9_a_length_of_many_digits_is_no_fault(length: str, is_good: bool) -> None:
+    """The declared length of a body is read for what it says, or is too large."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    with BodyBudget(1 << 20).share() as share:
+        reading = read_body(receive, {"content-length": length}, limit=100, timeout_s=600, share=share)
+        if is_good:
+            assert b"{}" == await reading
+        else:
+            with pytest.raises(BodyTooLarge):
+                await reading

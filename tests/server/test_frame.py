@@ -301,18 +301,6 @@ async def test_rel_s8_bodies_under_way_share_a_budget(length: tuple[bytes, bytes
     assert 0 == door._bodies.used
 
 
-@pytest.mark.parametrize("length", [b"0" * 5000 + b"2", b"0" * 20 + b"9" * 30, b"9" * 5000])
-async def test_rel_t9_a_length_of_many_digits_is_no_fault(length: bytes) -> None:
-    """It is read for what it says, or is too large."""
-    door = make_door(ROUTES)
-
-    [start, _] = await exchange(
-        door, {"headers": [KEY, JSON, (b"content-length", length)]}, [{"type": "http.request", "body": b"{}"}]
-    )
-
-    assert (422 if length.endswith(b"2") else 413) == start["status"]
-
-
 @pytest.mark.parametrize(
     "messages",
     [
