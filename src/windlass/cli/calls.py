@@ -146,7 +146,7 @@ def has_database(url: str) -> bool:
 
 
 def confirm(act: str, *, yes: bool) -> None:
-    """Return if the user wants it: asked at a terminal, or said before by --yes."""
+    """Ask the user at a terminal, unless --yes was given. Raises if the user does not agree."""
     if yes:
         return
     if not sys.stdin.isatty():

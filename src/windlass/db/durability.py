@@ -15,7 +15,7 @@ SQL = load(__file__)
 
 
 async def check_durable(db: Statements, *, is_allowed: bool) -> None:
-    """Return if a commit survives a crash, or need not; SetupError names the settings and what mends them."""
+    """Raise SetupError if a commit would not survive a crash; it names the settings and how to mend them."""
     found = [row["name"] for row in await db.fetch(SQL.undurable)]
     if not found:
         return

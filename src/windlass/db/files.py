@@ -40,7 +40,7 @@ def make_private(file: Path) -> None:
 
 
 def check_is_kept(file: Path) -> None:
-    """Return if the file may be opened; SetupError if it is empty or missing and a database was there."""
+    """Raise SetupError if the file is empty or missing and a database was there."""
     real = file.resolve()
     size = _size(real)
     if size:

@@ -32,7 +32,7 @@ async def give_back(db: Database, *, step: int = STEP_PAGES) -> int:
 async def wipe(db: Database) -> None:
     """Leave nothing of deleted rows in the file or in its log; PostgreSQL does so by its own vacuum.
 
-    Rows are overwritten where they are deleted (sqlite.py). What is left is pages that hold nothing, and the log.
+    Rows are overwritten where they are deleted (sqlite.py). Free pages and the log still hold the text.
     """
     if db.dialect == "sqlite":
         await give_back(db)

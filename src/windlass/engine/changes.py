@@ -48,7 +48,7 @@ class Told(msgspec.Struct):
 
 
 class Looks:
-    """What was told, and where the next look begins."""
+    """The looks of one reader: they remember the events that were told, and the place of the next look."""
 
     def __init__(self, since: datetime) -> None:
         self._first = self._latest = since

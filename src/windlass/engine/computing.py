@@ -45,7 +45,7 @@ class Computing:
 
 
 class Budget:
-    """What one request has computed, and may."""
+    """The computing time that one request has used, and its limit."""
 
     def __init__(self, computing: Computing, tenant: str, key: str | None) -> None:
         self._computing = computing

@@ -1,4 +1,4 @@
-"""What the engine takes from outside: time that passes or is worked, waiting, chance. Passed in for tests to own."""
+"""The clocks, the waiting and the chance that the engine uses. They are parameters, so that tests own them."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Sessions:
         self._known.pop(session_id, None)
 
     async def check_worker(self, session_id: UUID, *, tenant: str, worker: str) -> None:
-        """Return if a session is this worker's, or unknown; NotFound if it is another's. Whose it is never changes.
+        """Raise NotFound if a session belongs to another worker; an unknown one passes. Its worker never changes.
 
         Another tenant's is like one that has ended: Conflict.
         """
