@@ -404,15 +404,13 @@ async def test_pages_are_passed_over_by_their_ids(client: httpx2.AsyncClient) ->
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_rel_t9_a_list_is_bounded_in_bytes(client: httpx2.AsyncClient) -> None:
-    """T9: a page of large jobs ends at 8 MiB, and its cursor goes on: every job is listed once."""
-    payload = "x" * 250_000
-    for _ in range(2):
-        await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": payload}] * 20})
+    """T9: a page of large jobs ends at 512 KiB, and its cursor goes on: every job is listed once."""
+    await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": "x" * 15_000}] * 40})
 
     first = await client.get("/jobs?limit=500")
     second = await client.get(f"/jobs?limit=500&cursor={first.json()['next_cursor']}")
 
-    assert (33, 7) == (len(first.json()["jobs"]), len(second.json()["jobs"]))
+    assert (34, 6) == (len(first.json()["jobs"]), len(second.json()["jobs"]))
     assert 40 == len({job["id"] for answer in (first, second) for job in answer.json()["jobs"]})
     assert (40, None) == (first.json()["total"], second.json()["next_cursor"])
 

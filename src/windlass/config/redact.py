@@ -72,15 +72,18 @@ class Redactor:
         return known
 
     def _holds_name(self, text: str) -> bool:
-        plain = _plain(text)
-        return any(pattern in plain for pattern in self._patterns)
+        return any(map(_plain(text).__contains__, self._patterns))  # no generator: a text may have thousands of names
 
     def text(self, text: str) -> str:
         """Return the text without the secrets that can be told: in URLs, after names, bearer tokens, our keys."""
         if _HARMLESS.fullmatch(text):
             return text
-        text = _BEARER.sub(rf"\1 {HIDDEN}", url(text))
-        text = _OWN_KEY.sub(rf"\1{HIDDEN}", text)
+        text, folded = url(text), text.casefold()
+        # To look for a word is ten times faster than to look for what may follow it.
+        if "bearer" in folded or "basic" in folded:
+            text = _BEARER.sub(rf"\1 {HIDDEN}", text)
+        if "wl_" in text:
+            text = _OWN_KEY.sub(rf"\1{HIDDEN}", text)
         return self._named(text)
 
     def _named(self, text: str) -> str:
@@ -90,10 +93,9 @@ class Redactor:
         parts: list[str] = []
         done = 0
         for found in self._name.finditer(text):
-            if found.start() < done or not self.hides(found[1]):
-                continue
-            if value := _VALUE.match(text, found.end()):
-                parts += (text[done : found.end()], HIDDEN)
+            start, end = found.span()
+            if start >= done and self.hides(found[1]) and (value := _VALUE.match(text, end)):
+                parts += (text[done:end], HIDDEN)
                 done = value.end()
         return "".join((*parts, text[done:]))
 

@@ -54,6 +54,8 @@ OWN_ROWS = 100_000
 """How many jobs of its own a tenant may have in a place to be listed by its lanes; one with more is dense among all."""
 SKEW = timedelta(hours=1)
 """How far the clock that made an id may be from the database's, which says when the job was created."""
+FIRST_PORTION = 8
+"""Jobs that are read before their sizes are known: each has a payload, a result and an error at most."""
 NEWEST = UUID(int=2**128 - 1)
 MAX_ENDINGS = 20
 NONE_CLAIMED = -1
@@ -190,8 +192,7 @@ async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID 
     listed or not. A page with a cursor may be short or empty where the filters match few of very many jobs.
     """
     keys = await find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
-    count = views.fitting(await sizes(db, keys.found))
-    jobs = await read(db, where, keys.found[:count])
+    jobs, count = await read(db, where, keys.found[: views.fitting(await sizes(db, keys.found))])
     return Page(jobs, keys.found[count - 1].id if count < len(keys.found) else keys.next_cursor)
 
 
@@ -205,18 +206,38 @@ async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID |
 
 
 async def sizes(db: Statements, keys: Sequence[Key]) -> list[int]:
-    """Return how many bytes a list shows of each of these jobs."""
-    found = {row["id"]: row["bytes"] for row in await db.fetch(SQL.sizes, jobs=keys)} if keys else {}
-    return [found.get(key.id, 0) for key in keys]
+    """Return how many bytes a list shows of each of the first of these jobs: of all that fit into one answer at least.
+
+    SQLite reads a text to tell its size, so the jobs are looked at in portions, and none beyond a full answer.
+    """
+    found: list[int] = []
+    portion = FIRST_PORTION
+    while len(found) < len(keys) and sum(found) <= views.LIST_BYTES:
+        asked = keys[len(found) : len(found) + portion]
+        by_id = {row["id"]: row["bytes"] for row in await db.fetch(SQL.sizes, jobs=asked)}
+        found += [by_id.get(key.id, 0) for key in asked]
+        portion *= 4
+    return found
 
 
-async def read(db: Statements, where: Filter, keys: Sequence[Key]) -> list[Job]:
-    """Return the jobs that a list has found, in order; without those that have left the states asked for since."""
+async def read(db: Statements, where: Filter, keys: Sequence[Key]) -> tuple[list[Job], int]:
+    """Return the jobs of these keys, in order, and how many of the keys were read.
+
+    Left out are jobs that have left the states asked for since. Jobs that have ended since may be larger than they were
+    when their sizes were read: if they are too large together, the last keys are not read.
+    """
     rows = {row["id"]: row for row in await db.fetch(SQL.of_page, jobs=keys, tenant=where.tenant)} if keys else {}
-    if moved := [key.id for key in keys if key.id not in rows]:
-        rows |= {row["id"]: row for row in await db.fetch(SQL.wherever, ids=moved, tenant=where.tenant)}
+    moved = [key.id for key in keys if key.id not in rows]
+    grown = 0
+    while moved and grown <= views.LIST_BYTES:
+        asked, moved = moved[:FIRST_PORTION], moved[FIRST_PORTION:]
+        found = await db.fetch(SQL.wherever, ids=asked, tenant=where.tenant)
+        rows |= {row["id"]: row for row in found}
+        grown += sum(len(row[name] or "") for row in found for name in ("payload", "result", "error"))
+    if moved:
+        keys = keys[: [key.id for key in keys].index(moved[0])]
     jobs = [job_from_row(rows[key.id]) for key in keys if key.id in rows]
-    return [job for job in jobs if not where.states or job.state in where.states]
+    return [job for job in jobs if not where.states or job.state in where.states], len(keys)
 
 
 async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> Count:

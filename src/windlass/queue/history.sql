@@ -250,13 +250,13 @@ SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FRO
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: sizes
--- How many bytes of text a list shows of each of these jobs.
+-- How many bytes of text a list shows of each of these jobs; an error is shown under two names.
 -- index: primary keys; done_id of the day in which a job ended.
 -- both
 SELECT i.id, coalesce((SELECT octets(d.payload, d.headers, d.tags, d.retry) FROM job AS d WHERE d.id = i.id),
-                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.reason) FROM done AS d
+                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.error, d.reason) FROM done AS d
                         WHERE d.id = i.id AND d.finished_at = i.finished_at LIMIT 1),
-                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.reason) FROM dead AS d WHERE d.id = i.id), 0) AS bytes
+                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.error, d.reason) FROM dead AS d WHERE d.id = i.id), 0) AS bytes
   FROM rows(:jobs, id uuid, finished_at timestamptz) AS i
 
 -- name: of_page

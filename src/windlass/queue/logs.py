@@ -26,7 +26,7 @@ MAX_LINE = 16_384
 MAX_BYTES = 16 << 20
 """Of one attempt, before they are compressed."""
 MAX_PAGE = 1000
-PAGE_BYTES = 4 << 20
+PAGE_BYTES = 1 << 20
 """Of lines in one page; a page has one chunk at least."""
 CHUNKS = 20
 """Read at a time."""

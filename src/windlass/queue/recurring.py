@@ -59,16 +59,21 @@ async def get(db: Statements, schedule_id: UUID, *, tenant: str) -> Job:
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
     """Return up to `limit` jobs and schedules that match, newest first, from below `cursor` on, as many as fit."""
     jobs, planned, next_cursor = await _find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
-    weights = dict(zip(jobs, await history.sizes(db, jobs), strict=True))
+    weights = dict.fromkeys(planned, 0) | dict(zip(jobs, await history.sizes(db, jobs), strict=False))
     rows = await db.fetch(SQL.sizes, ids=[key.id for key in planned]) if planned else []
     weights |= {Key(row["id"], None): row["bytes"] for row in rows}
-    keys = sorted(weights, key=lambda key: key.id, reverse=True)
-    fit = set(keys[: views.fitting(weights[key] for key in keys)])
-    found = await history.read(db, where, [key for key in jobs if key in fit])
-    ids = [key.id for key in planned if key in fit]
+    keys = sorted((*jobs, *planned), key=lambda key: key.id, reverse=True)
+    # A job without a size lies behind jobs that fill the page.
+    fit = keys[: views.fitting(weights.get(key, views.LIST_BYTES) for key in keys)]
+    last = fit[-1].id if fit else NEWEST
+    own = [key for key in jobs if key.id >= last]
+    found, count = await history.read(db, where, own)
+    if count < len(own):
+        last = own[count - 1].id
+    ids = [key.id for key in planned if key.id >= last]
     rows = await db.fetch(SQL.of_page, ids=ids, tenant=where.tenant) if ids else []
     found += [as_job(schedule_from(row)) for row in rows]
-    return Page(sorted(found, key=_id, reverse=True), keys[len(fit) - 1].id if len(fit) < len(keys) else next_cursor)
+    return Page(sorted(found, key=_id, reverse=True), last if keys and last > keys[-1].id else next_cursor)
 
 
 async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:

@@ -91,13 +91,13 @@ async def _ending(call: Call, asked: wire.JobsQuery, end: str) -> wire.JobList:
             keys += (await history.find_keys(call.engine.db, one, limit=1)).found
     shown = keys[: asked.limit]
     shown = shown[: fitting(await history.sizes(call.engine.db, shown))]
-    jobs = [] if where is None else await history.read(call.engine.db, where, shown)
+    jobs, count = ([], 0) if where is None else await history.read(call.engine.db, where, shown)
     return wire.JobList(
         jobs=[job async for job in in_turns(call, jobs, shown_job)],
         total=len(keys),
         total_is_estimate=False,
         page=asked.page,
-        next_cursor=shown[-1].id if len(shown) < len(keys) else None,
+        next_cursor=keys[count - 1].id if count < len(keys) else None,
     )
 
 
