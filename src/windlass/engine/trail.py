@@ -30,6 +30,8 @@ from windlass.queue.logs import Chunk
 
 TURN_BYTES = 16 << 10
 """Of text in which secrets are looked for in one go on the event loop: some 10 ms at worst."""
+NOTES_AT_ONCE = 500
+"""Of one request that are kept at a time: a heartbeat may bring ten thousand."""
 _BYTES_OF_A_LINE = 40
 
 
@@ -63,9 +65,10 @@ class Trail:
         told = list(chunks)
         if sum(map(_size, told)) > TURN_BYTES:
             told = await logs.held(self._db, told)
-        words = Words(await self._shown(told), list(notes))
-        if words.chunks or words.notes:
-            await self.line.ask(words)
+        shown, rest = await self._shown(told), list(notes)
+        while shown or rest:
+            await self.line.ask(Words(shown, rest[:NOTES_AT_ONCE]))
+            shown, rest = [], rest[NOTES_AT_ONCE:]
 
     async def grown(self, job_id: UUID, longest_s: float) -> None:
         """Return when lines of the job were kept by this server, or after a while."""

@@ -41,7 +41,10 @@ async def keep(
     for chunk in logs:
         chunks.append(_chunk(chunk, named, refused, tenant=tenant))
         await pace.give_way()
-    kept = [_note(engine, note, named, refused=refused, tenant=tenant) for note in notes]
+    kept = []
+    for note in notes:
+        kept.append(_note(engine, note, named, refused=refused, tenant=tenant))
+        await pace.give_way()
     try:
         await engine.trail.keep(chunks, kept)
     except WindlassError as error:
@@ -71,6 +74,17 @@ def _note(
     engine: Engine, told: trail.Note, named: wire.LeaseBody, *, refused: list[trail.Refused], tenant: str
 ) -> Note:
     """Return a note without what cannot be kept."""
+    try:
+        check_note(note := note_of(told, named, tenant=tenant, settings=engine.settings))
+    except InvalidInput:
+        return _cleaned(engine, told, named, refused=refused, tenant=tenant)
+    return note
+
+
+def _cleaned(
+    engine: Engine, told: trail.Note, named: wire.LeaseBody, *, refused: list[trail.Refused], tenant: str
+) -> Note:
+    """Return a note without the fields that cannot be kept, which are refused one by one."""
     for field in _FIELDS:
         try:
             other = {name: UNSET for name in _FIELDS if name != field}

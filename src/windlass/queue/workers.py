@@ -336,7 +336,12 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
 
 
 def _named(beats: Sequence[Beat]) -> list[tuple[UUID, int, UUID]]:
-    return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()})
+    return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()}, key=_order)
+
+
+def _order(name: tuple[UUID, int, UUID]) -> tuple[int, int, int]:
+    """Return what leases are sorted by: ten thousand ids, compared by themselves, would hold the event loop."""
+    return name[0].int, name[1], name[2].int
 
 
 async def _own(db: Statements, named: Sequence[tuple[UUID, int, UUID]]) -> dict[tuple[UUID, int, UUID], int]:
@@ -368,7 +373,7 @@ def _begun(beats: Sequence[Beat], elapsed_s: float) -> list[tuple[UUID, int, UUI
             if held.started:
                 name = (held.job_id, held.fence, beat.session)
                 ran[name] = max(held.ran_ms + late_ms, ran.get(name, 0))
-    return sorted((*name, ran_ms) for name, ran_ms in ran.items())
+    return [(*name, ran[name]) for name in sorted(ran, key=_order)]
 
 
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:

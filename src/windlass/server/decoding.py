@@ -16,7 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -85,10 +85,11 @@ class BodyDecoder:
     def steps(self, body: bytes, others: Mapping[str, Any] | None = None) -> Steps[Any]:
         """Decode a step at a time: yield the cost of the next step, and return the struct."""
         with _in_words():
-            if not others and (made := _made(self._decoder, body)) is not None:
+            text = yield from _text(body or b"{}")
+            if not others and (made := _made(self._decoder, text)) is not None:
                 return made
             renaming = _Renaming()
-            fields = yield from renaming.fields(body or b"{}", self._struct, "")
+            fields = yield from renaming.fields(text, self._struct, "")
             for name, value in (others or {}).items():
                 if name in fields:
                     raise InvalidInput(name, "it stands in the query and in the body. Give it once.")
@@ -103,8 +104,9 @@ class BodyDecoder:
                     many[name] = yield from self._entries(name, items, renaming)
                     # Empty ones stand for them: whether the names are good is for the typed decoder to say.
                     fields[name] = {key: {} for key in items}
-            yield _cost(encoded := msgspec.json.encode(fields))
-            whole = self._decoder.decode(encoded)
+            encoded = yield from _text(msgspec.json.encode(fields))
+            yield encoded.cost
+            whole = self._decoder.decode(encoded.data)
             made = {name: type(getattr(whole, name))(items) for name, items in many.items()}
             return msgspec.structs.replace(whole, **made) if made else whole
 
@@ -114,11 +116,12 @@ class BodyDecoder:
         decoder = decoder_of(*structs)
         made = []
         for index, item in enumerate(items):
-            yield _cost(item)
+            text = yield from _text(item)
+            yield text.cost
             with _in_words(f"{name}[{index}]"):
-                struct = _made(decoder, item)
+                struct = _made(decoder, text)
                 if struct is None:
-                    renamed = yield from renaming.body(item, structs, f"{name}[{index}]")
+                    renamed = yield from renaming.body(text, structs, f"{name}[{index}]")
                     struct = decoder.decode(renamed)
                     if index == 0:
                         items[0] = renamed
@@ -132,25 +135,44 @@ class BodyDecoder:
         made = {}
         for key, entry in entries.items():
             where = f"{name}.{key[:NAME_LENGTH]}"
-            yield _cost(entry)
+            text = yield from _text(entry)
+            yield text.cost
             with _in_words(where):
-                struct = _made(decoder, entry)
+                struct = _made(decoder, text)
                 made[key] = (
-                    decoder.decode((yield from renaming.body(entry, structs, where))) if struct is None else struct
+                    decoder.decode((yield from renaming.body(text, structs, where))) if struct is None else struct
                 )
         return made
 
 
-def _made(decoder: msgspec.json.Decoder[Any], text: bytes | Raw) -> Any:
+class _Text(NamedTuple):
+    """A text of JSON, and how many commas it has: between any two values of a list or an object there is one."""
+
+    data: bytes
+    commas: int
+
+    @property
+    def cost(self) -> int:
+        """What it costs to read it once."""
+        return OBJECT_COST + self.commas + len(self.data) // 100
+
+
+def _text(raw: bytes | Raw) -> Steps[_Text]:
+    """Return a text, its commas counted; to copy it and to count is a step of its own."""
+    yield memoryview(raw).nbytes // 1000
+    data = bytes(raw)
+    return _Text(data, data.count(b","))
+
+
+def _made(decoder: msgspec.json.Decoder[Any], text: _Text) -> Any:
     """Return what the typed decoder makes of a text; None if it is long, or may hold many values, or names of others.
 
-    Between any two values of a list or an object there is a comma. A whole number may be written as 1.0.
+    A whole number may be written as 1.0.
     """
-    plain = bytes(text)
-    if len(plain) > LONG or plain.count(b",") >= MANY:
+    if len(text.data) > LONG or text.commas >= MANY:
         return None
     try:
-        return decoder.decode(text)
+        return decoder.decode(text.data)
     except msgspec.ValidationError as error:
         if "unknown field" not in str(error) and "got `float`" not in str(error):
             raise
@@ -188,9 +210,9 @@ class _Renaming:
     def __init__(self) -> None:
         self._left = RENAMED
 
-    def fields(self, text: bytes, struct: type[msgspec.Struct], where: str) -> Steps[dict[str, Any]]:
+    def fields(self, text: _Text, struct: type[msgspec.Struct], where: str) -> Steps[dict[str, Any]]:
         """Return the fields of an object by our names; of the whole body many bodies are left as their texts."""
-        yield _cost(text)
+        yield text.cost
         self._left -= 1
         if self._left < 0:
             raise InvalidInput(
@@ -199,7 +221,7 @@ class _Renaming:
         shape, extras = shape_of(struct), getattr(struct, "extras", None)
         fields: dict[str, Any] = {}
         spare: dict[str, Raw] = {}
-        for name, raw in _known(text, struct, shape, where).items():
+        for name, raw in _known(text.data, struct, shape, where).items():
             if name in shape.names:
                 fields[name] = yield from self._value(raw, name, shape, where)
             else:
@@ -209,23 +231,24 @@ class _Renaming:
             fields[extras] = {**(own or {}), **spare}
         return fields
 
-    def body(self, raw: Raw, structs: Sequence[type[Body]], where: str) -> Steps[Raw]:
+    def body(self, text: _Text, structs: Sequence[type[Body]], where: str) -> Steps[Raw]:
         """Return a body inside a body with its names put into ours; what is no object stays as it is."""
-        text = bytes(raw)
-        if not text.startswith(b"{"):
-            return raw
+        if not text.data.startswith(b"{"):
+            return Raw(text.data)
         struct = structs[0]
         if (field := struct.__struct_config__.tag_field) is not None:
-            tag = msgspec.json.decode(text, type=tag_type(field)).tag
+            yield text.cost
+            tag = msgspec.json.decode(text.data, type=tag_type(field)).tag
             struct = next((kind for kind in structs if kind.__struct_config__.tag == tag), struct)
         return Raw(msgspec.json.encode((yield from self.fields(text, struct, where))))
 
     def _value(self, raw: Raw, field: str, shape: Shape, outside: str) -> Steps[Any]:
         """Return the value of a field, its bodies renamed; InvalidInput if it has more entries than it may."""
         structs = shape.bodies.get(field)
-        text, where = bytes(raw), f"{outside}.{field}" if outside else field
-        if text.startswith(b"[") and field in shape.lists:
-            yield _cost(text)
+        where = f"{outside}.{field}" if outside else field
+        text = yield from _text(raw)
+        if text.data.startswith(b"[") and field in shape.lists:
+            yield text.cost
             items = _entries_of_list(text, shape.lists[field], where)
             if structs is None:
                 return raw
@@ -233,32 +256,33 @@ class _Renaming:
                 return items
             renamed = []
             for index, item in enumerate(items):
-                renamed.append((yield from self._checked(item, structs, f"{where}[{index}]")))
+                renamed.append((yield from self._checked((yield from _text(item)), structs, f"{where}[{index}]")))
             return tuple(renamed)
-        if text.startswith(b"{") and field in shape.entries:
-            yield _cost(text)
-            entries = _entries_of_object(text, shape.entries[field], where)
+        if text.data.startswith(b"{") and field in shape.entries:
+            yield text.cost
+            entries = _entries_of_object(text.data, shape.entries[field], where)
             if structs is None:
                 return raw
             if not outside and all(_may_be_empty(struct) for struct in structs):
                 return _Entries(entries)
             named = {}
             for name, entry in entries.items():
-                named[name] = yield from self._checked(entry, structs, f"{where}.{name[:NAME_LENGTH]}")
+                each = yield from _text(entry)
+                named[name] = yield from self._checked(each, structs, f"{where}.{name[:NAME_LENGTH]}")
             return named
         if structs is not None:
-            return (yield from self._checked(raw, structs, where))
+            return (yield from self._checked(text, structs, where))
         return _without_fraction(raw) if field in shape.whole else raw
 
-    def _checked(self, raw: Raw, structs: Sequence[type[Body]], where: str) -> Steps[Raw]:
+    def _checked(self, text: _Text, structs: Sequence[type[Body]], where: str) -> Steps[Raw]:
         """Return a body as it is if its names are ours, else renamed; other faults are for the typed decoder to say."""
-        yield _cost(raw)
+        yield text.cost
         try:
-            if _made(decoder_of(*structs), raw) is not None:
-                return raw
+            if _made(decoder_of(*structs), text) is not None:
+                return Raw(text.data)
         except msgspec.ValidationError:
-            return raw
-        return (yield from self.body(raw, structs, where))
+            return Raw(text.data)
+        return (yield from self.body(text, structs, where))
 
 
 def _known(text: bytes, struct: type[msgspec.Struct], shape: Shape, where: str) -> dict[str, Raw]:
@@ -288,12 +312,12 @@ def _known(text: bytes, struct: type[msgspec.Struct], shape: Shape, where: str) 
     return _members(text, ours)
 
 
-def _entries_of_list(text: bytes, most: int, where: str) -> list[Raw]:
+def _entries_of_list(text: _Text, most: int, where: str) -> list[Raw]:
     """Return the entries; InvalidInput if there are more than `most`, as soon as that is known."""
-    if text.count(b",") < most:
-        return msgspec.json.decode(text, type=list[Raw])
+    if text.commas < most:
+        return msgspec.json.decode(text.data, type=list[Raw])
     try:
-        found = msgspec.json.decode(text, type=array_type(most))
+        found = msgspec.json.decode(text.data, type=array_type(most))
     except msgspec.ValidationError:
         raise InvalidInput(where, f"Expected array of length <= {most}") from None
     return [item for item in msgspec.structs.astuple(found) if item is not UNSET]
@@ -317,11 +341,6 @@ def _members(text: bytes, hook: Callable[[type, str], _Name]) -> dict[str, Raw]:
     """Return the members of an object by the names that the hook gives them; it is asked of each as it comes."""
     members = msgspec.json.decode(text, type=dict[_Name, Raw], dec_hook=hook)
     return {str(name): raw for name, raw in members.items()}  # plain texts: the others cannot be encoded
-
-
-def _cost(text: bytes | Raw) -> int:
-    text = bytes(text)
-    return OBJECT_COST + text.count(b",") + len(text) // 100
 
 
 def _without_fraction(raw: Raw) -> Raw:

@@ -18,6 +18,8 @@ from windlass.wire.base import MAX_WAIT_S, Body, Count, Duration, Fence, Instant
 from windlass.wire.tasks import MOST_TASKS, Signature
 from windlass.wire.trail import LogChunk, Note, Refused
 
+MOST_HELD = 10_000
+"""Jobs that one heartbeat names."""
 MOST_BARE = 100
 """Jobs that a caller without session names in one heartbeat: each of them has a session of its own to renew."""
 NULL = Raw(b"null")
@@ -370,7 +372,7 @@ class BeatRequest(Body, frozen=True, kw_only=True):
     worker_id: Annotated[Name, Meta(examples=["worker-1"])]
     session: UUID | None = None
     busy_threads: Count | None = None
-    held: Annotated[tuple[HeldJob, ...], Meta(max_length=10_000)] | None = None
+    held: Annotated[tuple[HeldJob, ...], Meta(max_length=MOST_HELD)] | None = None
     """Null: it does not say; nothing is given back. Without session, 100 at most."""
     completed: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     """Attempts since the last heartbeat. Null: it does not count, the server does."""
