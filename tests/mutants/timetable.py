@@ -18,7 +18,7 @@ THINKING = "tests/server/test_thinking.py::test_rel_t9_"
 MUTANTS = (
     Mutant(
         "times-without-a-budget",
-        (Edit("engine/computing.py", "if self._spent_s >= BUDGET_S:", "if self._spent_s < 0:"),),
+        (Edit("engine/computing.py", "if self._spent_s >= limit_s:", "if self._spent_s < 0:"),),
         (f"{COMPUTING}a_request_over_its_budget_is_refused_with_the_item",),
         "T9: a request computes for a bounded time",
     ),

@@ -20,8 +20,10 @@ from windlass.errors import InvalidSchedule
 
 PIECE_S = 0.01
 """After so long a piece ends, with the item that it is at."""
-BUDGET_S = 2.0
-"""So long the items of one request may take."""
+BUDGET_S = 0.4
+"""So long the items of one request may take: a thousand usual schedules take a tenth of it."""
+RANGE_S = 2.0
+"""So long the slots of one range may take to be counted: a hundred thousand take a quarter of it."""
 ROOM = 200
 """So many requests of one tenant compute or wait here, of one key half of these."""
 
@@ -60,33 +62,37 @@ class Budget:
         *,
         field: str = "cron",
         enough_s: float | None = None,
+        limit_s: float | None = None,
     ) -> list[Value]:
         """Return what `work` returns for each item, in order; after `enough_s`, if given, no more of them.
 
+        `limit_s` is the budget, if not the usual one.
+
         Raises InvalidSchedule if the request is over its budget. It names `field`, and the item's index among several.
         """
+        limit_s = BUDGET_S if limit_s is None else limit_s
         done: list[Value] = []
         begun_s = self._spent_s
         while len(done) < len(items) and (enough_s is None or not done or self._spent_s - begun_s < enough_s):
             async with self._computing.turns.turn(self._tenant, self._key):
-                await asyncio.get_running_loop().run_in_executor(_thread, self._piece, work, items, done)
-            if self._spent_s >= BUDGET_S:
+                await asyncio.get_running_loop().run_in_executor(_thread, self._piece, work, items, done, limit_s)
+            if self._spent_s >= limit_s:
                 problem = (
-                    f"computing the times of this request took more than {BUDGET_S:g} s. "
+                    f"computing the times of this request took more than {limit_s:g} s. "
                     "Ask for less at once: fewer schedules, a shorter range, or simpler days to leave out."
                 )
                 index = len(done) - 1 if len(items) > 1 else None
                 raise InvalidSchedule(field, problem, index=index, batch="schedules")
         return done
 
-    def _piece(self, work: Callable[[Item], Value], items: Sequence[Item], done: list[Value]) -> None:
+    def _piece(self, work: Callable[[Item], Value], items: Sequence[Item], done: list[Value], limit_s: float) -> None:
         """Compute the next items, in the thread; there is one at least."""
         cpu_s = self._computing.cpu_s
         begun_s = cpu_s()
         try:
             while True:
                 done.append(work(items[len(done)]))
-                if len(done) == len(items) or cpu_s() - begun_s >= min(PIECE_S, BUDGET_S - self._spent_s):
+                if len(done) == len(items) or cpu_s() - begun_s >= min(PIECE_S, limit_s - self._spent_s):
                     break
         finally:
             self._spent_s += cpu_s() - begun_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.engine.computing import RANGE_S
 from windlass.errors import Forbidden
 from windlass.queue import backfills as step
 from windlass.queue.history import Event, events_of
@@ -57,7 +58,7 @@ async def start(call: Call) -> wire.Backfill:
         until=asked.until,
         concurrency=asked.concurrency,
         actor=call.actor(asked.reason),
-        each=each_of(call),
+        each=each_of(call, RANGE_S),
     )
     call.became = {"backfill": begun.id, "since": begun.since_at, "until": begun.until_at}
     return _shown(begun)
