@@ -264,7 +264,7 @@ def test_what_is_remembered_has_a_bound() -> None:
         for remembered in (cronwalk.cached_after, cronwalk.walk, cronwalk._turns, cronwalk._ever)
     ]
 
-    assert [16_384, 4096, 16_384, 4096] == bounds
+    assert [512, 512, 16_384, 4096] == bounds
 
 
 def test_schedules_that_share_an_expression_share_the_work() -> None:

@@ -30,8 +30,10 @@ T = TypeVar("T")
 
 OLDEST_VERSION = (3, 38, 0)
 READERS = 3
-CACHE_KIB = 65_536
-"""Pages kept in memory, of each connection; with the default of 2 MiB a claim reads its rows from the file again."""
+CACHE_KIB = 8_192
+"""Pages that the writer keeps in memory; with the default of 2 MiB a claim reads its rows from the file again."""
+READ_CACHE_KIB = 2_048
+"""Pages that each reader keeps: lists read most rows once, and the system keeps the file's pages too."""
 CHECKPOINT_PAGES = 8000
 """After so many pages (32 MiB) the log is copied into the file; by default large batches would pay for it."""
 CEILING_STEP_US = 1_000_000
@@ -131,7 +133,8 @@ class SqliteDatabase:
                 cached_statements=256,
             )
             connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+            cache_kib = CACHE_KIB if mode == "rw" else READ_CACHE_KIB
+            connection.execute(f"PRAGMA cache_size=-{cache_kib}")
             connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
             connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         except sqlite3.DatabaseError as error:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -57,13 +57,28 @@ _NOTHING = Defaults()
 logger = logging.getLogger("windlass")
 
 
-class _Known(msgspec.Struct):
-    signature: Signature
-    given: Defaults
-    build: tuple[datetime, str]
-    """When its worker registered, and its fingerprint: the greatest is the newest."""
-    told_at: float
-    size: int
+class _Known:
+    """One signature. Its text is read when it is asked for: most are not, and take several times their text then."""
+
+    __slots__ = ("_read", "build", "settings", "text", "told_at")
+
+    def __init__(self, text: str, settings: Settings, *, build: tuple[datetime, str], told_at: float) -> None:
+        self.text = text
+        self.settings = settings
+        self.build = build
+        """When its worker registered, and its fingerprint: the greatest is the newest."""
+        self.told_at = told_at
+        self._read: tuple[Signature, Defaults] | Literal[False] | None = None
+
+    def read(self) -> tuple[Signature, Defaults] | None:
+        """Return the signature and what it gives; None if it is of a later version, which says more than we know."""
+        if self._read is None:
+            try:
+                signature = msgspec.json.decode(self.text, type=Signature)
+                self._read = signature, given_by(signature.defaults, self.settings)
+            except (msgspec.DecodeError, InvalidInput):
+                self._read = False
+        return self._read or None
 
 
 class _Told(msgspec.Struct):
@@ -184,8 +199,7 @@ class Signatures:
         found = await self._builds({(job.tenant, job.task) for job in jobs})
         since = self._outside.monotonic() - tasks.VALID_MS / 1000
         valid = {
-            name: [one.signature for one in sorted(builds.values(), key=lambda one: one.build) if one.told_at > since]
-            for name, builds in found.items()
+            name: [signature for signature, _ in _newest_first(builds, since)][::-1] for name, builds in found.items()
         }
         pace = self._pace(jobs[0].tenant if jobs else "")
         for index, job in enumerate(jobs):
@@ -223,8 +237,7 @@ class Signatures:
 
     def _newest(self, builds: _Builds) -> Defaults:
         since = self._outside.monotonic() - tasks.KEPT_MS / 1000
-        kept = [one for one in builds.values() if one.told_at > since]
-        return max(kept, key=lambda one: one.build).given if kept else _NOTHING
+        return next((given for _, given in _newest_first(builds, since)), _NOTHING)
 
     def queue_of(self, schedule: NewSchedule) -> str:
         """Return the queue to which a job of the schedule would go, as far as it is known here."""
@@ -319,15 +332,10 @@ class Signatures:
             await pace.give_way()
             if tenant not in self._known:
                 return
-            try:
-                signature = msgspec.json.decode(item.signature, type=Signature)
-                given = given_by(signature.defaults, self._settings)
-            except (msgspec.DecodeError, InvalidInput):  # of a later version, which says more than we know
-                continue
             builds = self._builds_of(tenant).setdefault(item.name, {})
             builds.pop(item.fingerprint, None)
             told_at, build = self._outside.monotonic() - item.age_s, (item.registered_at, item.fingerprint)
-            builds[item.fingerprint] = _Known(signature, given, build, told_at, len(item.signature))
+            builds[item.fingerprint] = _Known(item.signature, self._settings, build=build, told_at=told_at)
             while len(builds) > MOST_EACH:
                 del builds[next(iter(builds))]
         sizes = {name: _size(known.builds) for name, known in self._known.items()}
@@ -336,8 +344,15 @@ class Signatures:
             del sizes[first], self._known[first]
 
 
+def _newest_first(builds: _Builds, since: float) -> Iterator[tuple[Signature, Defaults]]:
+    """Return the builds that were told since then and can be read, the newest first."""
+    for one in sorted(builds.values(), key=lambda one: one.build, reverse=True):
+        if one.told_at > since and (read := one.read()) is not None:
+            yield read
+
+
 def _size(known: Mapping[str, _Builds]) -> int:
-    return sum(one.size for builds in known.values() for one in builds.values())
+    return sum(len(one.text) for builds in known.values() for one in builds.values())
 
 
 def refusal(signatures: Sequence[Signature], payload: str, *, task: str) -> InvalidInput | None:

@@ -98,7 +98,7 @@ def expand(expression: str, schedule_id: UUID, *, field: str = "cron") -> str:
     return _expand_shared(expression, field)
 
 
-@functools.lru_cache(maxsize=65_536)
+@functools.lru_cache(maxsize=8192)
 def _expand_shared(expression: str, key: str) -> str:
     """Without `H`, an expression is the same for all schedules."""
     return _expand(expression, UUID(int=0), key)

@@ -27,6 +27,8 @@ NEAR = timedelta(days=2)
 """More than any change of an offset: so far from a change the wall clock shows nothing twice, and skips nothing."""
 HORIZON = timedelta(days=366 * 50)
 """Who does not fire for so long never fires."""
+REMEMBERED = 512
+"""Walks, and slots of walks, that are remembered: few expressions are due at one time, and a walk has up to 9 KB."""
 YEARS = 50
 """Until the end of the year so many years later a match is looked for."""
 YEAR_2000 = datetime(2000, 1, 1, tzinfo=UTC)
@@ -201,7 +203,7 @@ def _ever(expression: str) -> bool:
         return False
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=REMEMBERED)
 def walk(expression: str, zone: str, exclude: tuple[str, ...] = ()) -> CronWalk:
     """Return the walk of a plain expression, the same one for all schedules that share it."""
     return CronWalk(expression, zone, exclude)
@@ -213,7 +215,7 @@ def long_walk(expression: str, zone: str, exclude: tuple[str, ...]) -> CronWalk:
     return CronWalk(expression, zone, exclude)
 
 
-@functools.lru_cache(maxsize=16_384)
+@functools.lru_cache(maxsize=REMEMBERED)
 def cached_after(walk: CronWalk, instant: datetime) -> datetime | None:
     """Return the walk's first slot later than `instant`, from memory where another schedule has asked for it."""
     return walk.after(instant)
