@@ -27,6 +27,8 @@ AT_ONCE = 60
 GROWTH = 2.0
 """What memory after all of it may be, over what it was before."""
 UNREAD_S = 40.0
+FILLED_S = 5.0
+"""In which the connections that nobody reads are full."""
 SETTLE_S = 3.0
 HOSTILE_S = 600.0
 WARM_UP = 5_000
@@ -136,14 +138,15 @@ class Attack:
         await call_all(large.costly(self._hostile), self._server.address, tally, callers=2)
 
     async def _large_answers(self, tally: Tally) -> None:
-        """Ask for lists over large rows, eight at a time; beside that, readers ask for one and take nothing of it."""
+        """Ask for lists over large rows, eight at a time; before that, readers ask and take nothing."""
         ids = await large.fill(self._client)
         requests = list(large.lists(self._hostile, ids))
         unread = large.Unread(self._server.address)
         largest = next(request for request in requests if request.name.startswith("GET /jobs of"))
         await unread.open(largest)
-        asked = [request for request in requests for _ in range(READERS)]
         begun_s = asyncio.get_running_loop().time()
+        await _pass(FILLED_S)
+        asked = [request for request in requests for _ in range(READERS)]
         await call_all(asked, self._server.address, tally, callers=READERS)
         await _pass(begun_s + UNREAD_S - asyncio.get_running_loop().time())
         if left := unread.close():

@@ -30,6 +30,8 @@ ERROR = "".join(f"password{number}=x " for number in range(5_000))[: 64 * KIB - 
 """Not a line of it is one that redaction can pass over quickly."""
 SIGNATURES = 30
 UNREAD = 12
+UNREAD_PAGES = 16
+"""Asked for over each connection that reads nothing: more than the system takes from the server."""
 TCP_ESTABLISHED = 1
 ROUTES_BY_NAME = {route.name: route for route in ROUTES}
 ITEMS = (b"{}", b"0", b'""', b"null", b"[]", b'{"a":{}}', b'{"task":"t"}', b'{"zzz":1}')
@@ -226,7 +228,7 @@ def at_once(hostile: Hostile, count: int) -> list[Request]:
 
 
 class Unread:
-    """Connections that ask for a large page and take nothing of it."""
+    """Connections that ask for large pages and take nothing of them."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -240,7 +242,7 @@ class Unread:
             made.setblocking(False)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * KIB)
             await loop.sock_connect(made, self._address)
-            await loop.sock_sendall(made, request.data)
+            await loop.sock_sendall(made, request.data * UNREAD_PAGES)
             self._sockets.append(made)
 
     def close(self) -> int:
