@@ -30,6 +30,18 @@ MUTANTS = (
         "T15: calls that wait are counted by tenant and key",
     ),
     Mutant(
+        "caps-for-connections-that-are-not-there",
+        (Edit("server/run.py", "settings, gate, connections=connections)", "settings, gate)"),),
+        ("tests/server/process/test_starting.py::test_rel_t15_waiting_calls_leave_connections_free",),
+        "T15: caps are shares of the connections that the server takes",
+    ),
+    Mutant(
+        "streams-beside-the-cap",
+        (Edit("server/live.py", "        call.waiting.place(call.tenant, key),\n", ""),),
+        ("tests/server/test_connections.py::test_rel_t15_streams_and_waits_share_the_cap[sqlite]",),
+        "T15: a stream is a call that waits",
+    ),
+    Mutant(
         "door-without-scopes",
         (Edit("server/app.py", "            _permit(call.principal, route)\n", ""),),
         (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-read]", f"{FRAME}scope_comes_before_the_object"),

@@ -20,6 +20,7 @@ from prometheus_client import Counter, Histogram
 
 from windlass import log
 from windlass.config.redact import Redactor
+from windlass.engine.fair import Cap
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
 from windlass.queue.newjob import check_name
 from windlass.server import acted
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from windlass.server.auth import Gate
 
 
+CONNECTIONS = 10_000
+"""As many are reckoned with where there is no port, and nothing that limits them."""
 PIECE_BYTES = 256 << 10
 """Of an answer that are handed to its connection at a time."""
 END_S = 1.0
@@ -56,10 +59,22 @@ def create_app(
     routes: Sequence[Route] = ROUTES,
     body_seconds: float = BODY_SECONDS,
     look_s: float = LOOK_S,
+    connections: int = CONNECTIONS,
 ) -> Door:
-    """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones."""
-    lobby = Lobby(engine, routes)
-    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds, look_s=look_s)
+    """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones.
+
+    `connections` says how many connections the server takes: callers that stay have shares of them.
+    """
+    return Door(
+        engine,
+        settings,
+        gate,
+        router=Router(routes),
+        lobby=Lobby(engine, routes),
+        body_seconds=body_seconds,
+        look_s=look_s,
+        connections=connections,
+    )
 
 
 class Door:
@@ -74,7 +89,8 @@ class Door:
         router: Router,
         lobby: Lobby,
         body_seconds: float,
-        look_s: float = LOOK_S,
+        look_s: float,
+        connections: int,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -86,6 +102,7 @@ class Door:
         self._numbers = itertools.count(1)
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
+        self._waiting = Cap.of_connections("waiting calls", connections)
         self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
         self._refusals = Refusals(engine.outside.monotonic)
         self._counters: dict[tuple[str, int], Counter] = {}
@@ -143,6 +160,7 @@ class Door:
             lobby=self._lobby,
             redactor=self._redactor,
             watch=self._gate,
+            waiting=self._waiting,
             look_s=self._look_s,
         )
         client = scope.get("client")

@@ -38,7 +38,7 @@ from windlass.engine.storage import storage
 from windlass.errors import SetupError
 from windlass.ids import Ids
 from windlass.queue import keys
-from windlass.server.app import create_app
+from windlass.server.app import CONNECTIONS, create_app
 from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
@@ -111,8 +111,7 @@ async def serve(
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         url = f"{_scheme(settings)}://{_shown(host)}:{port}"
-        door = Starting()
-        certificates = _certificates(settings)
+        door, certificates = Starting(), _certificates(settings)
         server = _Listener(_configuration(settings, door), certificates)
         stopping.renew = certificates.reload if certificates is not None else None
         with stopping.on_signals():
@@ -121,7 +120,8 @@ async def serve(
                 async with _engine(settings, stopping, migrate=migrate, address=f"{host}:{port}") as engine:
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
-                        door.open(create_app(engine, settings, gate))
+                        connections = server.config.limit_concurrency or CONNECTIONS
+                        door.open(create_app(engine, settings, gate, connections=connections))
                         _keep_loop_free()
                         with announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
