@@ -15,6 +15,7 @@ BAD = "tests/server/test_bad_input.py::test_"
 DECODING = "tests/server/test_decoding.py::test_"
 PROTOCOL = "tests/server/test_protocol.py::test_"
 TLS = "tests/server/test_tls.py::test_"
+CONNECTIONS = "tests/server/test_connections.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -38,8 +39,23 @@ MUTANTS = (
     Mutant(
         "streams-beside-the-cap",
         (Edit("server/live.py", "        call.waiting.place(call.tenant, key),\n", ""),),
-        ("tests/server/test_connections.py::test_rel_t15_streams_and_waits_share_the_cap[sqlite]",),
+        (f"{CONNECTIONS}rel_t15_streams_and_waits_share_the_cap[sqlite]",),
         "T15: a stream is a call that waits",
+    ),
+    Mutant(
+        "slow-bodies-hold-all-connections",
+        (Edit("server/bodies.py", "if len(receiving) >= self._most[step]:", "if False:"),),
+        (
+            f"{CONNECTIONS}rel_t9_bodies_that_come_slowly_leave_connections_free[of a key]",
+            f"{CONNECTIONS}rel_t9_a_whole_body_always_gets_in",
+        ),
+        "T9: bodies that come slowly have a share of the connections",
+    ),
+    Mutant(
+        "slow-bodies-of-others-make-room",
+        (Edit("server/bodies.py", "for step in reversed(range(len(share.owner) + 1)):", "for step in range(3):"),),
+        (f"{CONNECTIONS}rel_t9_bodies_that_come_slowly_leave_connections_free[its own before others]",),
+        "T9: a slow body of the same key makes room first",
     ),
     Mutant(
         "door-without-scopes",
@@ -126,7 +142,7 @@ MUTANTS = (
     ),
     Mutant(
         "bodies-without-budget",
-        (Edit("server/bodies.py", "if size - self.size > self._budget.left(self._owner):", "if size < 0:"),),
+        (Edit("server/bodies.py", "if size - self.size > self.budget.left(self.owner):", "if size < 0:"),),
         (f"{FRAME}rel_s8_bodies_under_way_share_a_budget[length0]",),
         "S8: bodies under way have a budget",
     ),

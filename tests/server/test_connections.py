@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 import pytest
 
-from tests.server.frame import KeyRing, client_of
+from tests.server.frame import KeyRing, client_of, make_door
+from tests.server.test_frame import JSON, ROUTES, exchange
 from tests.server.test_live import following, status
 from windlass.config import Settings
 from windlass.db import Database
@@ -16,7 +18,8 @@ from windlass.engine.engine import Engine
 from windlass.engine.fair import Cap
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
-from windlass.server.app import CONNECTIONS, create_app
+from windlass.server.app import CONNECTIONS, Door, create_app
+from windlass.server.call import Message
 
 PATIENCE_S = 30.0
 
@@ -46,3 +49,69 @@ async def test_rel_t15_streams_and_waits_share_the_cap(db: Database) -> None:
         other = await status(await opened.enter_async_context(following(door, "reader.b")))
 
     assert (429, 429, 204, 200) == (stream, wait.status_code, without_wait.status_code, other)
+
+
+SMALL = (b"content-length", b"12")
+HALF = {"type": "http.request", "body": b'{"name"', "more_body": True}
+WHOLE = {"type": "http.request", "body": b'{"name":"a"}', "more_body": False}
+
+
+async def post(door: Door, key: str, message: Message) -> int:
+    """Send a small body, or the half of one that never ends; return the status of the answer."""
+    headers = [(b"authorization", f"Bearer {key}".encode()), JSON, SMALL]
+    sent = await exchange(door, {"headers": headers}, [dict(message)])
+    status: int = sent[0]["status"]
+    return status
+
+
+@asynccontextmanager
+async def half_sent(door: Door, keys: Sequence[str]) -> AsyncIterator[list[asyncio.Task[int]]]:
+    """Send half a body with each key, one after the other; give the requests."""
+    requests = []
+    for key in keys:
+        requests.append(asyncio.create_task(post(door, key, HALF)))
+        for _ in range(20):  # nothing but our own steps is waited for
+            await asyncio.sleep(0)
+    try:
+        yield requests
+    finally:
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ended"),
+    [
+        (["reader.a"] * 4, []),
+        (["reader.a"] * 5, [0]),
+        (["reader.a", "admin.a", "admin.a", "admin.a", "reader.a", "reader.a", "reader.b"], [0]),
+        (["reader.a"] * 4 + ["reader.b"] * 4 + ["reader.c"] * 2, []),
+        (["reader.a"] * 4 + ["reader.b"] * 4 + ["reader.c"] * 3, [0]),
+        (["reader.a"] * 4 + ["reader.b"] * 4 + ["reader.c"] * 2 + ["reader.b"], [4]),
+    ],
+    ids=["within", "of a key", "of a tenant", "within all", "of all", "its own before others"],
+)
+async def test_rel_t9_bodies_that_come_slowly_leave_connections_free(keys: list[str], ended: list[int]) -> None:
+    """T9: of 20 connections 4 have bodies of a key under way, 5 of a tenant, 10 in all; the slowest one makes room."""
+    door = make_door(ROUTES, connections=20)
+
+    async with half_sent(door, keys) as requests:
+        let_in = await post(door, "worker.z", WHOLE)
+        statuses = [(index, await request) for index, request in enumerate(requests) if request.done()]
+
+    assert [(index, 429) for index in ended] == statuses
+    assert 403 == let_in
+
+
+async def test_rel_t9_a_whole_body_always_gets_in() -> None:
+    """T9: a heartbeat of a key whose other bodies come slowly is taken, and the slowest of these makes room for it."""
+    door = make_door(ROUTES, connections=20)
+
+    async with half_sent(door, ["reader.a"] * 4) as requests:
+        statuses = [await post(door, "reader.a", WHOLE) for _ in range(3)]
+        ended, _ = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+
+    assert [200] * 3 == statuses
+    assert {requests[0]} == ended
+    assert {} == door._bodies._receiving

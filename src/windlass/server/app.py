@@ -103,7 +103,7 @@ class Door:
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
         self._waiting = Cap.of_connections("waiting calls", connections)
-        self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
+        self._bodies = BodyBudget(settings.server.body_budget_mib << 20, connections)
         self._refusals = Refusals(engine.outside.monotonic)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
