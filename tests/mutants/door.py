@@ -392,12 +392,33 @@ MUTANTS = (
         (
             Edit(
                 "server/admin.py",
-                "                await touch_server(self._engine.db, self._engine.id)\n",
+                "                await self._write()\n",
                 "                pass\n",
             ),
         ),
         ("tests/server/test_ready.py::test_a_sqlite_file_that_takes_no_write_is_not_ready",),
         "a server whose database takes no write is not ready",
+    ),
+    Mutant(
+        "ready-while-locked",
+        (Edit("server/admin.py", "            return [LOCKED]\n", "            return []\n"),),
+        ("tests/server/test_ready.py::test_a_sqlite_file_that_another_program_has_locked_is_not_ready",),
+        "L1: a server whose database somebody else has locked is not ready",
+    ),
+    Mutant(
+        "ready-while-a-table-is-locked",
+        (
+            sql(
+                "duties",
+                "touch_server",
+                "WITH no_place AS (DELETE FROM queue WHERE false), no_job AS (DELETE FROM job WHERE false)\n",
+                "",
+                "postgres",
+            ),
+        ),
+        ("tests/server/test_ready.py::test_a_postgres_table_that_another_program_has_locked_is_not_ready[queue]",),
+        "L1: a server is not ready while somebody has locked a table that every claim writes",
+        only="postgres",
     ),
     Mutant(
         "ready-writes-for-every-caller",
