@@ -6,8 +6,8 @@ whose worker registered last (queue/defaults.py).
 
 What was published (queue/tasks.py) is read tenant by tenant, when a tenant is first asked for, and kept in memory; the
 tenants that were asked for longest ago go when there is too much. Own registrations are known at once. Of a task that
-is not known the database is asked, at most once a second. Changes at other servers are heard of by a hint (wake.py);
-without hints a look finds them within seconds, which a submit waits for only if the last one is long ago.
+is not known the database is asked, at most once a second. A hint says which tenant has changed its tasks at another
+server (wake.py); without hints a look finds it within seconds, and a submit waits only if the last look is long ago.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ _Builds = dict[str, _Known]
 
 
 class _Tasks(msgspec.Struct):
-    """The tasks of one tenant as of the last look: when it began, and how many hints had come by then."""
+    """The tasks of one tenant as of the last look: when it began, and the last hint of the tenant by then."""
 
     looked_at: float
-    hints: int
+    hint: object
     builds: dict[str, _Builds] = {}
 
 
@@ -114,8 +114,8 @@ class Signatures:
         self._workers: dict[str, _Workers] = {}
         self._turns = Turnstile("registrations", at_once=2, at_once_each=1, room_each=1000)
         self._looking: dict[str, asyncio.Task[None]] = {}
-        self._hints = 0
-        """How often other servers said that something was published."""
+        self._hints: dict[str, object] = {}
+        """The last hint of each tenant that is known or looked at here; two hints are never equal."""
         wake.on_tasks.append(self._hear)
 
     async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
@@ -139,7 +139,7 @@ class Signatures:
             if absent := written | (texts.keys() - self._builds_of(tenant).keys()):
                 await self._take(tenant, await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
         if written:
-            self._wake.tasks()
+            self._wake.tasks(tenant)
 
     def _count_writes(self, tenant: str, texts: Mapping[str, str], builds: Set[tuple[str, str]]) -> None:
         known = self._builds_of(tenant)
@@ -261,11 +261,12 @@ class Signatures:
     def _is_known(self, tenant: str, within_s: float) -> bool:
         """Say whether the last look at a tenant began so shortly ago, and nothing was heard of since."""
         known, now = self._known.get(tenant), self._outside.monotonic()
-        return known is not None and known.hints == self._hints and now - known.looked_at <= within_s
+        return known is not None and known.hint is self._hints.get(tenant) and now - known.looked_at <= within_s
 
-    def _hear(self) -> None:
-        self._hints += 1
-        self._absent.clear()
+    def _hear(self, tenant: str | None) -> None:
+        here, hint = self._known.keys() | self._looking.keys(), object()
+        self._hints = {name: hint if tenant in (None, name) else self._hints.get(name) for name in here}
+        self._absent = {name: at for name, at in self._absent.items() if tenant not in (None, name[0])}
 
     def _look(self, tenant: str) -> asyncio.Task[None]:
         """Return the look at a tenant that is under way, or a new one."""
@@ -274,16 +275,16 @@ class Signatures:
         return self._looking[tenant]
 
     async def _look_once(self, tenant: str) -> None:
-        begun_at, hints = self._outside.monotonic(), self._hints
+        begun_at, hint = self._outside.monotonic(), self._hints.get(tenant)
         try:
             if tenant in self._known and await self._is_former(tenant):
                 self.forget(tenant)
             known = self._known.get(tenant)
             age_s = tasks.KEPT_MS / 1000 if known is None else begun_at - known.looked_at + OVERLAP_S
             found = await tasks.recent(self._db, tenant, age_ms=round(age_s * 1000))
-            known = self._known.setdefault(tenant, _Tasks(begun_at, hints))
+            known = self._known.setdefault(tenant, _Tasks(begun_at, hint))
             await self._take(tenant, found)
-            known.looked_at, known.hints = begun_at, hints
+            known.looked_at, known.hint = begun_at, hint
         except WindlassError as error:  # the worker refuses what is wrong all the same
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
         finally:
@@ -330,14 +331,13 @@ class Signatures:
             builds[item.fingerprint] = _Known(signature, given, build, told_at, len(item.signature))
             while len(builds) > MOST_EACH:
                 del builds[next(iter(builds))]
-        sizes = {name: _size(known.builds) for name, known in self._known.items()}
+        sizes = {
+            name: sum(one.size for builds in known.builds.values() for one in builds.values())
+            for name, known in self._known.items()
+        }
         while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
             first = next(iter(sizes))
             del sizes[first], self._known[first]
-
-
-def _size(known: Mapping[str, _Builds]) -> int:
-    return sum(one.size for builds in known.values() for one in builds.values())
 
 
 def refusal(signatures: Sequence[Signature], payload: str, *, task: str) -> InvalidInput | None:
