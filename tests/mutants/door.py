@@ -58,6 +58,24 @@ MUTANTS = (
         "T9: a slow body of the same key makes room first",
     ),
     Mutant(
+        "readers-without-a-pace",
+        (Edit("server/protocol.py", "        self._watch_pace(self._running)\n", ""),),
+        (f"{PROTOCOL}rel_s8_a_reader_that_takes_a_byte_now_and_then_is_dropped",),
+        "S8: a whole answer is taken at a least pace",
+    ),
+    Mutant(
+        "rests-of-answers-without-a-pace",
+        (Edit("server/protocol.py", "            self._watch_pace(answered)\n", "            pass\n"),),
+        (f"{PROTOCOL}rel_s8_the_rest_of_an_answer_has_its_time[closed-whole]",),
+        "S8: what was handed over whole is taken at a least pace, too",
+    ),
+    Mutant(
+        "time-of-an-answer-outlives-it",
+        (Edit("server/protocol.py", "            self._pace_timer.cancel()\n", ""),),
+        (f"{PROTOCOL}an_answer_that_was_taken_in_time_ends_nothing[all]",),
+        "S8: an answer that was taken in time ends no connection",
+    ),
+    Mutant(
         "door-without-scopes",
         (Edit("server/app.py", "            _permit(call.principal, route)\n", ""),),
         (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-read]", f"{FRAME}scope_comes_before_the_object"),
