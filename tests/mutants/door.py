@@ -76,6 +76,18 @@ MUTANTS = (
         "S8: an answer that was taken in time ends no connection",
     ),
     Mutant(
+        "answers-without-budget",
+        (Edit("server/app.py", "            if is_read:\n", "            if False:\n"),),
+        (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[GET-503]",),
+        "S8: answers under way have a budget",
+    ),
+    Mutant(
+        "answers-of-acts-are-refused",
+        (Edit("server/app.py", "            if is_read:\n", "            if True:\n"),),
+        (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[POST-200]",),
+        "S8: what was done is told",
+    ),
+    Mutant(
         "door-without-scopes",
         (Edit("server/app.py", "            _permit(call.principal, route)\n", ""),),
         (f"{MATRIX}rel_t4_a_route_answers_only_its_scopes[sqlite-read]", f"{FRAME}scope_comes_before_the_object"),

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.server.frame import KeyRing, client_of, make_door
-from tests.server.test_frame import JSON, ROUTES, exchange
+from tests.server.test_frame import JSON, ROUTES, exchange, route
 from tests.server.test_live import following, status
 from windlass.config import Settings
 from windlass.db import Database
@@ -19,7 +19,8 @@ from windlass.engine.fair import Cap
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
 from windlass.server.app import CONNECTIONS, Door, create_app
-from windlass.server.call import Message
+from windlass.server.bodies import BodyBudget
+from windlass.server.call import Call, Message, Reply
 
 PATIENCE_S = 30.0
 
@@ -115,3 +116,49 @@ async def test_rel_t9_a_whole_body_always_gets_in() -> None:
     assert [200] * 3 == statuses
     assert {requests[0]} == ended
     assert {} == door._bodies._receiving
+
+
+@pytest.mark.parametrize(("method", "refused"), [("GET", 503), ("POST", 200)])
+async def test_rel_s8_answers_under_way_share_a_budget(method: str, refused: int) -> None:
+    """S8: with two reads of a key that are taken slowly its third is 503; another tenant's is not, nor is an act."""
+
+    async def large(call: Call) -> Reply:
+        return Reply(200, b" " * 900_000)
+
+    async def small(call: Call) -> Reply:
+        return Reply(200, b" " * 1000)
+
+    door = make_door([route(method, "/things", large), route(method, "/others", small)])
+    door._answers = BodyBudget(5_000_000, 25)
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(message: Message) -> None:
+        begun.release()
+        await go_on.wait()
+
+    async def status_of(key: str, path: str = "things", send: Any = None) -> int:
+        scope = {"type": "http", "method": method, "path": f"/api/v1/{path}", "query_string": b""}
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        sent: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            sent.append(message)
+
+        await door({**scope, "headers": headers, "client": ("1.2.3.4", 5)}, nothing_comes, send or keep)
+        return sent[0]["status"] if sent else 0
+
+    reading = [asyncio.create_task(status_of("reader.a", send=slow)) for _ in range(2)]
+    for _ in reading:
+        await begun.acquire()
+
+    statuses = [await status_of("reader.a"), await status_of("reader.b"), await status_of("reader.a", "others")]
+    go_on.set()
+    await asyncio.gather(*reading)
+
+    assert [refused, 200, 200] == statuses
+    assert 0 == door._answers.used
+
+
+async def nothing_comes() -> Message:
+    """Wait for ever."""
+    return await asyncio.Future[Message]()

@@ -2,7 +2,7 @@
 
 All bodies of a server that are received, decoded or acted on share a budget of bytes. A tenant has half of what other
 tenants leave of it, and a key half of what other keys leave of its tenant's half: nobody can have all of it, and there
-is some left for whoever comes next. A small body needs none.
+is some left for whoever comes next. A small body needs none. Answers have a budget like it (app.py).
 
 A body that is still being received holds a connection, however small it is. A key has at most a fifth of the server's
 connections for such bodies, a tenant a quarter, all tenants half. Beyond that the body that began first is given up:
@@ -33,7 +33,7 @@ class BodyBudget:
     """How many bytes of bodies a server has at a time, and whose; and which bodies are still being received."""
 
     def __init__(self, total: int, connections: int) -> None:
-        self._total = total
+        self.total = total
         self._most = [max(1, connections // share) for share in SHARES]
         self._receiving: dict[tuple[str, ...], dict[BodyShare, None]] = {}
         """The oldest first; by nothing: all; by tenant; by tenant and key."""
@@ -57,7 +57,7 @@ class BodyBudget:
 
     def left(self, owner: tuple[str, ...]) -> int:
         """Return how many bytes more the owner may have: at each step half of what others leave."""
-        left = self._total - self.used
+        left = self.total - self.used
         for step in range(1, len(owner) + 1):
             own = self._used[owner[:step]]
             left = (left + own) // 2 - own
@@ -120,8 +120,8 @@ class BodyShare:
             return
         if size - self.size > self.budget.left(self.owner):
             raise Unavailable(
-                f"The bodies under way leave no room for one of {size} bytes from here. "
-                "Try again, send less at once, or ask another server."
+                f"The bodies and answers under way leave no room for {size} bytes more of this key or tenant. "
+                "Try again, send or ask for less at once, or ask another server."
             )
         self.budget.add(self.owner, size - self.size)
         self.size = size
