@@ -19,7 +19,7 @@ from tests.client.serving import NoOne
 from windlass import App, Context
 from windlass.client.context import AboutJob
 from windlass.client.published import json_types
-from windlass.engine.signatures import refusal
+from windlass.engine.payloads import refusal
 from windlass.errors import InvalidInput, Unavailable
 from windlass.wire.tasks import Parameter, Signature
 

@@ -15,8 +15,9 @@ from windlass.db import Database
 from windlass.engine import signatures as module
 from windlass.engine.fair import TURN_S
 from windlass.engine.outside import Outside
-from windlass.engine.signatures import Signatures, refusal
-from windlass.engine.wake import Wake
+from windlass.engine.payloads import refusal
+from windlass.engine.signatures import Signatures
+from windlass.engine.wake import Hint, Wake
 from windlass.errors import InvalidInput, TooMany
 from windlass.queue import tasks, tenants
 from windlass.queue.lanes import Lanes
@@ -232,6 +233,40 @@ async def test_rel_h4_what_other_tenants_publish_is_not_read(db: Database) -> No
         await known.check([job({}, tenant="a")])
 
     assert {"a": {"add", "shout"}} == {tenant: set(of.builds) for tenant, of in known._known.items()}
+
+
+@pytest.mark.parametrize(
+    ("hint", "looked"),
+    [
+        ({"published": ["a"]}, ["a"]),
+        ({"published": ["a", "b"]}, ["a", "b"]),
+        ({"published": ["c"]}, []),
+        ({"tasks": True}, ["a", "b"]),
+    ],
+)
+async def test_rel_t15_what_one_tenant_publishes_costs_others_nothing(
+    db: Database, monkeypatch: pytest.MonkeyPatch, hint: dict[str, Any], looked: list[str]
+) -> None:
+    """T15: a hint names its tenant; only the submits of that tenant look anew."""
+    wake = Wake(db, server=uuid4(), outside=Outside())
+    known = signatures_of(db, wake=wake)
+    jobs = {tenant: [job({"x": 1}, tenant=tenant)] for tenant in ("a", "b")}
+    for tenant in jobs:
+        await published(db, tenant, add=ADD)
+        await known.check(jobs[tenant])
+    recent, found = tasks.recent, []
+
+    async def counted(db: Database, tenant: str, **more: Any) -> Any:
+        found.append(tenant)
+        return await recent(db, tenant, **more)
+
+    monkeypatch.setattr(tasks, "recent", counted)
+    wake._hear(msgspec.json.encode(Hint(uuid4(), **hint)).decode())
+    for _ in range(2):
+        for tenant in jobs:
+            await known.check(jobs[tenant])
+
+    assert looked == found
 
 
 async def test_rel_h4_what_is_remembered_of_signatures_has_a_bound(

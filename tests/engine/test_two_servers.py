@@ -276,3 +276,21 @@ async def test_three_slow_lists_stop_nobody(hinting: tuple[Engine, Engine]) -> N
 
         assert [job_id] == ids_of(handout)
         assert [] != await asyncio.wait_for(duties.list_duties(engine.db), PATIENCE_S / 2)
+
+
+@pytest.mark.parametrize(("count", "named"), [(3, {"tenant-0", "tenant-1", "tenant-2"}), (3000, {None})])
+async def test_a_hint_names_the_tenants_that_published(
+    hinting: tuple[Engine, Engine], count: int, named: set[str | None]
+) -> None:
+    """Also where the rest of the hint does not fit into a message; more names than fit stand for all tenants."""
+    one, other = hinting
+    heard: set[str | None] = set()
+    other.wake.on_tasks.append(heard.add)
+
+    for lane in range(3000):
+        one.wake.ready(10_000_000 + lane, lane)
+    for number in range(count):
+        one.wake.tasks(f"tenant-{number}")
+
+    await until(lambda: bool(heard))
+    assert named == heard

@@ -15,6 +15,7 @@ BAD = "tests/server/test_bad_input.py::test_"
 DECODING = "tests/server/test_decoding.py::test_"
 PROTOCOL = "tests/server/test_protocol.py::test_"
 TLS = "tests/server/test_tls.py::test_"
+CONNECTIONS = "tests/server/test_connections.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -28,6 +29,63 @@ MUTANTS = (
         (Edit("engine/fair.py", "if self._counts[party] >= most:", "if self._counts[party] < 0:"),),
         ("tests/server/test_frame.py::test_rel_t15_calls_that_wait_have_a_cap",),
         "T15: calls that wait are counted by tenant and key",
+    ),
+    Mutant(
+        "caps-for-connections-that-are-not-there",
+        (Edit("server/run.py", "settings, gate, connections=connections)", "settings, gate)"),),
+        ("tests/server/process/test_starting.py::test_rel_t15_waiting_calls_leave_connections_free",),
+        "T15: caps are shares of the connections that the server takes",
+    ),
+    Mutant(
+        "streams-beside-the-cap",
+        (Edit("server/live.py", "        call.waiting.place(call.tenant, key),\n", ""),),
+        (f"{CONNECTIONS}rel_t15_streams_and_waits_share_the_cap[sqlite]",),
+        "T15: a stream is a call that waits",
+    ),
+    Mutant(
+        "slow-bodies-hold-all-connections",
+        (Edit("server/bodies.py", "if len(receiving) >= self._most[step]:", "if False:"),),
+        (
+            f"{CONNECTIONS}rel_t9_bodies_that_come_slowly_leave_connections_free[of a key]",
+            f"{CONNECTIONS}rel_t9_a_whole_body_always_gets_in",
+        ),
+        "T9: bodies that come slowly have a share of the connections",
+    ),
+    Mutant(
+        "slow-bodies-of-others-make-room",
+        (Edit("server/bodies.py", "for step in reversed(range(len(share.owner) + 1)):", "for step in range(3):"),),
+        (f"{CONNECTIONS}rel_t9_bodies_that_come_slowly_leave_connections_free[its own before others]",),
+        "T9: a slow body of the same key makes room first",
+    ),
+    Mutant(
+        "readers-without-a-pace",
+        (Edit("server/protocol.py", "        self._watch_pace(self._running)\n", ""),),
+        (f"{PROTOCOL}rel_s8_a_reader_that_takes_a_byte_now_and_then_is_dropped",),
+        "S8: a whole answer is taken at a least pace",
+    ),
+    Mutant(
+        "rests-of-answers-without-a-pace",
+        (Edit("server/protocol.py", "            self._watch_pace(answered)\n", "            pass\n"),),
+        (f"{PROTOCOL}rel_s8_the_rest_of_an_answer_has_its_time[closed-whole]",),
+        "S8: what was handed over whole is taken at a least pace, too",
+    ),
+    Mutant(
+        "time-of-an-answer-outlives-it",
+        (Edit("server/protocol.py", "            self._pace_timer.cancel()\n", ""),),
+        (f"{PROTOCOL}an_answer_that_was_taken_in_time_ends_nothing[all]",),
+        "S8: an answer that was taken in time ends no connection",
+    ),
+    Mutant(
+        "answers-without-budget",
+        (Edit("server/app.py", "            if is_read:\n", "            if False:\n"),),
+        (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[GET-503]",),
+        "S8: answers under way have a budget",
+    ),
+    Mutant(
+        "answers-of-acts-are-refused",
+        (Edit("server/app.py", "            if is_read:\n", "            if True:\n"),),
+        (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[POST-200]",),
+        "S8: what was done is told",
     ),
     Mutant(
         "door-without-scopes",
@@ -114,7 +172,7 @@ MUTANTS = (
     ),
     Mutant(
         "bodies-without-budget",
-        (Edit("server/bodies.py", "if size - self.size > self._budget.left(self._owner):", "if size < 0:"),),
+        (Edit("server/bodies.py", "if size - self.size > self.budget.left(self.owner):", "if size < 0:"),),
         (f"{FRAME}rel_s8_bodies_under_way_share_a_budget[length0]",),
         "S8: bodies under way have a budget",
     ),
@@ -132,13 +190,13 @@ MUTANTS = (
     ),
     Mutant(
         "list-walked-before-it-is-counted",
-        (Edit("server/decoding.py", '    if text.count(b",") < most:\n', "    if True:\n"),),
+        (Edit("server/decoding.py", "    if text.commas < most:\n", "    if True:\n"),),
         (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs1]",),
         "T9: a list is counted before it is walked",
     ),
     Mutant(
         "values-made-before-they-are-counted",
-        (Edit("server/decoding.py", 'if len(plain) > LONG or plain.count(b",") >= MANY:', "if False:"),),
+        (Edit("server/decoding.py", "if len(text.data) > LONG or text.commas >= MANY:", "if False:"),),
         (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[BatchRequest jobs1]",),
         "T9: a list is counted before its values are made",
     ),
@@ -364,12 +422,33 @@ MUTANTS = (
         (
             Edit(
                 "server/admin.py",
-                "                await touch_server(self._engine.db, self._engine.id)\n",
+                "                await self._write()\n",
                 "                pass\n",
             ),
         ),
         ("tests/server/test_ready.py::test_a_sqlite_file_that_takes_no_write_is_not_ready",),
         "a server whose database takes no write is not ready",
+    ),
+    Mutant(
+        "ready-while-locked",
+        (Edit("server/admin.py", "            return [LOCKED]\n", "            return []\n"),),
+        ("tests/server/test_ready.py::test_a_sqlite_file_that_another_program_has_locked_is_not_ready",),
+        "L1: a server whose database somebody else has locked is not ready",
+    ),
+    Mutant(
+        "ready-while-a-table-is-locked",
+        (
+            sql(
+                "duties",
+                "touch_server",
+                "WITH no_place AS (DELETE FROM queue WHERE false), no_job AS (DELETE FROM job WHERE false)\n",
+                "",
+                "postgres",
+            ),
+        ),
+        ("tests/server/test_ready.py::test_a_postgres_table_that_another_program_has_locked_is_not_ready[queue]",),
+        "L1: a server is not ready while somebody has locked a table that every claim writes",
+        only="postgres",
     ),
     Mutant(
         "ready-writes-for-every-caller",

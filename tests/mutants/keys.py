@@ -165,4 +165,28 @@ MUTANTS = (
         ("tests/server/test_refusals.py::test_many_addresses_do_not_fill_the_log",),
         "L11: refused requests leave as many lines as can be read",
     ),
+    Mutant(
+        "good-keys-wait-behind-guesses",
+        (
+            Edit(
+                "server/auth.py",
+                "if compare_digest(digest, _NO_HASH if last is None else last.stored.hash):",
+                "if False:",
+            ),
+        ),
+        (f"{AUTH}rel_t2_a_good_key_does_not_wait_behind_guesses[sqlite]",),
+        "T2: a good key does not wait behind a crowd that guesses",
+    ),
+    Mutant(
+        "known-ids-pass-guesses",
+        (
+            Edit(
+                "server/auth.py",
+                "if compare_digest(digest, _NO_HASH if last is None else last.stored.hash):",
+                "if last is not None:",
+            ),
+        ),
+        (f"{AUTH}rel_t2_a_good_key_does_not_wait_behind_guesses[sqlite]",),
+        "T2: a wrong secret waits as long whether its id is known or not",
+    ),
 )

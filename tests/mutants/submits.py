@@ -73,13 +73,26 @@ MUTANTS = (
         (
             Edit(
                 "engine/signatures.py",
-                "begun_at, hints = self._outside.monotonic(), self._hints",
-                "begun_at, hints = self._outside.monotonic(), -1",
+                "begun_at, hint = self._outside.monotonic(), self._hints.get(tenant)",
+                "begun_at, hint = self._outside.monotonic(), object()",
             ),
-            Edit("engine/signatures.py", "known.hints = begun_at, hints", "known.hints = begun_at, self._hints"),
+            Edit(
+                "engine/signatures.py",
+                "known.hint = begun_at, hint",
+                "known.hint = begun_at, self._hints.get(tenant)",
+            ),
         ),
         tuple(f"{TASKS}a_look_that_began_before_a_hint_is_not_enough[{kind}]" for kind in KINDS),
         "S12: what was heard of is known",
+    ),
+    Mutant(
+        "a-hint-is-for-all-tenants",
+        (Edit("engine/signatures.py", "hint if tenant in (None, name) else self._hints.get(name)", "hint"),),
+        tuple(
+            f"{SIGNATURES}rel_t15_what_one_tenant_publishes_costs_others_nothing[{kind}-hint0-looked0]"
+            for kind in KINDS
+        ),
+        "T15: what one tenant publishes costs other tenants nothing",
     ),
     Mutant(
         "key-taken-from-a-holder",

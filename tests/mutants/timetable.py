@@ -33,8 +33,8 @@ MUTANTS = (
         (
             Edit(
                 "server/thinking.py",
-                "call.while_connected(call.budget.each(work, items, field=field))",
-                "call.budget.each(work, items, field=field)",
+                "call.while_connected(call.budget.each(work, items, field=field, limit_s=limit_s))",
+                "call.budget.each(work, items, field=field, limit_s=limit_s)",
             ),
         ),
         (f"{THINKING}work_ends_when_its_caller_leaves[sqlite]",),

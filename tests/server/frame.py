@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 
 from windlass.config import Settings
-from windlass.engine.fair import Cap, LoopTurns, Turnstile
+from windlass.engine.fair import LoopTurns, Turnstile
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -67,10 +67,7 @@ class Idle:
         self.outside = Outside()
         self.meters = Meters()
         self.loop_turns = LoopTurns()
-        self.acts = SimpleNamespace(
-            lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600),
-            waiting=Cap("waiting calls", most=10, each=10, each_key=10),
-        )
+        self.acts = SimpleNamespace(lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600))
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -78,14 +75,17 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def make_door(routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0) -> Door:
-    """Return an application of these routes alone, with the keys of KeyRing."""
+def make_door(
+    routes: Sequence[Route], *, engine: Any = None, body_seconds: float = 10.0, connections: int = 25
+) -> Door:
+    """Return an application of these routes alone, with the keys of KeyRing; ten calls of a key may wait."""
     return create_app(
         cast(Any, engine or Idle()),
         Settings(),
         cast(Any, KeyRing()),
         routes=routes,
         body_seconds=body_seconds,
+        connections=connections,
     )
 
 

@@ -13,7 +13,7 @@ from tests.clock import TestClock
 from windlass.db import Database
 from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
 from windlass.queue import keys, tenants
-from windlass.queue.keys import SCOPES, NewKey, make_token
+from windlass.queue.keys import SCOPES, NewKey, key_id_of, make_token
 from windlass.queue.lanes import Lanes
 from windlass.server import auth
 from windlass.server.auth import Gate, Principal, require
@@ -33,6 +33,8 @@ class Counting:
         self.transaction = inner.transaction
         self.asked = self.at_once = self.most_at_once = 0
         self.away = False
+        self.slow: dict[str, asyncio.Event] = {}
+        """Key ids whose look-up waits for an event."""
 
     async def fetch(self, query: Any, /, **parameters: Any) -> Any:
         """Run a query, unless the database is away."""
@@ -42,6 +44,8 @@ class Counting:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)
+        if (go_on := self.slow.get(parameters.get("id", ""))) is not None:
+            await go_on.wait()
         try:
             return await self.inner.fetch(query, **parameters)
         finally:
@@ -310,6 +314,66 @@ async def test_rel_t2_a_guessing_address_has_one_look_up_at_a_time(gate: Gate, c
         most[address] = counting.most_at_once
 
     assert {HERE: 1, THERE: 20} == most
+
+
+async def test_rel_t2_a_good_key_does_not_wait_behind_guesses(
+    gate: Gate, counting: Counting, db: Database, clock: TestClock
+) -> None:
+    """L3: whoever has a secret that was good here passes those who guess; a wrong one waits, its id known or not."""
+    _, token = await made(db)
+    guess, unknown, wrong = make_token(), make_token(), other_secret(token)
+    await gate.admit(bearer(token), (), THERE)
+    for _ in range(101):
+        with pytest.raises((Unauthorized, TooMany)):
+            await gate.admit(bearer(make_token()), (), HERE)
+    clock.advance(2)
+    go_on = counting.slow[key_id_of(guess) or ""] = asyncio.Event()
+    asked = counting.asked
+    waiting = [asyncio.create_task(gate.admit(bearer(text), (), HERE)) for text in (guess, unknown, wrong)]
+    for _ in range(20):  # nothing but our own steps is waited for
+        await asyncio.sleep(0)
+    asked_by_guesses = counting.asked - asked
+
+    async with asyncio.timeout(5):
+        principal = await gate.admit(bearer(token), (), HERE)
+        clock.advance(2)
+        again = await gate.admit(bearer(token), (), HERE)
+    go_on.set()
+    refused = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert ("shop", "shop") == (principal.name, again.name)
+    assert 1 == asked_by_guesses
+    assert [TooMany] * 3 == [type(error) for error in refused]
+
+
+async def test_rel_t2_a_key_that_is_good_no_more_waits_with_the_guesses(
+    gate: Gate, counting: Counting, db: Database, clock: TestClock
+) -> None:
+    """L3: a revoked key passes the guesses once, and then waits as they do."""
+    key, token = await made(db)
+    await gate.admit(bearer(token), (), THERE)
+    await keys.revoke(db, key.id)
+    for _ in range(101):
+        with pytest.raises((Unauthorized, TooMany)):
+            await gate.admit(bearer(make_token()), (), HERE)
+    clock.advance(2)
+    guess = make_token()
+    go_on = counting.slow[key_id_of(guess) or ""] = asyncio.Event()
+    guessing = asyncio.create_task(gate.admit(bearer(guess), (), HERE))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        with pytest.raises(TooMany):
+            await gate.admit(bearer(token), (), HERE)
+
+    asked = counting.asked
+    again = asyncio.create_task(gate.admit(bearer(token), (), HERE))
+    for _ in range(20):  # nothing but our own steps is waited for
+        await asyncio.sleep(0)
+    asked_again = counting.asked
+    go_on.set()
+    await asyncio.gather(guessing, again, return_exceptions=True)
+
+    assert asked == asked_again
 
 
 async def test_an_unknown_key_is_looked_up_each_time(gate: Gate, counting: Counting, db: Database) -> None:

@@ -175,7 +175,7 @@ async def test_rel_t9_a_length_of_many_digits_is_no_fault(length: str, is_good: 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"{}"}
 
-    with BodyBudget(1 << 20).share() as share:
+    with BodyBudget(1 << 20, 25).share() as share:
         reading = read_body(receive, {"content-length": length}, limit=100, timeout_s=600, share=share)
         if is_good:
             assert b"{}" == await reading

@@ -282,7 +282,7 @@ async def test_rel_d10_a_body_that_dribbles_is_given_up() -> None:
 async def test_rel_s8_bodies_under_way_share_a_budget(length: tuple[bytes, bytes]) -> None:
     """S8: beyond its share a key is told to come back; another tenant has room, and small bodies always get in."""
     door = make_door(ROUTES)
-    door._bodies = BodyBudget(5_000_000)
+    door._bodies = BodyBudget(5_000_000, 25)
     large = {"type": "http.request", "body": b" " * 900_000, "more_body": True}
     small = {"type": "http.request", "body": b'{"name":"a"}', "more_body": False}
     other = (b"authorization", b"Bearer reader.other")
@@ -322,7 +322,7 @@ async def test_the_budget_of_a_body_is_given_back(messages: list[Message]) -> No
 
 def test_nobody_can_have_all_of_the_budget() -> None:
     """A tenant has half of what others leave, a key half of that; there is always some left for another tenant."""
-    budget = BodyBudget(128)
+    budget = BodyBudget(128, 25)
     left = []
 
     for tenant in ("a", "b", "c"):

@@ -8,7 +8,7 @@ import json
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from unittest.mock import Mock
@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from windlass.server.app import PIECE_BYTES
-from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, Protocol
+from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, LEAST_PACE, TAKE_S, Protocol
 from windlass.server.tls import Certificates, TlsListener
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -386,6 +386,129 @@ async def test_a_slow_reader_is_waited_for(left: int, is_aborted: bool) -> None:
 
     assert is_aborted == transport.abort.called
     protocol.connection_lost(None)
+
+
+class Brisk(Protocol):
+    """The protocol, which has no time for a whole answer, though a reader need not take any of it soon."""
+
+    take_s = 600.0
+
+    def time_for(self, size: int) -> float:
+        """Return next to nothing."""
+        return 0.05
+
+
+@pytest.mark.parametrize("headers", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+async def test_rel_s8_an_answer_that_is_taken_too_slowly_is_dropped(headers: bytes) -> None:
+    """S8: a whole answer has its time, however often its reader takes a little."""
+    async with serving(Brisk) as server, asyncio.timeout(10):
+        wire = await server.connect()
+        wire.stop_reading()
+        await wire.send(b"GET /large HTTP/1.1\r\n" + headers + b"\r\n")
+
+        await server.lost.wait()
+
+
+class Timer:
+    """Something that is to be called later."""
+
+    def __init__(self, delay_s: float, callback: Callable[..., None], *given: Any) -> None:
+        self.delay_s, self.callback, self.given = delay_s, callback, given
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Do not call it."""
+        self.is_cancelled = True
+
+
+class Sending(Protocol):
+    """A connection with an answer of 8 MiB under way, of which 100 bytes wait to be sent; its timers are a list."""
+
+    def __init__(self, *, is_stream: bool = False) -> None:
+        super().__init__(uvicorn.Config(App(), ws="none", lifespan="off", log_config=None), ServerState(), {})
+        self.connection_made(Mock(**{"get_extra_info.return_value": None, "is_closing.return_value": False}))
+        self.timers: list[Timer] = []
+        self.loop = Mock(call_later=self._call_later)
+        self.answer = Mock(chunked_encoding=is_stream, response_complete=False)
+        self.answer.expected_content_length = 0 if is_stream else (8 << 20) - 100
+        self.cycle = self._running = self.answer
+        self.wait_for(100)
+
+    def wait_for(self, size: int) -> None:
+        """Let so many bytes wait to be sent."""
+        cast(Mock, self.transport).get_write_buffer_size.return_value = size
+
+    def pass_time(self, delay_s: float) -> bool:
+        """Call what is due after exactly so long; say whether the connection was aborted."""
+        for timer in [timer for timer in self.timers if timer.delay_s == delay_s and not timer.is_cancelled]:
+            timer.callback(*timer.given)
+        return bool(cast(Mock, self.transport).abort.called)
+
+    def _call_later(self, *given: Any) -> Timer:
+        self.timers.append(Timer(*given))
+        return self.timers[-1]
+
+
+WHOLE_S = TAKE_S + (8 << 20) / LEAST_PACE
+
+
+async def test_rel_s8_a_reader_that_takes_a_byte_now_and_then_is_dropped() -> None:
+    """S8: 30 s and a second for each 64 KiB; that it takes something, or that writing goes on, gives no more time."""
+    sending = Sending()
+    sending.pause_writing()
+    for left in (99, 98):
+        sending.wait_for(left)
+        assert not sending.pass_time(TAKE_S)
+    sending.resume_writing()
+    sending.pause_writing()
+
+    deadlines = [timer for timer in sending.timers if timer.delay_s > TAKE_S]
+
+    assert [WHOLE_S] == [timer.delay_s for timer in deadlines]
+    assert sending.pass_time(WHOLE_S)
+
+
+@pytest.mark.parametrize("is_paused", [True, False], ids=["with some left", "all"])
+async def test_an_answer_that_was_taken_in_time_ends_nothing(is_paused: bool) -> None:
+    """The time is over with the answer: the next one of the connection has its own."""
+    sending = Sending()
+    sending.pause_writing()
+    if not is_paused:
+        sending.resume_writing()
+    sending.answer.response_complete = True
+    sending.on_response_complete()
+    if is_paused:
+        sending.resume_writing()
+
+    assert not sending.pass_time(WHOLE_S)
+    sending.cycle = sending._running = Mock(chunked_encoding=False, response_complete=False, expected_content_length=0)
+    sending.pause_writing()
+    assert TAKE_S + 100 / LEAST_PACE == max(timer.delay_s for timer in sending.timers if not timer.is_cancelled)
+
+
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "whole"])
+@pytest.mark.parametrize("is_closing", [True, False], ids=["closed", "kept"])
+async def test_rel_s8_the_rest_of_an_answer_has_its_time(is_closing: bool, is_stream: bool) -> None:
+    """S8: also what was handed over whole must be taken, or its connection would stay; the end of a stream, too."""
+    sending = Sending(is_stream=is_stream)
+    sending.answer.expected_content_length = 0
+    if not is_closing:
+        sending.pause_writing()
+    sending.answer.response_complete = True
+    cast(Mock, sending.transport).is_closing.return_value = is_closing
+    sending.on_response_complete()
+    sending.wait_for(99)
+
+    assert not sending.pass_time(TAKE_S)
+    assert sending.pass_time(TAKE_S + 100 / LEAST_PACE)
+
+
+async def test_a_stream_may_last() -> None:
+    """A stream has no end to be waited for; its reader must only take something."""
+    sending = Sending(is_stream=True)
+    sending.pause_writing()
+
+    assert {TAKE_S} == {timer.delay_s for timer in sending.timers}
 
 
 async def test_rel_t9_idle_connections_lock_nobody_out() -> None:

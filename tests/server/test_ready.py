@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -11,10 +12,11 @@ import asyncpg
 import pytest
 
 from windlass.db import Database, Query, Row, open_database
+from windlass.db.sqlite import SqliteDatabase
 from windlass.engine.outside import Outside
 from windlass.errors import Contention, Damaged, Unavailable
 from windlass.server import admin
-from windlass.server.admin import Lobby
+from windlass.server.admin import LOCKED, Lobby
 
 
 class Asked:
@@ -23,6 +25,9 @@ class Asked:
     def __init__(self, db: Any = None) -> None:
         self._db = db
         self.failure: Exception | None = None
+        self.failures: list[Exception] = []
+        """Of the next writes."""
+        self.read_failure: BaseException | None = None
         self.answers = asyncio.Event()
         self.answers.set()
         self.write_count = self.read_count = 0
@@ -31,11 +36,13 @@ class Asked:
         """Ask."""
         if not query.writes:
             self.read_count += 1
+            if self.read_failure is not None:
+                raise self.read_failure
             return []
         self.write_count += 1
         await self.answers.wait()
-        if self.failure is not None:
-            raise self.failure
+        if failure := self.failures.pop() if self.failures else self.failure:
+            raise failure
         return []
 
 
@@ -90,15 +97,81 @@ async def test_a_read_only_postgres_is_not_ready(fresh_postgres_url: str) -> Non
     [
         (Unavailable("The disk is full."), ["The database takes no writes."]),
         (Damaged("A page is."), ["The database is damaged."]),
-        (Contention("Busy."), []),
+        (Contention("Busy."), [LOCKED]),
+        (ZeroDivisionError("Ours."), ["The database takes no writes."]),
+        (OSError("No such file: /srv/jobs.db"), ["The database takes no writes."]),
     ],
 )
 async def test_a_failed_write_is_told_without_the_databases_words(failure: Exception, told: list[str]) -> None:
-    """Anybody may ask, so the reason is ours; a rival's lock is no reason, because a write succeeds beside it."""
+    """Anybody may ask, so the reason is ours, whatever went wrong."""
     db = Asked()
     db.failure = failure
 
     assert told == await lobby_on(db, Clock()).reasons()
+
+
+@pytest.mark.one_kind
+async def test_a_conflict_that_passes_is_no_reason() -> None:
+    """A write that was refused for a rival's sake is tried once more; only a lock that lasts is told."""
+    db = Asked()
+    db.failures = [Contention("Deadlock.")]
+
+    assert [] == await lobby_on(db, Clock()).reasons()
+    assert 2 == db.write_count
+
+
+@pytest.mark.one_kind
+@pytest.mark.parametrize("failure", [KeyError("name"), OSError("Away."), asyncio.CancelledError()])
+async def test_a_read_that_fails_in_another_way_is_no_fault(failure: BaseException) -> None:
+    """The answer is 503 with a reason, never 500."""
+    db = Asked()
+    db.read_failure = failure
+
+    told = await lobby_on(db, Clock()).reasons()
+
+    assert told in (["The database does not answer."], ["The database has not answered yet."])
+
+
+async def test_a_sqlite_file_that_another_program_has_locked_is_not_ready(sqlite_db: SqliteDatabase) -> None:
+    """L1: while somebody holds the lock no write can succeed; ready again when it is given back."""
+    clock = Clock()
+    lobby = lobby_on(sqlite_db, clock)
+    await sqlite_db.maintain("PRAGMA busy_timeout=50")
+    rival = sqlite3.connect(sqlite_db.path, isolation_level=None)
+    told = [await lobby.reasons()]
+
+    for statement in ("BEGIN IMMEDIATE", "ROLLBACK"):
+        rival.execute(statement)
+        clock.now_s += 2
+        told.append(await lobby.reasons())
+
+    rival.close()
+    assert [[], [LOCKED], []] == told
+
+
+@pytest.mark.parametrize("table", ["server", "queue", "job"])
+async def test_a_postgres_table_that_another_program_has_locked_is_not_ready(
+    fresh_postgres_url: str, table: str
+) -> None:
+    """L1: while somebody locks a table that every submit and claim writes; ready again when it is given back."""
+    db = await open_database(fresh_postgres_url, role="client")
+    clock = Clock()
+    lobby = lobby_on(db, clock)
+    rival = await asyncpg.connect(fresh_postgres_url)
+    told = [await lobby.reasons()]
+
+    transaction = rival.transaction()
+    await transaction.start()
+    await rival.execute(f"LOCK TABLE windlass.{table} IN EXCLUSIVE MODE")
+    clock.now_s += 2
+    told.append(await lobby.reasons())
+    await transaction.rollback()
+    clock.now_s += 2
+    told.append(await lobby.reasons())
+
+    await rival.close()
+    await db.close()
+    assert [[], [LOCKED], []] == told
 
 
 @pytest.mark.one_kind

@@ -11,6 +11,7 @@ import pytest
 
 from tests.server.api import WORKER, lease, state_of, submit, submit_and_claim
 from tests.server.frame import Idle, KeyRing
+from windlass.engine.fair import Cap
 from windlass.errors import Unauthorized
 from windlass.server.auth import Principal
 from windlass.server.call import Call
@@ -94,7 +95,14 @@ async def test_what_is_ready_at_that_moment_is_undone() -> None:
 
     nothing = cast(Any, None)
     call = Call(
-        cast(Any, Idle()), nothing, receive=connected, lobby=nothing, redactor=nothing, watch=Late(), look_s=0.01
+        cast(Any, Idle()),
+        nothing,
+        receive=connected,
+        lobby=nothing,
+        redactor=nothing,
+        watch=Late(),
+        waiting=Cap.of_connections("waiting calls", 10),
+        look_s=0.01,
     )
 
     with pytest.raises(Unauthorized):

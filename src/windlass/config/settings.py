@@ -61,7 +61,7 @@ class Server(Section, frozen=True, kw_only=True):
     max_connections: Count = 10_000
     """Lower it where memory is short; the limit of open files is raised for it, and may allow fewer."""
     body_budget_mib: Annotated[int, Meta(ge=32, le=65_536)] = 128
-    """Lower it where memory is short: MiB of request bodies at a time; a tenant has half of what others leave of it."""
+    """Lower it where memory is short: MiB of request bodies at a time, and of answers; a tenant has half of each."""
     drain_seconds: SecondsOrNone = 30.0
     """Raise it when requests take long: how long a stopping server finishes those under way."""
 

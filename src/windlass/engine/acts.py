@@ -1,7 +1,7 @@
 """Acts: what people do to jobs, queues and workers. Each calls its step in `queue/`, then wakes who must know.
 
 They take their turns, a few at a time, so that many of them leave the connections of submit, claim and report alone.
-Tenants take turns, too; as they do in lists. Calls that wait are counted by tenant and key.
+Tenants take turns, too; as they do in lists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 from windlass.config.settings import Settings
 from windlass.db import Database
 from windlass.engine.duty import tell
-from windlass.engine.fair import Cap, Turnstile
+from windlass.engine.fair import Turnstile
 from windlass.engine.wake import Wake
 from windlass.errors import Conflict, JobFinished, NotFound
 from windlass.ids import Ids
@@ -35,12 +35,6 @@ LISTS_AT_ONCE = 3
 """As many as there are connections for reading; of one tenant two."""
 LISTS_EACH = 60
 """Lists of one tenant that are under way or wait, of one key half of these."""
-MOST_WAITING = 9000
-"""Calls that wait for jobs, for news or for the end of a job: less than there may be connections."""
-WAITING_EACH = 5000
-"""Of one tenant: more than half of the connections it cannot hold."""
-WAITING_KEY = 4000
-"""Of one key: a fleet of two thousand workers at one server, whose claims and heartbeats wait."""
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
@@ -70,7 +64,6 @@ class Acts:
         self._ids = ids
         self._wake = wake
         self.lists = Turnstile("lists", at_once=LISTS_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LISTS_EACH)
-        self.waiting = Cap("waiting calls", most=MOST_WAITING, each=WAITING_EACH, each_key=WAITING_KEY)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
     async def cancel(

@@ -232,11 +232,22 @@ class Cap:
 
     def __init__(self, what: str, *, most: int, each: int, each_key: int) -> None:
         self._what = what
-        self._most = most
-        self._each = each
-        self._each_key = each_key
+        self.most = most
+        self.each = each
+        self.each_key = each_key
         self._counts: Counter[tuple[str | None, str | None]] = Counter()
         """All callers under (None, None), those of a tenant under (tenant, None), those of a key under both."""
+
+    @classmethod
+    def of_connections(cls, what: str, count: int) -> Cap:
+        """Return a cap for a server that takes `count` connections: no caller, and not all together, can hold all.
+
+        A tenth is left to other calls. A tenant has half, a key two fifths: of 10,000 connections 4,000, which is a
+        fleet of two thousand workers whose claims and heartbeats wait.
+        """
+        shares = (count * 9 // 10, count // 2, count * 2 // 5)
+        most, each, each_key = (max(1, share) for share in shares)
+        return cls(what, most=most, each=each, each_key=each_key)
 
     def has_room(self, tenant: str, key: str | None) -> bool:
         """Say whether there is room for another caller."""
@@ -261,4 +272,4 @@ class Cap:
 
     def _bounds(self, tenant: str, key: str | None) -> dict[tuple[str | None, str | None], int]:
         # A caller without a key counts for its tenant alone.
-        return {(tenant, key): self._each_key, (tenant, None): self._each, (None, None): self._most}
+        return {(tenant, key): self.each_key, (tenant, None): self.each, (None, None): self.most}

@@ -6,8 +6,8 @@ whose worker registered last (queue/defaults.py).
 
 What was published (queue/tasks.py) is read tenant by tenant, when a tenant is first asked for, and kept in memory; the
 tenants that were asked for longest ago go when there is too much. Own registrations are known at once. Of a task that
-is not known the database is asked, at most once a second. Changes at other servers are heard of by a hint (wake.py);
-without hints a look finds them within seconds, which a submit waits for only if the last one is long ago.
+is not known the database is asked, at most once a second. A hint says which tenant has changed its tasks at another
+server (wake.py); without hints a look finds it within seconds, and a submit waits only if the last look is long ago.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -28,13 +28,14 @@ from windlass.db import Database
 from windlass.engine.asked import given_by
 from windlass.engine.fair import LoopTurns, Pace, Turnstile
 from windlass.engine.outside import Outside
+from windlass.engine.payloads import refusal
 from windlass.engine.wake import Wake
 from windlass.errors import InvalidInput, TooMany, WindlassError
 from windlass.queue import tasks
 from windlass.queue.defaults import Defaults, Named, filled
 from windlass.queue.newjob import NewJob
 from windlass.queue.schedule import NewSchedule
-from windlass.wire.tasks import Parameter, Signature
+from windlass.wire.tasks import Signature
 
 LOOK_S = 5.0
 OVERLAP_S = 120.0
@@ -104,10 +105,10 @@ _Builds = dict[str, _Known]
 
 
 class _Tasks(msgspec.Struct):
-    """The tasks of one tenant as of the last look: when it began, and how many hints had come by then."""
+    """The tasks of one tenant as of the last look: when it began, and the last hint of the tenant by then."""
 
     looked_at: float
-    hints: int
+    hint: object
     builds: dict[str, _Builds] = {}
 
 
@@ -129,8 +130,8 @@ class Signatures:
         self._workers: dict[str, _Workers] = {}
         self._turns = Turnstile("registrations", at_once=2, at_once_each=1, room_each=1000)
         self._looking: dict[str, asyncio.Task[None]] = {}
-        self._hints = 0
-        """How often other servers said that something was published."""
+        self._hints: dict[str, object] = {}
+        """The last hint of each tenant that is known or looked at here; two hints are never equal."""
         wake.on_tasks.append(self._hear)
 
     async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
@@ -154,7 +155,7 @@ class Signatures:
             if absent := written | (texts.keys() - self._builds_of(tenant).keys()):
                 await self._take(tenant, await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
         if written:
-            self._wake.tasks()
+            self._wake.tasks(tenant)
 
     def _count_writes(self, tenant: str, texts: Mapping[str, str], builds: Set[tuple[str, str]]) -> None:
         known = self._builds_of(tenant)
@@ -274,11 +275,12 @@ class Signatures:
     def _is_known(self, tenant: str, within_s: float) -> bool:
         """Say whether the last look at a tenant began so shortly ago, and nothing was heard of since."""
         known, now = self._known.get(tenant), self._outside.monotonic()
-        return known is not None and known.hints == self._hints and now - known.looked_at <= within_s
+        return known is not None and known.hint is self._hints.get(tenant) and now - known.looked_at <= within_s
 
-    def _hear(self) -> None:
-        self._hints += 1
-        self._absent.clear()
+    def _hear(self, tenant: str | None) -> None:
+        here, hint = self._known.keys() | self._looking.keys(), object()
+        self._hints = {name: hint if tenant in (None, name) else self._hints.get(name) for name in here}
+        self._absent = {name: at for name, at in self._absent.items() if tenant not in (None, name[0])}
 
     def _look(self, tenant: str) -> asyncio.Task[None]:
         """Return the look at a tenant that is under way, or a new one."""
@@ -287,16 +289,16 @@ class Signatures:
         return self._looking[tenant]
 
     async def _look_once(self, tenant: str) -> None:
-        begun_at, hints = self._outside.monotonic(), self._hints
+        begun_at, hint = self._outside.monotonic(), self._hints.get(tenant)
         try:
             if tenant in self._known and await self._is_former(tenant):
                 self.forget(tenant)
             known = self._known.get(tenant)
             age_s = tasks.KEPT_MS / 1000 if known is None else begun_at - known.looked_at + OVERLAP_S
             found = await tasks.recent(self._db, tenant, age_ms=round(age_s * 1000))
-            known = self._known.setdefault(tenant, _Tasks(begun_at, hints))
+            known = self._known.setdefault(tenant, _Tasks(begun_at, hint))
             await self._take(tenant, found)
-            known.looked_at, known.hints = begun_at, hints
+            known.looked_at, known.hint = begun_at, hint
         except WindlassError as error:  # the worker refuses what is wrong all the same
             logger.warning("What workers publish of their tasks could not be looked up: %s", error)
         finally:
@@ -338,7 +340,10 @@ class Signatures:
             builds[item.fingerprint] = _Known(item.signature, self._settings, build=build, told_at=told_at)
             while len(builds) > MOST_EACH:
                 del builds[next(iter(builds))]
-        sizes = {name: _size(known.builds) for name, known in self._known.items()}
+        sizes = {
+            name: sum(len(one.text) for builds in known.builds.values() for one in builds.values())
+            for name, known in self._known.items()
+        }
         while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
             first = next(iter(sizes))
             del sizes[first], self._known[first]
@@ -349,67 +354,3 @@ def _newest_first(builds: _Builds, since: float) -> Iterator[tuple[Signature, De
     for one in sorted(builds.values(), key=lambda one: one.build, reverse=True):
         if one.told_at > since and (read := one.read()) is not None:
             yield read
-
-
-def _size(known: Mapping[str, _Builds]) -> int:
-    return sum(len(one.text) for builds in known.values() for one in builds.values())
-
-
-def refusal(signatures: Sequence[Signature], payload: str, *, task: str) -> InvalidInput | None:
-    """Return why none of the signatures takes the payload, by the newest of them; None if one does or there is none."""
-    try:
-        value = msgspec.json.decode(payload) if signatures else None
-    except (msgspec.DecodeError, RecursionError, ValueError):  # refused by the step, in its own words
-        return None
-    problem: InvalidInput | None = None
-    for signature in signatures:
-        problem = _problem(signature, value, task)
-        if problem is None:
-            return None
-    return problem
-
-
-def _problem(signature: Signature, value: Any, task: str) -> InvalidInput | None:
-    if value is not None and not isinstance(value, dict):
-        if not signature.single:
-            return InvalidInput("payload", f"it is {_named(value)}; task {task} takes an object of arguments by name.")
-        [only] = signature.parameters.items() if len(signature.parameters) == 1 else [(None, Parameter())]
-        if signature.single_types is not None:
-            only = (None, Parameter(types=signature.single_types))
-        return _mistyped(only[0], only[1], value, task)
-    arguments: dict[str, Any] = value or {}
-    for name, parameter in signature.parameters.items():
-        if name in arguments:
-            problem = _mistyped(name, parameter, arguments[name], task)
-            if problem is not None:
-                return problem
-        elif parameter.required:
-            return InvalidInput(f"payload.{name}", f"task {task} needs it, and it is missing.")
-    if not signature.extra:
-        for name in arguments:
-            if name not in signature.parameters:
-                takes = ", ".join(signature.parameters) or "no arguments"
-                return InvalidInput(f"payload.{name[:100]}", f"task {task} does not take it. It takes {takes[:500]}.")
-    return None
-
-
-def _mistyped(name: str | None, parameter: Parameter, value: Any, task: str) -> InvalidInput | None:
-    if parameter.types is None or any(_is(value, kind) for kind in parameter.types):
-        return None
-    where = "payload" if name is None else f"payload.{name}"
-    return InvalidInput(where, f"it is {_named(value)}; task {task} takes {' or '.join(parameter.types)}.")
-
-
-def _is(value: Any, kind: str) -> bool:
-    if isinstance(value, bool):
-        return kind == "boolean"
-    if isinstance(value, float):  # 1.0 too: a worker that wants an integer does not take it
-        return kind == "number"
-    if isinstance(value, int):
-        return kind in ("integer", "number")
-    return _named(value) == kind
-
-
-def _named(value: Any) -> str:
-    names = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-    return names.get(type(value), "object")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
@@ -36,7 +36,16 @@ LaneNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Rank = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-_SHORT = {"sender": "s", "ready": "r", "freed": "f", "stops": "c", "sessions": "n", "kept": "k", "tasks": "t"}
+_SHORT = {
+    "sender": "s",
+    "ready": "r",
+    "freed": "f",
+    "stops": "c",
+    "sessions": "n",
+    "kept": "k",
+    "published": "p",
+    "tasks": "t",
+}
 
 
 class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
@@ -53,8 +62,10 @@ class Hint(msgspec.Struct, omit_defaults=True, rename=_SHORT):
     duties: bool = False
     due: bool = False
     """Something is due soon: duties look again."""
+    published: list[str] = []
+    """The tenants whose workers have published other tasks."""
     tasks: bool = False
-    """A worker has published other tasks."""
+    """Workers of more tenants than fit into a message have, or of tenants that an older server does not name."""
     all: bool = False
     """More than fits into a message: look at everything."""
 
@@ -81,7 +92,8 @@ class Wake:
         self.on_kept: list[Callable[[UUID], None]] = []
         self.on_duties: list[Callable[[], None]] = []
         self.on_due: list[Callable[[], None]] = []
-        self.on_tasks: list[Callable[[], None]] = []
+        self.on_tasks: list[Callable[[str | None], None]] = []
+        """Called with the tenant whose tasks have changed; with None where that may be any tenant."""
         self.on_all: list[Callable[[], None]] = []
         self.on_change: list[Callable[[], None]] = []
         self._ready: dict[int, int] = {}
@@ -91,7 +103,7 @@ class Wake:
         self._kept: set[UUID] = set()
         self._duties = False
         self._due = False
-        self._tasks = False
+        self._published: set[str] = set()
         self._everything = False
         self._something = asyncio.Event()
 
@@ -148,9 +160,12 @@ class Wake:
         self._duties = True
         self._something.set()
 
-    def tasks(self) -> None:
-        """Say that a worker has published tasks here: other servers look before they go by what they know."""
-        self._tasks = True
+    def tasks(self, tenant: str) -> None:
+        """Say that a worker of a tenant has published tasks here: other servers look before they go by what they know.
+
+        Only the submits of that tenant wait for the look.
+        """
+        self._published.add(tenant)
         self._something.set()
 
     def due(self) -> None:
@@ -188,7 +203,10 @@ class Wake:
         kept, self._kept = self._kept, set()
         duties, self._duties = self._duties, False
         due, self._due = self._due, False
-        tasks, self._tasks = self._tasks, False
+        published, self._published = sorted(self._published), set()
+        # A name takes up to a few hundred bytes, and the other half is for the rest of the hint.
+        tasks = len(_encoder.encode(published)) > LONGEST // 2
+        named = [] if tasks else published
         everything, self._everything = self._everything, False
         self._something.clear()
         hint = Hint(
@@ -200,6 +218,7 @@ class Wake:
             kept=sorted(kept),
             duties=duties,
             due=due,
+            published=named,
             tasks=tasks,
             all=everything,
         )
@@ -207,7 +226,8 @@ class Wake:
             return
         text = _encoder.encode(hint)
         if len(text) > LONGEST:
-            text = _encoder.encode(Hint(self._server, duties=duties, due=due, tasks=tasks, all=True))
+            short = Hint(self._server, duties=duties, due=due, published=named, tasks=tasks, all=True)
+            text = _encoder.encode(short)
         await self._db.notify(CHANNEL, text.decode())
 
     async def _send(self) -> None:
@@ -225,8 +245,7 @@ class Wake:
                     pause_s = RELISTEN_S[0]
                     # Listening first, then looking: what was said in between is not missed.
                     self._all()
-                    for published in self.on_tasks:
-                        published()
+                    self._hear_of_tasks([None])
                     async for text in hints:
                         self._hear(text)
             except WindlassError as error:
@@ -262,12 +281,15 @@ class Wake:
         if hint.due:
             for look in self.on_due:
                 look()
-        if hint.tasks:
-            for published in self.on_tasks:
-                published()
+        self._hear_of_tasks([None] if hint.tasks else hint.published)
         if hint.all:
             self._all()
         self.changed()
+
+    def _hear_of_tasks(self, tenants: Sequence[str | None]) -> None:
+        for tenant in tenants:
+            for published in self.on_tasks:
+                published(tenant)
 
     def _all(self) -> None:
         for look in self.on_all:

@@ -96,7 +96,13 @@ SELECT o.others, d.name, d.holder AS holder_id, d.server, d.term, d.acquired_at,
 
 -- name: touch_server
 -- Write that a server was heard, and change nothing by it: a write of the least cost.
--- both
+-- It fails as submits and claims fail, where somebody holds a lock on the tables that these write.
+-- locks: queue and job, as every write locks them.
+-- postgres
+WITH no_place AS (DELETE FROM queue WHERE false), no_job AS (DELETE FROM job WHERE false)
+UPDATE server SET heartbeat_at = :now WHERE id = :id
+
+-- sqlite   (a lock is on the whole file)
 UPDATE server SET heartbeat_at = :now WHERE id = :id
 
 -- name: close_server

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,6 +32,9 @@ CALLER_S = 3.0
 """How long a caller waits for the outcome; after that the last one is told."""
 
 DAMAGED = "The database is damaged."
+LOCKED = "The database takes no writes: another program holds a lock, or too many writes wait."
+
+logger = logging.getLogger("windlass")
 
 
 def describe(routes: Sequence[Route]) -> Described:
@@ -58,7 +63,7 @@ class Lobby:
             self._looked_at = now
             self._looking = asyncio.create_task(self._ask_database(), name="ready")
         await asyncio.wait([self._looking], timeout=CALLER_S)
-        if self._looking.done():
+        if self._looking.done() and not self._looking.cancelled():
             self._database = self._looking.result()
         return self._database
 
@@ -69,20 +74,37 @@ class Lobby:
         return self._described
 
     async def _ask_database(self) -> list[str]:
-        """Read, then write and commit a little: a full disk and a standby answer reads all the same."""
+        """Read, then write and commit a little: a full disk, a standby and a locked database answer reads all the same.
+
+        Whatever goes wrong is a reason, so that a probe is never answered 500.
+        """
         try:
             async with asyncio.timeout(ANSWER_S):
                 await list_tenants(self._engine.db, limit=1)
-        except (WindlassError, TimeoutError) as error:
-            return [DAMAGED if isinstance(error, Damaged) else "The database does not answer."]
+        except Exception as error:
+            return [_reason(error, "The database does not answer.")]
         try:
             async with asyncio.timeout(WRITE_S):
-                await touch_server(self._engine.db, self._engine.id)
-        except Contention:  # whoever has the lock writes
-            return []
-        except (WindlassError, TimeoutError) as error:
-            return [DAMAGED if isinstance(error, Damaged) else "The database takes no writes."]
+                await self._write()
+        except (Contention, TimeoutError):
+            return [LOCKED]
+        except Exception as error:
+            return [_reason(error, "The database takes no writes.")]
         return []
+
+    async def _write(self) -> None:
+        """Write a little. Raises Contention if somebody else holds a lock, and not only for a moment."""
+        with suppress(Contention):
+            await touch_server(self._engine.db, self._engine.id)
+            return
+        await touch_server(self._engine.db, self._engine.id)
+
+
+def _reason(error: Exception, otherwise: str) -> str:
+    """Return the reason in our words; an error that is none of ours goes to the log."""
+    if not isinstance(error, WindlassError | TimeoutError):
+        logger.warning("The database could not be asked whether it takes writes: %r", error)
+    return DAMAGED if isinstance(error, Damaged) else otherwise
 
 
 async def ready(call: Call) -> Reply:

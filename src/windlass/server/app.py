@@ -20,7 +20,8 @@ from prometheus_client import Counter, Histogram
 
 from windlass import log
 from windlass.config.redact import Redactor
-from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, WindlassError
+from windlass.engine.fair import Cap
+from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized, Unavailable, WindlassError
 from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from windlass.server.auth import Gate
 
 
+CONNECTIONS = 10_000
+"""As many are reckoned with where there is no port, and nothing that limits them."""
 PIECE_BYTES = 256 << 10
 """Of an answer that are handed to its connection at a time."""
 END_S = 1.0
@@ -56,10 +59,22 @@ def create_app(
     routes: Sequence[Route] = ROUTES,
     body_seconds: float = BODY_SECONDS,
     look_s: float = LOOK_S,
+    connections: int = CONNECTIONS,
 ) -> Door:
-    """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones."""
-    lobby = Lobby(engine, routes)
-    return Door(engine, settings, gate, router=Router(routes), lobby=lobby, body_seconds=body_seconds, look_s=look_s)
+    """Return the ASGI application; SetupError if a route declares no scope and is not one of the open ones.
+
+    `connections` says how many connections the server takes: callers that stay have shares of them.
+    """
+    return Door(
+        engine,
+        settings,
+        gate,
+        router=Router(routes),
+        lobby=Lobby(engine, routes),
+        body_seconds=body_seconds,
+        look_s=look_s,
+        connections=connections,
+    )
 
 
 class Door:
@@ -74,7 +89,8 @@ class Door:
         router: Router,
         lobby: Lobby,
         body_seconds: float,
-        look_s: float = LOOK_S,
+        look_s: float,
+        connections: int,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -86,7 +102,9 @@ class Door:
         self._numbers = itertools.count(1)
         self._lobby = lobby
         self._redactor = Redactor(settings.security.redact)
-        self._bodies = BodyBudget(settings.server.body_budget_mib << 20)
+        self._waiting = Cap.of_connections("waiting calls", connections)
+        self._bodies = BodyBudget(settings.server.body_budget_mib << 20, connections)
+        self._answers = BodyBudget(settings.server.body_budget_mib << 20, connections)
         self._refusals = Refusals(engine.outside.monotonic)
         self._counters: dict[tuple[str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
@@ -130,7 +148,8 @@ class Door:
         if isinstance(reply.content, AsyncGenerator):
             await self._stream(reply, call, send)
         else:
-            await self._send(reply, request_id, send)
+            is_read = route is not None and bool(route.scopes) and route.method == "GET"
+            reply = await self._send(reply, call, send, is_read=is_read)
         self._count(route, reply.status, self._engine.outside.monotonic() - started)
 
     def _call(
@@ -143,6 +162,7 @@ class Door:
             lobby=self._lobby,
             redactor=self._redactor,
             watch=self._gate,
+            waiting=self._waiting,
             look_s=self._look_s,
         )
         client = scope.get("client")
@@ -170,8 +190,7 @@ class Door:
                 return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)
-        key_id = call.principal.key_id
-        with self._bodies.share(*(() if key_id is None else (call.tenant, key_id))) as share:
+        with self._bodies.share(*_owner(call)) as share:
             call.body = await self._body(route, ready.decode_body, call=call, others=others, share=share)
             return await _handled(call, route)
 
@@ -227,16 +246,35 @@ class Door:
                 async with asyncio.timeout(END_S):
                     await send({"type": "http.response.body", "body": b""})
 
-    async def _send(self, reply: Reply, request_id: str, send: Send) -> None:
+    async def _send(self, reply: Reply, call: Call, send: Send, *, is_read: bool) -> Reply:
+        """Send an answer and return it; where a read finds no room in the budget of answers, the problem instead.
+
+        The answer to a call that acts is never refused: what was done is told. An answer counts for an eighth of the
+        budget at most, half of what a key has: however large it is, it finds room where nobody else needs any.
+        """
+        body = self._text(reply)
+        with self._answers.share(*_owner(call)) as share:
+            if is_read:
+                try:
+                    share.grow_to(min(len(body), self._answers.total // 8))
+                except Unavailable as error:
+                    reply = problem_of(error)
+                    body = self._text(reply)
+            await self._send_whole(reply, body, call.request_id, send)
+        return reply
+
+    def _text(self, reply: Reply) -> bytes:
         content = reply.content
-        body = content if isinstance(content, bytes) else b"" if content is None else self._encode(content)
+        return content if isinstance(content, bytes) else b"" if content is None else self._encode(content)
+
+    async def _send_whole(self, reply: Reply, body: bytes, request_id: str, send: Send) -> None:
         headers = [
             (b"content-length", str(len(body)).encode()),
             (b"x-request-id", request_id.encode()),
             _NO_SNIFF,
             *reply.headers,
         ]
-        if content is not None:
+        if reply.content is not None:
             headers.append((b"content-type", reply.media_type))
         if not any(name == b"cache-control" for name, _ in reply.headers):
             headers.append(_NO_STORE)
@@ -247,6 +285,12 @@ class Door:
         for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
             await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
         await send({"type": "http.response.body", "body": body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]})
+
+
+def _owner(call: Call) -> tuple[str, ...]:
+    """Return by whom bytes under way are counted. Where no key is needed all callers are one."""
+    key_id = call.principal.key_id
+    return () if key_id is None else (call.tenant, key_id)
 
 
 async def _handled(call: Call, route: Route) -> Reply:

@@ -5,8 +5,11 @@ Every request passes the gate before anything else is looked at. A key comes in 
 is never told, and a wrong secret costs the same whether its id is known or not. A key that was found good is believed
 for two seconds, so a revoked one is refused everywhere soon after. Failures are counted by key id and by address: past
 a limit the answer is to wait, the id is looked up no more, and the address has one look-up at a time; a good key always
-comes in. Who waits or follows a stream is looked at again every two seconds (call.py). When the
-database does not answer, nobody new gets in.
+comes in. A caller whose secret was good at the last look-up of its id here does not wait for that turn, so a crowd that
+guesses behind the same proxy does not delay it. That tells nobody which ids are known: a wrong secret waits its turn
+and costs one look-up whether its id is known or not. A good key that this server has not seen yet waits for one turn.
+A caller that waits or follows a stream is looked at again every two seconds (call.py). When the database does not
+answer, nobody new gets in.
 
 Where no key is asked for, anybody on this machine may call, but no web page that somebody here happens to look at
 (pages.py).
@@ -95,6 +98,7 @@ class Gate:
         self._keys_required = keys_required
         self._clock = clock
         self._found: dict[str, _Found] = {}
+        """Keys as they were last found, believed or not: the holder of such a key waits for no turn."""
         self._unknown: dict[str, datetime] = {}
         """Ids that were not found, and when they were looked up."""
         self._failures: dict[tuple[str, str], tuple[datetime, int]] = {}
@@ -133,24 +137,29 @@ class Gate:
 
     async def _holder(self, key_id: str, token: str, network: str) -> Principal | None:
         """Return who has this token; None if it is not good."""
+        digest = hash_token(token)
         is_slowed = self._failure_count(key_id, network)[1] >= FAILURES
         known = self._believed(key_id)
         found = known
         if known is None and not (is_slowed and self._is_unknown(key_id)):
-            found = await self._find_in_turn(key_id, network)
+            found = await self._find_in_turn(key_id, digest, network)
         # Unknown keys are compared too, so that the time taken does not tell them apart.
-        same = compare_digest(hash_token(token), _NO_HASH if found is None else found.stored.hash)
+        same = compare_digest(digest, _NO_HASH if found is None else found.stored.hash)
         if found is not None and same:
             return found.principal
         if known is not None and not is_slowed:
             # As long as for an id that is not remembered.
-            await self._find_in_turn(key_id, network)
+            await self._find_in_turn(key_id, digest, network)
         return None
 
-    async def _find_in_turn(self, key_id: str, network: str) -> _Found | None:
-        """Look a key up; those of a network that guesses wait for each other, so that none is kept out."""
+    async def _find_in_turn(self, key_id: str, digest: str, network: str) -> _Found | None:
+        """Look a key up; callers of a network that guesses wait for each other, but for those with a known secret."""
         guesses = self._networks.get(network)
         if guesses is None or guesses.count < NETWORK_FAILURES:
+            return await self._look_up(key_id)
+        last = self._found.get(key_id)
+        # By the secret, not by the id: who guesses the secret of a known id must not be faster for it.
+        if compare_digest(digest, _NO_HASH if last is None else last.stored.hash):
             return await self._look_up(key_id)
         async with guesses.turn:
             return await self._look_up(key_id)
@@ -173,7 +182,6 @@ class Gate:
         try:
             stored = await find(self._db, key_id)
         except Unavailable as error:
-            self._found.pop(key_id, None)
             raise Unavailable("Keys cannot be looked up: the database does not answer. Try again.") from error
         self._found.pop(key_id, None)
         if stored is None:

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.config.redact import Redactor
-from windlass.engine.fair import Pace
+from windlass.engine.fair import Cap, Pace
 from windlass.errors import Forbidden, InvalidInput, NotFound, Unauthorized
 from windlass.queue import schedules
 from windlass.queue.control import Actor
@@ -116,6 +116,7 @@ class Call:
         "settings",
         "subject",
         "tenant",
+        "waiting",
         "was",
         "watch",
     )
@@ -129,6 +130,7 @@ class Call:
         lobby: Lobby,
         redactor: Redactor,
         watch: Watch,
+        waiting: Cap,
         look_s: float = LOOK_S,
     ) -> None:
         self.engine = engine
@@ -160,6 +162,8 @@ class Call:
         self.redactor = redactor
         self.receive = receive
         self.watch = watch
+        self.waiting = waiting
+        """The calls and streams that wait on this server, of all callers."""
         self.look_s = look_s
         self._budget: Budget | None = None
 
@@ -289,7 +293,7 @@ class Call:
         Raises TooMany if the tenant or the key has too many calls that wait.
         """
         try:
-            with self.engine.acts.waiting.place(self.tenant, self.principal.key_id):
+            with self.waiting.place(self.tenant, self.principal.key_id):
                 return await self._while_connected(work, undo)
         finally:
             work.close()  # if it has not begun

@@ -53,7 +53,12 @@ def _last_event(text: str | None) -> datetime | None:
 
 async def _stream(call: Call, asked: EventsQuery, since: datetime) -> AsyncGenerator[bytes, None]:
     changes, outside = call.engine.changes, call.engine.outside
-    with changes.streams.place(call.tenant, call.principal.key_id), changes.following(call.tenant) as follower:
+    key = call.principal.key_id
+    with (
+        call.waiting.place(call.tenant, key),
+        changes.streams.place(call.tenant, key),
+        changes.following(call.tenant) as follower,
+    ):
         yield b""
         yield b": windlass\n\n"
         until_s = outside.monotonic() + (asked.seconds or float("inf"))

@@ -42,7 +42,8 @@ async def find(call: Call) -> wire.LogPage | Reply:
 async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]) -> AsyncGenerator[bytes, None]:
     changes, trail = call.engine.changes, call.engine.trail
     sent_s = call.engine.outside.monotonic()
-    with changes.streams.place(call.tenant, call.principal.key_id):
+    key = call.principal.key_id
+    with call.waiting.place(call.tenant, key), changes.streams.place(call.tenant, key):
         yield b""
         yield b": windlass\n\n"
         while not call.engine.draining:

@@ -3,7 +3,9 @@
 The parser has no limits of its own, so they stand here: how large the head of a request may be, how long it may take,
 and how many connections there are. What is no request is answered as a problem like every other error, and written to
 no log: who sends rubbish must not fill it. At the cap the connection that has waited longest without a request makes
-room; only where all are at work is the newcomer told to come back. A reader that takes nothing is dropped.
+room; only where all are at work is the newcomer told to come back. A reader that takes nothing is dropped, and so is
+one that takes a whole answer more slowly than a least pace. Streams are bounded otherwise, in number and in what waits
+of them (live.py).
 
 No other protocol is spoken here. A request that asks for one is answered as if it had not asked, and is the last of its
 connection: the parser does not read its body, so what comes behind it cannot be told from that body.
@@ -35,6 +37,8 @@ HEAD_S = 10.0
 """From the opening of a connection, or the first byte of a later request, to the end of its head."""
 TAKE_S = 30.0
 """In which a reader must take some of what waits for it."""
+LEAST_PACE = 64 << 10
+"""Bytes of a whole answer that a reader must take in a second, after the first `TAKE_S`."""
 LINGER_S = 1.0
 """After a refusal what still comes is read and dropped, or the caller would see a reset instead of the answer."""
 
@@ -103,6 +107,9 @@ class Protocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         """The request that is answered now; `cycle` is the last one that came."""
         self._reader_timer: asyncio.TimerHandle | None = None
+        self._paced: RequestResponseCycle | None = None
+        """The answer that must be taken before `_pace_timer` ends the connection."""
+        self._pace_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, and make room if there are too many connections."""
@@ -122,6 +129,7 @@ class Protocol(HttpToolsProtocol):
         leave(self, self.server_state)
         self._stop_timer()
         self._stop_reader_timer()
+        self._stop_pace_timer()
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -177,22 +185,30 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request, or wait for one."""
+        answered = self._running
         super().on_response_complete()
         is_closing = self.transport.is_closing()
         if not self._busy and not is_closing:
             self._waiting[self] = None
         if is_closing:
             self._watch_reader()
+        if is_closing or self.flow.write_paused:
+            self._watch_pace(answered)
+        else:
+            self._stop_pace_timer()
 
     def pause_writing(self) -> None:
-        """Wait for the reader, as long as it takes something."""
+        """Wait for the reader, as long as it takes something, and a whole answer in time."""
         super().pause_writing()
         self._watch_reader()
+        self._watch_pace(self._running)
 
     def resume_writing(self) -> None:
         """Go on: the reader has taken something."""
         super().resume_writing()
         self._stop_reader_timer()
+        if self._paced is not None and self._paced.response_complete and not self.transport.is_closing():
+            self._stop_pace_timer()
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection without another request; one with an answer that was never read at once."""
@@ -218,6 +234,25 @@ class Protocol(HttpToolsProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
             self._reader_timer = None
+
+    def time_for(self, size: int) -> float:
+        """Return how many seconds a reader may take over so many bytes."""
+        return self.take_s + size / LEAST_PACE
+
+    def _watch_pace(self, answer: RequestResponseCycle | None) -> None:
+        """Give an answer its time, from the first moment at which its reader is behind; a stream when it has ended."""
+        if answer is None or self._pace_timer is not None:
+            return
+        if answer.chunked_encoding and not answer.response_complete:
+            return
+        left = answer.expected_content_length + self.transport.get_write_buffer_size()
+        self._paced = answer
+        self._pace_timer = self.loop.call_later(self.time_for(left), self.transport.abort)
+
+    def _stop_pace_timer(self) -> None:
+        if self._pace_timer is not None:
+            self._pace_timer.cancel()
+            self._paced = self._pace_timer = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

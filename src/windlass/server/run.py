@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import gc
 import ipaddress
 import logging
 import math
@@ -20,8 +18,6 @@ import os
 import resource
 import signal
 import socket
-import sys
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -40,13 +36,12 @@ from windlass.engine.storage import storage
 from windlass.errors import SetupError
 from windlass.ids import Ids
 from windlass.queue import keys
-from windlass.server.app import create_app
+from windlass.server.app import CONNECTIONS, create_app
 from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
-from windlass.server.shapes import array_type
 from windlass.server.starting import Starting
 from windlass.server.tls import Certificates, TlsListener
-from windlass.wire.work import MOST_HELD
+from windlass.server.tuning import keep_loop_free, memory_returned
 
 NOTICE_S = 1.0
 """After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
@@ -55,50 +50,8 @@ OWN_FILES = 128
 """Of the files that a process may have open, those that are no connections of callers: the database, pipes, logs."""
 INTERRUPTED = 130
 AT_ONCE_S = 1.0
-SWITCH_S = 0.0005
-"""After so long a thread that computes lets the event loop go on: it answers all, and each answer needs many turns."""
-
-M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
-"""Options of glibc's mallopt."""
-LARGE_BLOCK = 128 << 10
-"""Blocks of more bytes are returned as soon as they are free."""
-TRIM_S = 10.0
-"""How often free pages between smaller blocks are returned, which takes some milliseconds."""
 
 logger = logging.getLogger("windlass")
-
-
-@contextmanager
-def _memory_returned() -> Iterator[None]:
-    """Give memory that large requests needed back to the system within the block: glibc would keep it."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "malloc_trim"):
-        yield
-        return
-    libc.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
-    libc.mallopt(M_ARENA_MAX, 2)
-    over = threading.Event()
-
-    def trim() -> None:
-        while not over.wait(TRIM_S):
-            libc.malloc_trim(0)
-
-    trimming = threading.Thread(target=trim, name="windlass-memory", daemon=True)
-    trimming.start()
-    try:
-        yield
-    finally:
-        over.set()
-        trimming.join()
-
-
-def _keep_loop_free() -> None:
-    """Keep threads that compute, and the collector of garbage, from holding the event loop for long."""
-    sys.setswitchinterval(SWITCH_S)
-    array_type(MOST_HELD)  # to make it takes 30 ms
-    # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
-    gc.collect()
-    gc.freeze()
 
 
 class _Listener(uvicorn.Server):
@@ -147,8 +100,7 @@ async def serve(
     with listening(settings) as listener:
         host, port = listener.getsockname()[:2]
         url = f"{_scheme(settings)}://{_shown(host)}:{port}"
-        door = Starting()
-        certificates = _certificates(settings)
+        door, certificates = Starting(), _certificates(settings)
         server = _Listener(_configuration(settings, door), certificates)
         stopping.renew = certificates.reload if certificates is not None else None
         with stopping.on_signals():
@@ -157,9 +109,10 @@ async def serve(
                 async with _engine(settings, stopping, migrate=migrate, address=f"{host}:{port}") as engine:
                     if engine is not None:
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
-                        door.open(create_app(engine, settings, gate))
-                        _keep_loop_free()
-                        with _memory_returned(), announced(settings, _reached_at(settings, host, port=port)):
+                        connections = server.config.limit_concurrency or CONNECTIONS
+                        door.open(create_app(engine, settings, gate, connections=connections))
+                        keep_loop_free()
+                        with memory_returned(), announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
                             log.event("server.started", url=url, server=engine.name, version=__version__)
                             opened(url)

@@ -34,7 +34,7 @@ async def heartbeat(call: Call) -> wire.Beat:
     if session is None:
         return await _bare_heartbeat(call, asked)
     await call.allow_sessions(session)
-    if asked.wait and not call.engine.acts.waiting.has_room(call.tenant, call.principal.key_id):
+    if asked.wait and not call.waiting.has_room(call.tenant, call.principal.key_id):
         # A session is renewed all the same; its worker hears of news by the next heartbeat.
         asked = msgspec.structs.replace(asked, wait=0)
     work = exchange.heartbeat(call.engine, asked, session=session, tenant=call.tenant)

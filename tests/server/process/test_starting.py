@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 import socket
 from contextlib import ExitStack, nullcontext
@@ -150,6 +151,25 @@ def test_the_limit_of_files_is_raised_as_far_as_it_goes(
     found = connections_allowed(10_000)
 
     assert (allowed, (raised, hard)) == (found, limits[-1])
+
+
+async def test_rel_t15_waiting_calls_leave_connections_free(launch: Launch) -> None:
+    """T15: on a server that takes 10 connections a tenant has 5 calls that wait; the sixth is 429, a submit goes in."""
+    server = await launch(*server_arguments(FILE), server_max_connections="10")
+    url = f"{await server.serving()}/api/v1"
+
+    async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
+        waits = [
+            asyncio.create_task(client.post("/jobs/claim", json={"worker_id": "ann", "queues": ["none"], "wait": 8}))
+            for _ in range(6)
+        ]
+        [refused], _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        submitted = await client.post("/jobs", json={"task": "t"})
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    assert (429, 201) == (refused.result().status_code, submitted.status_code)
 
 
 async def test_keys_off_on_an_open_address_is_refused(launch: Launch) -> None:

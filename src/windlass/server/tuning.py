@@ -1,0 +1,57 @@
+"""How the interpreter and the allocator of a server are set: the event loop stays free, and memory is returned."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from windlass.server.shapes import array_type
+from windlass.wire.work import MOST_HELD
+
+SWITCH_S = 0.0005
+"""After so long a thread that computes lets the event loop go on: it answers all, and each answer needs many turns."""
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+"""Options of glibc's mallopt."""
+LARGE_BLOCK = 128 << 10
+"""Blocks of more bytes are returned as soon as they are free."""
+ARENAS = 2
+"""Heaps that all threads share; each keeps what was freed in it."""
+TRIM_S = 10.0
+"""How often free pages between smaller blocks are returned, which takes some milliseconds."""
+
+
+def keep_loop_free() -> None:
+    """Keep threads that compute, and the collector of garbage, from holding the event loop for long."""
+    sys.setswitchinterval(SWITCH_S)
+    array_type(MOST_HELD)  # to make it takes 30 ms
+    # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def memory_returned() -> Iterator[None]:
+    """Give memory that large requests needed back to the system within the block: glibc would keep it."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "malloc_trim"):  # another library than glibc
+        yield
+        return
+    libc.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
+    libc.mallopt(M_ARENA_MAX, ARENAS)
+    over = threading.Event()
+
+    def trim() -> None:
+        while not over.wait(TRIM_S):
+            libc.malloc_trim(0)
+
+    trimming = threading.Thread(target=trim, name="windlass-memory", daemon=True)
+    trimming.start()
+    try:
+        yield
+    finally:
+        over.set()
+        trimming.join()
