@@ -27,9 +27,10 @@ AT_ONCE = 60
 GROWTH = 2.0
 """What memory after all of it may be, over what it was before."""
 UNREAD_S = 40.0
-FILLED_S = 5.0
+FILLED_S = 10.0
 """In which the connections that nobody reads are full."""
-SETTLE_S = 3.0
+SETTLE_S = 15.0
+"""In which a server gives back what it needs no more."""
 HOSTILE_S = 600.0
 WARM_UP = 5_000
 PROVOKED = dict.fromkeys(("costly", "lists", "at once"), frozenset({503}))

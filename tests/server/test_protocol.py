@@ -79,6 +79,12 @@ class Wire:
         """Take no more of what comes."""
         cast(asyncio.Transport, self.writer.transport).pause_reading()
 
+    @property
+    def state(self) -> int:
+        """The state of its connection, as the system numbers them."""
+        connection: socket.socket = self.writer.transport.get_extra_info("socket")
+        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+
     async def answer(self) -> Answer:
         """Read one answer: status, headers, body."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -340,6 +346,9 @@ async def test_rubbish_in_a_body_behind_a_request_is_answered_in_its_turn(caplog
         assert [] == caplog.messages
 
 
+TCP_ESTABLISHED = 1
+
+
 class Impatient(Protocol):
     """The protocol, with a patience for readers that a test can await."""
 
@@ -355,6 +364,8 @@ async def test_rel_s8_a_reader_that_takes_nothing_is_dropped(headers: bytes) -> 
         await wire.send(b"GET /large HTTP/1.1\r\n" + headers + b"\r\n")
 
         await server.lost.wait()
+
+        assert TCP_ESTABLISHED != wire.state  # the system keeps no rest of the answer for it either
 
 
 @pytest.mark.parametrize("behind", [b"", GET + b"\r\n"], ids=["alone", "with a request behind"])

@@ -16,6 +16,8 @@ The body of a request has its own limits in bodies.py; what happens to a whole r
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import typing
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -41,6 +43,9 @@ LEAST_PACE = 64 << 10
 """Bytes of a whole answer that a reader must take in a second, after the first `TAKE_S`."""
 LINGER_S = 1.0
 """After a refusal what still comes is read and dropped, or the caller would see a reset instead of the answer."""
+
+NO_LINGER = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for no time; the other side is told of a reset."""
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
@@ -213,7 +218,7 @@ class Protocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """End a connection without another request; one with an answer that was never read at once."""
         if self.transport.get_write_buffer_size():
-            self.transport.abort()
+            self._drop()
         super().timeout_keep_alive_handler()
 
     def _watch_reader(self) -> None:
@@ -226,9 +231,15 @@ class Protocol(HttpToolsProtocol):
         self._reader_timer = None
         left = self.transport.get_write_buffer_size()
         if left >= unsent and left:
-            self.transport.abort()
+            self._drop()
         elif left:
             self._watch_reader()
+
+    def _drop(self) -> None:
+        """End the connection with what the system still has of its answer: a reader that takes nothing takes no end."""
+        if (connection := self.transport.get_extra_info("socket")) is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+        self.transport.abort()
 
     def _stop_reader_timer(self) -> None:
         if self._reader_timer is not None:
@@ -247,7 +258,7 @@ class Protocol(HttpToolsProtocol):
             return
         left = answer.expected_content_length + self.transport.get_write_buffer_size()
         self._paced = answer
-        self._pace_timer = self.loop.call_later(self.time_for(left), self.transport.abort)
+        self._pace_timer = self.loop.call_later(self.time_for(left), self._drop)
 
     def _stop_pace_timer(self) -> None:
         if self._pace_timer is not None:
