@@ -137,6 +137,9 @@ class Attack:
 
     async def _costly_requests(self, tally: Tally) -> None:
         await call_all(large.costly(self._hostile), self._server.address, tally, callers=2)
+        # Those that run every second would be a load for the parts after this one.
+        for schedule in large.MADE:
+            await self._client.delete(f"/schedules/{schedule}")
 
     async def _large_answers(self, tally: Tally) -> None:
         """Ask for lists over large rows, eight at a time; before that, readers ask and take nothing."""

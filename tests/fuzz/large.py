@@ -179,6 +179,11 @@ def costly(hostile: Hostile) -> Iterator[Request]:
     yield from _schedules(hostile)
 
 
+SECONDLY = 6
+"""Which of the hard triggers has a slot in every second."""
+MADE = [f"hard-{SECONDLY}-{number}" for number in range(1_000)]
+
+
 def _schedules(hostile: Hostile) -> Iterator[Request]:
     """Return schedules and previews whose next slot is far away or never comes."""
     shut = {"timezone": "America/New_York", "exclude": ["2026-01-01/2074-12-31"]}
