@@ -24,7 +24,7 @@ import asyncpg
 from tests.clock import START, TestClock
 from tests.kept import Kept
 from windlass.clock import Clock
-from windlass.db import Database, open_database, postgres
+from windlass.db import Database, open_database, postgres, postgres_pool
 from windlass.db.migrate import migrate
 from windlass.db.postgres import PostgresDatabase
 from windlass.db.sqlite import SqliteDatabase
@@ -123,7 +123,7 @@ async def open_with(settings: Mapping[str, str], url: str, **options: Any) -> Da
 
     Connecting may take longer, too.
     """
-    with patch.dict(postgres.HOT_SETTINGS, settings), patch.object(postgres, "CONNECT_TIMEOUT_S", CONNECT_S):
+    with patch.dict(postgres.HOT_SETTINGS, settings), patch.object(postgres_pool, "CONNECT_TIMEOUT_S", CONNECT_S):
         return await open_database(url, **options)
 
 

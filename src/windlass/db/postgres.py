@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, urlsplit
 import asyncpg
 
 from windlass.clock import Clock
+from windlass.db import postgres_pool
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.postgres_errors import BROKEN, UNAVAILABLE, is_over, set_up, translated
+from windlass.db.postgres_pool import acquired, terminate
 from windlass.db.sqlfile import Query
 from windlass.errors import CommitAborted, CommitUnknown, Contention, Unavailable
 
@@ -37,7 +39,6 @@ HOT_SETTINGS = {
     "idle_in_transaction_session_timeout": "3600ms",
 }
 READ_SETTINGS = {"jit": "off", "statement_timeout": "60s", "default_transaction_read_only": "on"}
-CONNECT_TIMEOUT_S = 5.0
 HOT_COMMAND_S = 10.0
 READ_COMMAND_S = 65.0
 """A statement that has no answer after this has none at all: the server is gone, and nobody said so."""
@@ -121,7 +122,7 @@ class PostgresDatabase:
             min_size=1,
             max_size=size,
             connection_class=_Connection,
-            timeout=CONNECT_TIMEOUT_S,
+            timeout=postgres_pool.CONNECT_TIMEOUT_S,
             command_timeout=command_s,
             statement_cache_size=0 if self._pooled else 256,
             server_settings={} if self._pooled else {"application_name": "windlass", **settings},
@@ -135,7 +136,7 @@ class PostgresDatabase:
         if self._pooled:
             async with self._open(pool, settings, tracked=False) as statements:
                 return await statements.fetch(query, **parameters)
-        async with _acquired(pool) as connection:
+        async with acquired(pool) as connection:
             await self._set_clock(connection)
             try:
                 return await _fetch(connection, query, parameters)
@@ -177,7 +178,7 @@ class PostgresDatabase:
         while self._spare:
             connection = self._spare.pop()
             with suppress(asyncpg.PostgresError, *UNAVAILABLE):
-                await connection.execute("SELECT 1", timeout=CONNECT_TIMEOUT_S)
+                await connection.execute("SELECT 1", timeout=postgres_pool.CONNECT_TIMEOUT_S)
                 return connection
             connection.terminate()
         return await translated(self._connect)
@@ -185,7 +186,7 @@ class PostgresDatabase:
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint, on a writing connection and outside any transaction of a job."""
         assert self._hot is not None
-        async with _acquired(self._hot) as connection:
+        async with acquired(self._hot) as connection:
             await translated(connection.execute, "SELECT pg_notify($1, $2)", channel, payload)
 
     @asynccontextmanager
@@ -208,7 +209,7 @@ class PostgresDatabase:
     async def version(self) -> str:
         """Return for example `PostgreSQL 15.8`."""
         assert self._read is not None
-        async with _acquired(self._read) as connection:
+        async with acquired(self._read) as connection:
             return "PostgreSQL " + str(await translated(connection.fetchval, "SHOW server_version")).split()[0]
 
     async def close(self) -> None:
@@ -224,7 +225,7 @@ class PostgresDatabase:
                     pool.terminate()
 
     async def _connect(self) -> asyncpg.Connection[Any]:
-        return await self._connect_to(self._dsn, timeout=CONNECT_TIMEOUT_S, statement_cache_size=0)
+        return await self._connect_to(self._dsn, timeout=postgres_pool.CONNECT_TIMEOUT_S, statement_cache_size=0)
 
     async def _connect_to(self, *arguments: Any, **options: Any) -> asyncpg.Connection[Any]:
         """Connect; an error says where nobody answers, which event loops leave out."""
@@ -257,7 +258,7 @@ class PostgresDatabase:
     async def _open(
         self, pool: asyncpg.Pool[Any], settings: dict[str, str], *, tracked: bool
     ) -> AsyncIterator[PostgresTransaction]:
-        async with _acquired(pool) as connection:
+        async with acquired(pool) as connection:
             await self._set_clock(connection)
             await translated(connection.execute, self._begin(settings))
             try:
@@ -265,7 +266,7 @@ class PostgresDatabase:
                 yield PostgresTransaction(connection, self.capabilities.inside())
             except BaseException as error:
                 if is_over(error):
-                    _terminate(connection)
+                    terminate(connection)
                 else:
                     await _roll_back(connection)
                 raise
@@ -357,32 +358,7 @@ async def _roll_back(connection: Any) -> None:
     try:
         await connection.execute("ROLLBACK")
     except UNAVAILABLE:
-        _terminate(connection)
-
-
-@asynccontextmanager
-async def _acquired(pool: asyncpg.Pool[Any]) -> AsyncIterator[Any]:
-    try:
-        connection = await translated(pool.acquire, timeout=CONNECT_TIMEOUT_S)
-    except Unavailable as error:
-        if isinstance(error.__cause__, TimeoutError) and pool.get_size() == pool.get_max_size():
-            raise Unavailable(
-                f"All {pool.get_max_size()} connections were in use for {CONNECT_TIMEOUT_S:g} s. Try again."
-            ) from error
-        raise
-    try:
-        yield connection
-    except BaseException as error:
-        if is_over(error):
-            _terminate(connection)
-        raise
-    finally:
-        await pool.release(connection)
-
-
-def _terminate(connection: Any) -> None:
-    with suppress(asyncpg.InterfaceError):  # broken, the pool has taken it back already
-        connection.terminate()  # the server rolls back what it had
+        terminate(connection)
 
 
 async def _ping(connection: asyncpg.Connection[Any], hints: asyncio.Queue[str | None]) -> None:

@@ -20,7 +20,7 @@ from tests.queue.races.conftest import staged
 from tests.queue.races.stage import Stage
 from tests.queue.races.test_reports import say_it
 from tests.queue.steps import Steps
-from windlass.db import Database, postgres
+from windlass.db import Database, postgres_pool
 from windlass.errors import CommitAborted, Unavailable
 from windlass.queue.check import check
 from windlass.queue.report import Status
@@ -65,7 +65,7 @@ async def test_rel_x26_pool_exhausted(
         ann = await steps.worker()
         lease = await steps.lease(ann)
         # Readers, of which there are some left, must be able to connect within it.
-        monkeypatch.setattr(postgres, "CONNECT_TIMEOUT_S", 2.0)
+        monkeypatch.setattr(postgres_pool, "CONNECT_TIMEOUT_S", 2.0)
         before = await steps.dump()
         async with all_taken(steps.db):
             calls = [(steps.submit_one(), steps.claim(ann), steps.beat(ann), steps.complete(lease)) for _ in range(5)]
