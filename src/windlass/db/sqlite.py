@@ -34,6 +34,8 @@ CACHE_KIB = 65_536
 """Pages kept in memory, of each connection; with the default of 2 MiB a claim reads its rows from the file again."""
 CHECKPOINT_PAGES = 8000
 """After so many pages (32 MiB) the log is copied into the file; by default large batches would pay for it."""
+LOG_WAIT_MS = 50
+"""How long the writer waits for readers when the log is to be emptied; our own are done by then."""
 CEILING_STEP_US = 1_000_000
 """How far ahead the clock's ceiling is written, so that only one transaction a second pays for it."""
 
@@ -108,8 +110,9 @@ class SqliteDatabase:
         self._writer.execute("PRAGMA auto_vacuum=INCREMENTAL")
         self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
         self._writer.execute("PRAGMA journal_mode=WAL")
-        # What is deleted is overwritten, at no cost in reads or writes; free pages are not (freepages.py).
-        self._writer.execute("PRAGMA secure_delete=FAST")
+        # What is deleted is overwritten, also in pages that become free: FAST would leave those to their next user,
+        # who may fill half of one. Small jobs cost nothing more; of 20 KB each, half as much again is written.
+        self._writer.execute("PRAGMA secure_delete=ON")
         if self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
             self._ceiling_us = self._writer.execute("SELECT ceiling_us FROM clock")[0][0]
             # Instants up to the ceiling may have been written before a restart; the clock never goes below them.
@@ -170,6 +173,11 @@ class SqliteDatabase:
         """Run one statement by the writer, outside any transaction."""
         async with self._turn_to_write():
             await self._on_writer(lambda: self._writer.maintain(statement))
+
+    async def empty_log(self) -> bool:
+        """Copy the write-ahead log into the file and cut it to nothing; False if readers hold that off."""
+        async with self._turn_to_write():
+            return await self._on_writer(lambda: self._writer.empty_log(wait_ms=LOG_WAIT_MS))
 
     @asynccontextmanager
     async def _turn_to_write(self) -> AsyncIterator[None]:

@@ -49,6 +49,16 @@ class SqliteConnection:
         # `execute` takes one step of a statement without columns, by which incremental_vacuum(n) frees one page.
         self._connection.executescript(statement)
 
+    def empty_log(self, *, wait_ms: int) -> bool:
+        """Copy the write-ahead log into the file and cut it to nothing; False if a reader needs it for so long."""
+        [[usual_ms]] = self.execute("PRAGMA busy_timeout")
+        self.execute(f"PRAGMA busy_timeout={wait_ms}")
+        try:
+            [(is_busy, _, _)] = self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.execute(f"PRAGMA busy_timeout={usual_ms}")
+        return not is_busy
+
     def fetch(self, query: Query, parameters: dict[str, Any], now_us: int) -> list[Row]:
         """Run the statements of `query`; return the rows of the last that returns any."""
         if parameters.keys() != query.parameters:
