@@ -95,6 +95,12 @@ MUTANTS = (
         "nobody else on the machine reads the jobs",
     ),
     Mutant(
+        "old-sqlite-file-stays-open",
+        (Edit("db/files.py", "                path.chmod(PRIVATE)\n", "                pass\n"),),
+        ("tests/db/test_files.py::test_files_that_everybody_could_read_are_closed[420-384]",),
+        "nobody else on the machine reads the jobs",
+    ),
+    Mutant(
         "address-that-others-may-write",
         (Edit("config/address.py", "if read.st_mode & (stat.S_IWGRP | stat.S_IWOTH):", "if read.st_mode < 0:"),),
         ("tests/db/test_files.py::test_an_address_that_others_may_write_is_not_believed",),

@@ -98,7 +98,7 @@ class SqliteDatabase:
         # Only a server makes the file: a client's typing error must not leave an empty one behind.
         if self._lock is not None:
             files.make_private(self.path)
-            files.warn_of_readers(self.path)
+            files.close_to_others(self.path)
         self._writer = SqliteConnection(self._connect())
         if self._lock is not None and self.path.stat().st_size <= files.CHECKED_BYTES:
             [(found,)] = self._writer.execute("PRAGMA quick_check(1)")
