@@ -10,6 +10,8 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Semaphore
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +21,7 @@ from windlass.config.address import Address, address_file, read_address, write_a
 from windlass.config.settings import Database as DatabaseSettings
 from windlass.db import files, open_database
 from windlass.db.migrate import migrate
+from windlass.db.sqlite_connection import SqliteConnection
 from windlass.engine.outside import Outside
 from windlass.engine.storage import storage
 from windlass.errors import Damaged, SetupError
@@ -181,10 +184,48 @@ async def test_a_file_damaged_while_it_is_open_takes_no_more_writes(
     assert ".recover" in told[0]
 
 
+@pytest.mark.parametrize("name", ["dedup", "audit", "queue_ready", "done_finished"])
+async def test_the_roots_of_a_file_of_any_size_are_looked_at(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """L1: of a file that cannot be read whole in time, the first page of every table and index is."""
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    spoil(file, name)
+    monkeypatch.setattr(files, "CHECK_S", 0)
+
+    with pytest.raises(SetupError, match=r"Cannot open .*jobs\.db: it is damaged.*\.recover"):
+        await open_database(f"sqlite:///{file}")
+
+
+def test_the_check_of_a_file_ends_in_time() -> None:
+    """L1: what was not read by then counts as good; an interrupt that came before SQLite began is said again."""
+
+    class Slow:
+        """A connection whose check goes on until it is interrupted for the second time."""
+
+        def __init__(self) -> None:
+            self.interrupts = Semaphore(0)
+
+        def execute(self, statement: str) -> sqlite3.Cursor:
+            if "quick_check" not in statement:
+                return sqlite3.connect(":memory:").execute(statement)
+            for _ in range(2):
+                assert self.interrupts.acquire(timeout=5)
+            error = sqlite3.OperationalError("interrupted")
+            error.sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
+            raise error
+
+        def interrupt(self) -> None:
+            self.interrupts.release()
+
+    SqliteConnection(cast(Any, Slow())).check(most_s=0.001)
+
+
 async def test_a_server_does_not_wait_for_a_damaged_file(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L1: a file too large to be checked whole at start, with damage where the schema is read, ends the start."""
+    """L1: damage that is met only when the schema is read ends the start."""
 
     async def pause(seconds: float) -> None:
         raise AssertionError(f"waits {seconds} s")
@@ -192,7 +233,7 @@ async def test_a_server_does_not_wait_for_a_damaged_file(
     file = tmp_path / "jobs.db"
     shutil.copyfile(sqlite_template, file)
     spoil(file, "migration")
-    monkeypatch.setattr(files, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(SqliteConnection, "check", lambda *_, **__: None)
     settings = Settings(database=DatabaseSettings(url=f"sqlite:///{file}"))
 
     with pytest.raises(Damaged, match="damaged"):

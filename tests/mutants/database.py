@@ -119,6 +119,24 @@ MUTANTS = (
         "nothing is written into a file that is known to be damaged",
     ),
     Mutant(
+        "start-without-a-look-at-the-file",
+        (Edit("db/sqlite_connection.py", "        self._check_roots()\n", ""),),
+        ("tests/db/test_files.py::test_the_roots_of_a_file_of_any_size_are_looked_at",),
+        "a damaged file is refused at the start, whatever its size",
+    ),
+    Mutant(
+        "check-without-an-end",
+        (Edit("db/sqlite_connection.py", "            after_s = INTERRUPT_S\n", "            return\n"),),
+        ("tests/db/test_files.py::test_the_check_of_a_file_ends_in_time",),
+        "the check of a large file ends in time",
+    ),
+    Mutant(
+        "damaged-text-is-a-fault-of-ours",
+        (Edit("db/sqlite_connection.py", '"not decode to UTF-8" in str(error)', "error is None"),),
+        ("tests/server/test_ready.py::test_damage_that_a_start_does_not_see_is_told_when_it_is_met[text]",),
+        "damage is told as damage",
+    ),
+    Mutant(
         "commits-that-do-not-wait",
         (Edit("db/postgres.py", '    "synchronous_commit": "on",\n', ""),),
         ("tests/db/test_durability.py::test_every_write_waits_for_its_commit",),

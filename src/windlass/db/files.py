@@ -19,8 +19,8 @@ from typing import IO
 from windlass import log
 from windlass.errors import DatabaseLocked, SetupError
 
-CHECKED_BYTES = 67_108_864
-"""Up to this size a file is checked page by page when a server opens it: a fraction of a second."""
+CHECK_S = 2.0
+"""How long a file is read page by page when a server opens it: some gigabytes, or less from a slow disk."""
 PRIVATE = 0o600
 REPAIR = (
     "Stop whatever has it open and keep a copy; restore a backup, or save what can be read into a new file with "

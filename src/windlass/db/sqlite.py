@@ -100,12 +100,8 @@ class SqliteDatabase:
             files.make_private(self.path)
             files.close_to_others(self.path)
         self._writer = SqliteConnection(self._connect())
-        if self._lock is not None and self.path.stat().st_size <= files.CHECKED_BYTES:
-            [(found,)] = self._writer.execute("PRAGMA quick_check(1)")
-            if found != "ok":
-                damage = sqlite3.DatabaseError(" ".join(found.split()))
-                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-                raise damage
+        if self._lock is not None:
+            self._writer.check(most_s=files.CHECK_S)
         # Only in a file that has no page yet; there, what retention frees can be given back (freepages.py).
         self._writer.execute("PRAGMA auto_vacuum=INCREMENTAL")
         self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
