@@ -15,6 +15,7 @@ from collections.abc import Generator
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import asyncpg
 import pytest
@@ -29,11 +30,20 @@ MISSING = (
 )
 
 
+def _without_password(url: str | None) -> str | None:
+    """Return the URL as commands take it: its password goes into the environment, where the driver finds it."""
+    parts = urlsplit(url or "")
+    if url is None or parts.password is None:
+        return url
+    os.environ["PGPASSWORD"] = unquote(parts.password)
+    return url.replace(f":{parts.password}@", "@", 1)
+
+
 class PostgresRun:
     """The server of this run: found at once, started when first asked for."""
 
     def __init__(self) -> None:
-        self._given_url = os.environ.get(URL_VARIABLE)
+        self._given_url = _without_password(os.environ.get(URL_VARIABLE))
         self._binaries = None if self._given_url else cluster.find()
         self._stack = ExitStack()
         self.wanted = False

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.running import READY, UP, Hands, running, waited
 from tests.proofs.processes import environment
+from windlass.cli import cli
 from windlass.cli.up import Upping, worker_environment
+from windlass.cli.values import DATABASE_URL
 from windlass.config import Settings, load
 from windlass.config.environment import for_workers, is_secret
 from windlass.config.settings import Client, Database, Security
@@ -88,6 +91,47 @@ def test_rel_t8_a_task_finds_no_secret_of_server_and_worker(tmp_path: Path) -> N
     assert 1 == looks[1]["sockets"]
     assert all(look["processes"] >= 3 for look in looks)
     assert {"the user's own"} == {look["mine"] for look in looks}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["server"],
+        ["up"],
+        ["dev"],
+        ["migrate"],
+        ["check"],
+        ["keys", "list"],
+        ["keys", "create", "ann"],
+        ["schedules", "import", "jsonl", "-"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:canary@127.0.0.1:9/d", "postgresql://u@127.0.0.1:9/d?password=canary"],
+    ids=["url", "option"],
+)
+def test_rel_t21_a_password_on_the_command_line_is_refused(command: list[str], url: str) -> None:
+    """T21: every user of the machine reads it there, and tasks do; the refusal says how else, and not the password."""
+    refused = CliRunner().invoke(cli, [*command, "--database", url])
+
+    assert 2 == refused.exit_code
+    assert "WINDLASS_DATABASE_URL" in " ".join(refused.stderr.split())
+    assert "canary" not in refused.output
+
+
+def test_a_url_without_a_password_is_taken_from_the_command_line() -> None:
+    """Users, ports, several hosts and options are no secrets, nor is an @ in the path of a file."""
+    given = [
+        "postgresql://ann@h:5432/jobs",
+        "postgresql://ann@h1:1,h2:2/jobs?sslmode=verify-full",
+        "sqlite:///a:b@c.db",
+        "sqlite:////var/jobs.db?synchronous=off",
+        "not a url",
+    ]
+
+    assert given == [DATABASE_URL.convert(url, None, None) for url in given]
 
 
 def test_workers_get_what_they_need_and_no_more() -> None:

@@ -10,6 +10,8 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Semaphore
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +21,7 @@ from windlass.config.address import Address, address_file, read_address, write_a
 from windlass.config.settings import Database as DatabaseSettings
 from windlass.db import files, open_database
 from windlass.db.migrate import migrate
+from windlass.db.sqlite_connection import SqliteConnection
 from windlass.engine.outside import Outside
 from windlass.engine.storage import storage
 from windlass.errors import Damaged, SetupError
@@ -62,26 +65,58 @@ async def test_only_their_owner_may_read_the_files(tmp_path: Path) -> None:
     assert dict.fromkeys(["", "-wal", "-shm", ".lock", ".address"], "0o600") == modes
 
 
-async def test_a_file_that_was_open_to_others_is_told(
-    sqlite_template: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+ENDS = ("", "-wal", "-shm", ".lock", ".address")
+
+
+def left_by_an_older_version(template: Path, file: Path, mode: int) -> None:
+    """Put a database there that was not closed in order, with an address: all its files have this mode."""
+    shutil.copyfile(template, file)
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA user_version=1")
+        for end in ("-wal", "-shm"):
+            shutil.copyfile(f"{file}{end}", f"{file}{end}.kept")
+    for end in ("-wal", "-shm"):
+        Path(f"{file}{end}.kept").rename(f"{file}{end}")
+    for end in (".lock", ".address"):
+        Path(f"{file}{end}").touch()
+    for end in ENDS:
+        Path(f"{file}{end}").chmod(mode)
+
+
+@pytest.mark.parametrize(("mode", "becomes"), [(0o600, 0o600), (0o640, 0o640), (0o644, 0o600), (0o666, 0o600)])
+async def test_files_that_everybody_could_read_are_closed(
+    sqlite_template: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, becomes: int
 ) -> None:
-    """M6: permissions that somebody gave stay; one warning names the file and the command that takes them away."""
-    told: dict[int, list[str]] = {}
-    for mode in (0o600, 0o640, 0o644):
-        file = tmp_path / f"{mode:o}.db"
-        shutil.copyfile(sqlite_template, file)
-        file.chmod(mode)
-        caplog.clear()
+    """M6: an older version left them so, by the umask; one line says it. What a group alone may read is on purpose."""
+    file = tmp_path / "jobs.db"
+    left_by_an_older_version(sqlite_template, file, mode)
 
-        db = await open_database(f"sqlite:///{file}")
-        await db.close()
+    db = await open_database(f"sqlite:///{file}")
+    modes = {mode_of(Path(f"{file}{end}")) for end in ENDS}
+    await db.close()
 
-        told[mode] = [str(record.msg) for record in caplog.records if record.levelno == logging.WARNING]
-        assert oct(mode) == mode_of(file)
+    told = [str(record.msg) for record in caplog.records if record.levelno == logging.WARNING]
+    assert {oct(becomes)} == modes
+    assert int(mode != becomes) == len(told)
+    assert mode == becomes or f"{file} and its jobs" in told[0]
 
-    assert [[], []] == [told[0o600], told[0o640]]
-    assert 1 == len(told[0o644])
-    assert f"chmod 600 {tmp_path}/644.db" in told[0o644][0]
+
+async def test_another_users_file_is_told_and_left_as_it_is(
+    sqlite_template: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M6: one warning names the file and the command that takes the permissions away."""
+    file = tmp_path / "jobs.db"
+    left_by_an_older_version(sqlite_template, file, 0o644)
+    monkeypatch.setattr(files, "own_uid", lambda: file.stat().st_uid + 1)
+
+    db = await open_database(f"sqlite:///{file}")
+    modes = {mode_of(Path(f"{file}{end}")) for end in ENDS}
+    await db.close()
+
+    told = [str(record.msg) for record in caplog.records if record.levelno == logging.WARNING]
+    assert {"0o644"} == modes
+    assert 1 == len(told)
+    assert f"chmod 600 {file}" in told[0]
 
 
 def test_an_address_that_others_may_write_is_not_believed(tmp_path: Path) -> None:
@@ -149,10 +184,48 @@ async def test_a_file_damaged_while_it_is_open_takes_no_more_writes(
     assert ".recover" in told[0]
 
 
+@pytest.mark.parametrize("name", ["dedup", "audit", "queue_ready", "done_finished"])
+async def test_the_roots_of_a_file_of_any_size_are_looked_at(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """L1: of a file that cannot be read whole in time, the first page of every table and index is."""
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    spoil(file, name)
+    monkeypatch.setattr(files, "CHECK_S", 0)
+
+    with pytest.raises(SetupError, match=r"Cannot open .*jobs\.db: it is damaged.*\.recover"):
+        await open_database(f"sqlite:///{file}")
+
+
+def test_the_check_of_a_file_ends_in_time() -> None:
+    """L1: what was not read by then counts as good; an interrupt that came before SQLite began is said again."""
+
+    class Slow:
+        """A connection whose check goes on until it is interrupted for the second time."""
+
+        def __init__(self) -> None:
+            self.interrupts = Semaphore(0)
+
+        def execute(self, statement: str) -> sqlite3.Cursor:
+            if "quick_check" not in statement:
+                return sqlite3.connect(":memory:").execute(statement)
+            for _ in range(2):
+                assert self.interrupts.acquire(timeout=5)
+            error = sqlite3.OperationalError("interrupted")
+            error.sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
+            raise error
+
+        def interrupt(self) -> None:
+            self.interrupts.release()
+
+    SqliteConnection(cast(Any, Slow())).check(most_s=0.001)
+
+
 async def test_a_server_does_not_wait_for_a_damaged_file(
     sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """L1: a file too large to be checked whole at start, with damage where the schema is read, ends the start."""
+    """L1: damage that is met only when the schema is read ends the start."""
 
     async def pause(seconds: float) -> None:
         raise AssertionError(f"waits {seconds} s")
@@ -160,7 +233,7 @@ async def test_a_server_does_not_wait_for_a_damaged_file(
     file = tmp_path / "jobs.db"
     shutil.copyfile(sqlite_template, file)
     spoil(file, "migration")
-    monkeypatch.setattr(files, "CHECKED_BYTES", 0)
+    monkeypatch.setattr(SqliteConnection, "check", lambda *_, **__: None)
     settings = Settings(database=DatabaseSettings(url=f"sqlite:///{file}"))
 
     with pytest.raises(Damaged, match="damaged"):

@@ -128,6 +128,11 @@ class Line:
         async with self._sent():
             await self._db.maintain(statement)
 
+    async def empty_log(self) -> bool:
+        """Empty the log."""
+        async with self._sent():
+            return await self._db.empty_log()
+
     async def notify(self, channel: str, payload: str) -> None:
         """Send nothing."""
 

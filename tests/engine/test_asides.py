@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -13,21 +14,24 @@ import pytest
 
 from tests.clock import TestClock
 from tests.engine.test_dispatch import PATIENCE_S, asking
+from tests.queue.tenantdata import files_with
 from windlass.config import Settings
 from windlass.db import Database
+from windlass.db.sqlite import SqliteDatabase
 from windlass.engine import asides
-from windlass.engine.asides import backfill_duty, watch_duty
-from windlass.engine.duty import Duty
+from windlass.engine.asides import backfill_duty, erase_duty, watch_duty
+from windlass.engine.duty import Duty, Ran
 from windlass.engine.engine import Engine
 from windlass.engine.looks import Looks
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Contention, TooMany, Unavailable
 from windlass.ids import Ids
-from windlass.queue import backfills, history, schedules, watches
+from windlass.queue import backfills, history, schedules, tenants, watches
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
 from windlass.queue.cron import Every
+from windlass.queue.erasure import Wipe
 from windlass.queue.lanes import Lanes
 from windlass.queue.report import Complete
 from windlass.queue.schedule import NewSchedule, Policy
@@ -249,3 +253,22 @@ async def test_the_gauge_says_how_many_schedules_miss_a_run(db: Database, clock:
     await engine.gauges.refresh()
 
     assert 1.0 == engine.meters.registry.get_sample_value("windlass_schedule_runs_missing")
+
+
+async def test_rel_t24_the_duty_wipes_until_no_reader_is_in_its_way(sqlite_db: Database) -> None:
+    """T24: after a start, and after an erasure that a reader held off; with nothing erased since it does nothing."""
+    assert isinstance(sqlite_db, SqliteDatabase)
+    wipe = Wipe()
+    duty = erase_duty(Ids(), wipe)
+    with closing(sqlite3.connect(sqlite_db.path, isolation_level=None)) as reader:
+        await tenants.create(sqlite_db, "n0nce")
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM dead").fetchall()
+        held = await duty.run(sqlite_db, 10)
+        was_owed = wipe.is_owed
+    ran = [await duty.run(sqlite_db, 10) for _ in range(2)]
+
+    assert (Ran(0, asides.WAITS_S), True) == (held, was_owed)
+    assert [Ran(0, None)] * 2 == ran
+    assert not wipe.is_owed
+    assert [sqlite_db.path.name] == files_with(sqlite_db, "n0nce")

@@ -95,6 +95,12 @@ MUTANTS = (
         "nobody else on the machine reads the jobs",
     ),
     Mutant(
+        "old-sqlite-file-stays-open",
+        (Edit("db/files.py", "                path.chmod(PRIVATE)\n", "                pass\n"),),
+        ("tests/db/test_files.py::test_files_that_everybody_could_read_are_closed[420-384]",),
+        "nobody else on the machine reads the jobs",
+    ),
+    Mutant(
         "address-that-others-may-write",
         (Edit("config/address.py", "if read.st_mode & (stat.S_IWGRP | stat.S_IWOTH):", "if read.st_mode < 0:"),),
         ("tests/db/test_files.py::test_an_address_that_others_may_write_is_not_believed",),
@@ -111,6 +117,24 @@ MUTANTS = (
         (Edit("db/sqlite.py", "                self._is_damaged = True\n", ""),),
         ("tests/db/test_files.py::test_a_file_damaged_while_it_is_open_takes_no_more_writes",),
         "nothing is written into a file that is known to be damaged",
+    ),
+    Mutant(
+        "start-without-a-look-at-the-file",
+        (Edit("db/sqlite_connection.py", "        self._check_roots()\n", ""),),
+        ("tests/db/test_files.py::test_the_roots_of_a_file_of_any_size_are_looked_at",),
+        "a damaged file is refused at the start, whatever its size",
+    ),
+    Mutant(
+        "check-without-an-end",
+        (Edit("db/sqlite_connection.py", "            after_s = INTERRUPT_S\n", "            return\n"),),
+        ("tests/db/test_files.py::test_the_check_of_a_file_ends_in_time",),
+        "the check of a large file ends in time",
+    ),
+    Mutant(
+        "damaged-text-is-a-fault-of-ours",
+        (Edit("db/sqlite_connection.py", '"not decode to UTF-8" in str(error)', "error is None"),),
+        ("tests/server/test_ready.py::test_damage_that_a_start_does_not_see_is_told_when_it_is_met[text]",),
+        "damage is told as damage",
     ),
     Mutant(
         "commits-that-do-not-wait",

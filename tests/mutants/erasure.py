@@ -96,15 +96,21 @@ MUTANTS = (
     ),
     Mutant(
         "deleted-rows-stay-in-the-file",
-        (Edit("db/sqlite.py", "secure_delete=FAST", "secure_delete=OFF"),),
-        (WIPED,),
+        (Edit("db/sqlite.py", "secure_delete=ON", "secure_delete=FAST"),),
+        (f"{ERASURE}rel_t24_nothing_of_an_erased_job_is_left_in_the_files",),
         "T24: what is deleted is overwritten",
     ),
     Mutant(
         "deleted-rows-stay-in-the-log",
-        (Edit("db/freepages.py", "wal_checkpoint(TRUNCATE)", "wal_checkpoint(PASSIVE)"),),
+        (Edit("db/sqlite_connection.py", "wal_checkpoint(TRUNCATE)", "wal_checkpoint(PASSIVE)"),),
         (WIPED,),
         "T24: the write-ahead log is emptied",
+    ),
+    Mutant(
+        "erasure-ends-while-readers-keep-the-log",
+        (Edit("db/sqlite_connection.py", "return not is_busy", "return True"),),
+        (f"{ERASURE}rel_t24_an_erasure_is_not_done_while_a_reader_keeps_it_in_the_log",),
+        "T24: what was answered as erased is not in the log",
     ),
     Mutant(
         "erased-job-retried",

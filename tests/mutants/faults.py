@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "pool-exhausted-told-as-no-answer",
-        (Edit("db/postgres.py", "pool.get_size() == pool.get_max_size()", "pool.get_size() < 0"),),
+        (Edit("db/postgres_pool.py", "pool.get_size() == pool.get_max_size()", "pool.get_size() < 0"),),
         faults("exhausted::rel_x26_pool_exhausted"),
         "X26: a caller is told what is exhausted",
     ),

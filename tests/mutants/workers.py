@@ -116,6 +116,18 @@ MUTANTS = (
         "A7: a worker outlives a server that dies between a connection and its first byte",
     ),
     Mutant(
+        "cancel-leaves-connections-open",
+        (Edit("httpclient.py", "            scope.cancel()\n", "            task.cancel()\n"),),
+        ("tests/test_httpclient.py::test_a_cancel_leaves_no_connection_open[request-1]",),
+        "a cancelled request closes every connection that has gone",
+    ),
+    Mutant(
+        "password-in-the-list-of-processes",
+        (Edit("cli/values.py", "and whole_url(value) != value", "and value is None"),),
+        ("tests/cli/test_secrets.py::test_rel_t21_a_password_on_the_command_line_is_refused[url-server]",),
+        "T21: no secret stands on a command line",
+    ),
+    Mutant(
         "workers-with-the-servers-secrets",
         (Edit("cli/up.py", "{**for_workers(ours), **said}", "{**ours, **said}"),),
         ("tests/cli/test_secrets.py::test_the_workers_of_up_do_not_know_the_servers_secrets",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -73,6 +74,13 @@ async def _leased(steps: Steps, worker: Any, task: str, tenant: str) -> Claimed:
     await checkpoints.keep(steps.db, [checkpoints.Note(**named, progress=f'"{WORD}"', checkpoint=f'"{WORD}"')])
     await logs.keep(steps.db, [logs.Chunk(**named, seq=0, lines=[logs.Line(steps.clock.now(), WORD)])])
     return lease
+
+
+def files_with(db: Database, word: str) -> list[str]:
+    """Return which files of a SQLite database have these bytes anywhere."""
+    assert isinstance(db, SqliteDatabase)
+    files = [Path(f"{db.path}{end}") for end in ("", "-wal", "-shm")]
+    return [file.name for file in files if word.encode() in file.read_bytes()]
 
 
 async def everything_of(steps: Steps, tenant: str) -> dict[str, UUID]:

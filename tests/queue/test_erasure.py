@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import sqlite3
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.clock import TestClock
 from tests.queue.planned import MINUTELY, made
 from tests.queue.steps import ANN, Steps
-from tests.queue.tenantdata import WORD, everything_of, jobs_of, tables_with
+from tests.queue.tenantdata import WORD, everything_of, files_with, jobs_of, tables_with
 from windlass.db import Database
 from windlass.db.sqlite import SqliteDatabase
 from windlass.errors import BeingErased, Conflict, NotFound, Unavailable
@@ -64,18 +65,67 @@ async def test_rel_t24_nothing_of_an_erased_tenant_is_left(steps: Steps) -> None
 
 async def test_rel_t24_nothing_of_an_erased_tenant_is_left_in_the_file(sqlite_db: Database, clock: TestClock) -> None:
     """T24: neither a page that holds nothing any more nor the write-ahead log has a word of it."""
-    assert isinstance(sqlite_db, SqliteDatabase)
     steps = Steps(sqlite_db, clock)
-    files = [sqlite_db.path, Path(f"{sqlite_db.path}-wal")]
     await everything_of(steps, "acme")
     for _ in range(20):
         await steps.submit_one(tenant="acme", payload=f'"{WORD * 2000}"')
-    before = b"".join(file.read_bytes() for file in files)
+    before = files_with(sqlite_db, WORD)
 
-    await erase(steps)
+    assert await erase(steps) is None
 
-    assert WORD.encode() in before
-    assert WORD.encode() not in b"".join(file.read_bytes() for file in files)
+    assert before
+    assert [] == files_with(sqlite_db, WORD)
+
+
+async def test_rel_t24_nothing_of_an_erased_job_is_left_in_the_files(sqlite_db: Database, clock: TestClock) -> None:
+    """T24: pages that its content left when it was claimed, retried and ended are used again by others, without it."""
+    steps = Steps(sqlite_db, clock)
+    ann = await steps.worker()
+    erased = []
+    for size in (10, 900, 3000, 9000) * 5:
+        lease = await steps.lease(ann, payload=f'"{WORD}{"." * size}{WORD}"')
+        await steps.fail(lease, f"{WORD}{'.' * size}", retryable=False)
+        erased.append(lease.id)
+        await steps.submit_one("other", payload=f'"{"x" * (13_000 - size)}"')
+
+    for job_id in erased:
+        await erasure.erase_job(sqlite_db, job_id, tenant="default", actor=ANN)
+    before = files_with(sqlite_db, WORD)
+    is_done = await erasure.Wipe().run(sqlite_db)
+
+    assert before
+    assert is_done
+    assert [] == files_with(sqlite_db, WORD)
+
+
+async def test_rel_t24_an_erasure_is_not_done_while_a_reader_keeps_it_in_the_log(
+    sqlite_db: Database, clock: TestClock
+) -> None:
+    """T24: SQLite keeps the log as long as somebody reads from before; then the erasure of tenant and job says so."""
+    assert isinstance(sqlite_db, SqliteDatabase)
+    steps, wipe = Steps(sqlite_db, clock), erasure.Wipe()
+    job_id = (await jobs_of(steps, "default", "w"))["dead"]
+    await everything_of(steps, "acme")
+    with contextlib.closing(sqlite3.connect(sqlite_db.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM dead").fetchall()
+
+        held = await erase(steps)
+        again = await erasure.go_on(sqlite_db, steps.ids, "acme")
+        await erasure.erase_job(sqlite_db, job_id, tenant="default", actor=ANN)
+        is_done = await wipe.run(sqlite_db)
+        names = await erasure.under_way(sqlite_db, limit=10)
+    left = files_with(sqlite_db, WORD)
+
+    assert held is not None
+    assert again is not None
+    assert (True, True) == (held.waits, again.waits)
+    assert ["acme"] == names
+    assert (False, True) == (is_done, wipe.is_owed)
+    assert left
+    assert await erasure.go_on(sqlite_db, steps.ids, "acme") is None
+    assert (True, False) == (await wipe.run(sqlite_db), wipe.is_owed)
+    assert [] == await erasure.under_way(sqlite_db, limit=10)
 
 
 async def test_an_erasure_is_told_in_the_audit_without_content(steps: Steps) -> None:

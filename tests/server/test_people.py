@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
 from uuid import uuid4
 
@@ -10,8 +12,10 @@ import httpx2
 import pytest
 
 from tests.clock import TestClock
+from tests.queue.tenantdata import files_with
 from tests.server.api import WORKER, Json, claim, lease, submit, submit_and_claim
 from windlass.clock import to_us
+from windlass.db.sqlite import SqliteDatabase
 from windlass.engine.engine import Engine
 
 Calls = Callable[[str], httpx2.AsyncClient]
@@ -440,8 +444,31 @@ async def test_the_content_of_a_job_is_erased(client: httpx2.AsyncClient) -> Non
     entries = (await client.get("/audit?action=job.erase")).json()["entries"]
 
     assert [409, 200, 200, 409] == [answer.status_code for answer in (live, erased, again, retried)]
-    assert erased.json() == again.json() == {"id": job["id"], "erased_at": shown.json()["erased_at"]}
+    told = {"id": job["id"], "erased_at": shown.json()["erased_at"], "waits": False}
+    assert erased.json() == again.json() == told
     assert (None, "dead", "Its content was erased.") == tuple(shown.json()[k] for k in ("payload", "state", "reason"))
     assert "secret" not in shown.text + listed.text
     assert "its content was erased" in retried.json()["detail"]
     assert [("asked for", {"erased_at": erased.json()["erased_at"]})] == [(e["reason"], e["became"]) for e in entries]
+
+
+async def test_rel_t24_an_erased_job_is_202_while_its_bytes_are_in_the_log(
+    client: httpx2.AsyncClient, engine: Engine
+) -> None:
+    """T24: somebody reads a SQLite file from before; asking again is 200 as soon as that has ended."""
+    if not isinstance(engine.db, SqliteDatabase):
+        pytest.skip("PostgreSQL keeps its own log.")
+    job = await submit_and_claim(client, payload={"to": "c4nary"})
+    await client.post(f"/jobs/{job['id']}/complete", json=lease(job))
+    with closing(sqlite3.connect(engine.db.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM done").fetchall()
+
+        waits = await client.post(f"/jobs/{job['id']}/erase")
+    while (gone := await client.post(f"/jobs/{job['id']}/erase")).status_code == 202:
+        pass  # one of our own readers
+
+    assert (202, True) == (waits.status_code, waits.json()["waits"])
+    assert (200, False) == (gone.status_code, gone.json()["waits"])
+    assert waits.json()["erased_at"] == gone.json()["erased_at"]
+    assert [] == files_with(engine.db, "c4nary")

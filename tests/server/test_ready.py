@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import asyncpg
+import httpx2
 import pytest
 
-from windlass.db import Database, Query, Row, open_database
+from tests.clock import TestClock
+from tests.queue.steps import Steps
+from tests.server.frame import KeyRing, bearer
+from windlass.config import Settings
+from windlass.db import Database, Query, Row, files, open_database
 from windlass.db.sqlite import SqliteDatabase
+from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import Contention, Damaged, Unavailable
+from windlass.ids import Ids
 from windlass.server import admin
 from windlass.server.admin import LOCKED, Lobby
+from windlass.server.app import create_app
 
 
 class Asked:
@@ -205,3 +215,60 @@ async def test_a_write_that_waits_for_its_turn_does_not_hold_the_answer(monkeypa
     assert [["The database has not answered yet."]] * 4 == waiting
     assert [] == await lobby.reasons()
     assert 1 == db.write_count
+
+
+@pytest.mark.one_kind
+@pytest.mark.parametrize(("size", "damaged"), [(50, 4096), (4500, 512)], ids=["page", "text"])
+async def test_damage_that_a_start_does_not_see_is_told_when_it_is_met(
+    sqlite_template: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    size: int,
+    damaged: int,
+) -> None:
+    """L1: 503 in words and one log line with the repair, no fault of ours; from then on the server is not ready."""
+    file = tmp_path / "jobs.db"
+    shutil.copyfile(sqlite_template, file)
+    job_id = await with_damage(file, size=size, damaged=damaged)
+    monkeypatch.setattr(files, "CHECK_S", 0)
+    db = await open_database(f"sqlite:///{file}", clock=TestClock())
+    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside())
+    door = create_app(engine, Settings(), cast(Any, KeyRing()))
+    transport = httpx2.ASGITransport(app=cast(Any, door))
+    base_url = "http://windlass.test/api/v1"
+    # Not running: no duty meets the page first.
+    async with httpx2.AsyncClient(transport=transport, base_url=base_url, headers=bearer("admin.a")) as client:
+        before = await lobby_on(db, Clock()).reasons()
+        met = await client.get(f"/jobs/{job_id}")
+        refused = await client.post("/jobs", json={"task": "t"})
+        ready = await client.get("http://windlass.test/readyz")
+    await db.close()
+
+    told = [str(record.msg) for record in caplog.records]
+    assert [] == before
+    assert [503, 503, 503] == [answer.status_code for answer in (met, refused, ready)]
+    assert ["damaged", "damaged"] == [answer.json()["code"] for answer in (met, refused)]
+    assert ["The database is damaged."] == ready.json()["reasons"]
+    assert 1 == sum("database.damaged" in line and ".recover" in line for line in told)
+    assert not any(
+        "request.failed" in line or record.exc_info for line, record in zip(told, caplog.records, strict=True)
+    )
+
+
+async def with_damage(file: Path, *, size: int, damaged: int) -> UUID:
+    """Leave many ended jobs in a file, and overwrite the bytes around the text of one; return its id."""
+    clock = TestClock()
+    db = await open_database(f"sqlite:///{file}", clock=clock)
+    steps = Steps(db, clock)
+    ann, found = await steps.worker(tenant="a"), []
+    for number in range(60):
+        lease = await steps.lease(ann, tenant="a", payload=f'"{"." * size}n0nce{number:03}{"." * size}"')
+        await steps.complete(lease)
+        found.append(lease.id)
+    await db.close()
+    with file.open("r+b") as opened:
+        at = opened.read().rindex(b"n0nce030")
+        opened.seek(at // damaged * damaged)
+        opened.write(b"\xa5" * damaged)
+    return found[30]

@@ -83,8 +83,9 @@ class Costs:
 @asynccontextmanager
 async def windlass_server(url: str) -> AsyncIterator[Served]:
     """Run `windlass server` on the database at `url`."""
-    command = ("-m", "windlass", "server", "--database", url, "--port", "0", "--log-format", "json")
-    async with _running(command) as served:
+    command = ("-m", "windlass", "server", "--port", "0", "--log-format", "json")
+    # Not as an argument: it may have a password, and those are refused there.
+    async with _running(command, WINDLASS_DATABASE_URL=url) as served:
         yield served
 
 
@@ -96,10 +97,10 @@ async def bare_server() -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def _running(command: Sequence[str]) -> AsyncIterator[Served]:
+async def _running(command: Sequence[str], **settings: str) -> AsyncIterator[Served]:
     with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, env=_environment(), cwd=folder, stderr=asyncio.subprocess.PIPE
+            sys.executable, *command, env=_environment() | settings, cwd=folder, stderr=asyncio.subprocess.PIPE
         )
         assert process.stderr is not None
         said: deque[str] = deque(maxlen=KEPT_LINES)

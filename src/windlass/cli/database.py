@@ -13,6 +13,7 @@ import click
 
 from windlass.cli.calls import has_database
 from windlass.cli.config import load_settings
+from windlass.cli.values import DATABASE_URL
 from windlass.config.redact import whole_url as without_password
 from windlass.db import Database, open_database
 from windlass.db.open import Role
@@ -26,6 +27,7 @@ def database_option(command: Command) -> Command:
     option = click.option(
         "--database",
         "url",
+        type=DATABASE_URL,
         metavar="URL",
         callback=_from_settings,
         help="postgresql://user@host/name or sqlite:///file.db  [default: database.url of the settings]",

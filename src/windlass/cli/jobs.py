@@ -199,7 +199,9 @@ def erase(server: Server, ids: tuple[str, ...], reason: str | None, yes: bool) -
     confirm(f"erase {', '.join(found)} for good", yes=yes)
 
     def one(job_id: str) -> str:
-        return f"{job_id} was erased at {server.post(f'/jobs/{job_id}/erase', {'reason': reason})['erased_at']}."
+        answer = server.post(f"/jobs/{job_id}/erase", {"reason": reason})
+        rest = " Its bytes leave the SQLite file when readers from before have ended." if answer["waits"] else ""
+        return f"{job_id} was erased at {answer['erased_at']}.{rest}"
 
     each(found, one)
 

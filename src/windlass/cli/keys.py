@@ -22,6 +22,7 @@ import msgspec
 from windlass.cli.calls import Server
 from windlass.cli.config import config_option, load_settings
 from windlass.cli.database import opened
+from windlass.cli.values import DATABASE_URL
 from windlass.clock import system_clock
 from windlass.config.redact import whole_url as without_password
 from windlass.db import Database
@@ -101,7 +102,9 @@ def asks_keys(command: Command) -> Command:
 
     for option in (
         click.option("--url", metavar="URL", help="Where a server is.  [default: the one that runs here]"),
-        click.option("--database", metavar="URL", help="Open this database instead; no key is asked for."),
+        click.option(
+            "--database", type=DATABASE_URL, metavar="URL", help="Open this database instead; no key is asked for."
+        ),
     ):
         asking = option(asking)
     return config_option(asking)  # type: ignore[return-value]

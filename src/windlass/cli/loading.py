@@ -18,7 +18,7 @@ import msgspec
 
 from windlass.cli.calls import Server, asks_server
 from windlass.cli.shown import printable
-from windlass.cli.values import opened_file
+from windlass.cli.values import DATABASE_URL, opened_file
 from windlass.config import Settings
 from windlass.config.redact import whole_url as without_password
 from windlass.errors import InvalidInput, WindlassError
@@ -72,7 +72,7 @@ class Tally:
 @click.command()
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--replace", is_flag=True, help="Give schedules that are there the settings of the file.")
-@click.option("--database", metavar="URL", help="Store straight into this database: for millions.")
+@click.option("--database", type=DATABASE_URL, metavar="URL", help="Store straight into this database: for millions.")
 @asks_server
 def jsonl(server: Server, file: str, replace: bool, database: str | None) -> None:
     """Make a schedule of each line of a file; names that are there are passed over, so it can be run again.

@@ -9,13 +9,14 @@ import uvloop
 
 from windlass import log
 from windlass.cli.config import config_option, load_settings
+from windlass.cli.values import DATABASE_URL
 from windlass.config.environment import hide_secrets
 from windlass.server.run import is_loopback, keys_required, serve
 
 
 @click.command()
 @config_option
-@click.option("--database", metavar="URL", help="postgresql://user@host/name or sqlite:///file.db")
+@click.option("--database", type=DATABASE_URL, metavar="URL", help="postgresql://user@host/name or sqlite:///file.db")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes any free one.  [default: 8000]")
 @click.option("--insecure", is_flag=True, help="Let anybody call without a key, beyond this machine too.")

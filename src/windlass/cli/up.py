@@ -23,6 +23,7 @@ from windlass.cli.banner import SAMPLE, SAMPLE_DATABASE, banner
 from windlass.cli.config import config_option, load_settings
 from windlass.cli.look import look
 from windlass.cli.pool import READY, Pool
+from windlass.cli.values import DATABASE_URL
 from windlass.cli.watch import changes, folder_of, names_of
 from windlass.config import Loaded, Settings
 from windlass.config.environment import for_workers, hide_secrets
@@ -70,7 +71,10 @@ def up_options(command: Command) -> Command:
     """Add what can be said of `up` and of `dev`."""
     for option in (
         click.option(
-            "--database", metavar="URL", help="[default: sqlite:///windlass.db; of the sample, windlass-sample.db]"
+            "--database",
+            type=DATABASE_URL,
+            metavar="URL",
+            help="[default: sqlite:///windlass.db; of the sample, windlass-sample.db]",
         ),
         click.option("--port", type=click.IntRange(0, 65535), help="0 takes any free one.  [default: 8000]"),
         click.option("--workers", type=click.IntRange(0, 1000), help="Processes always there.  [default: 2]"),

@@ -1,4 +1,4 @@
-"""Values on the command line: durations, instants, JSON."""
+"""Values on the command line: durations, instants, URLs of databases, JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import IO, Any
 import click
 import msgspec
 
+from windlass.config.redact import whole_url
 from windlass.durations import parse_duration
 from windlass.errors import InvalidInput
 
@@ -43,7 +44,25 @@ class InstantType(click.ParamType[str]):
         return instant.isoformat()
 
 
+class DatabaseURLType(click.ParamType[str]):
+    """The URL of a database, without a password: the list of processes shows it to every user, and to tasks."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the URL; what else may be wrong with it is found where it is opened."""
+        if "://" in value and whole_url(value) != value:
+            self.fail(
+                "it has a password, which every user of this machine can read in the list of processes. Set "
+                "WINDLASS_DATABASE_URL or WINDLASS_DATABASE_URL_FILE instead, or leave the password to PGPASSFILE.",
+                param,
+                ctx,
+            )
+        return str(value)
+
+
 DURATION = DurationType()
+DATABASE_URL = DatabaseURLType()
 INSTANT = InstantType()
 
 

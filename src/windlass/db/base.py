@@ -82,6 +82,10 @@ class Database(Statements, Protocol):
         """Run one statement outside any transaction: VACUUM, DETACH PARTITION CONCURRENTLY."""
         ...
 
+    async def empty_log(self) -> bool:
+        """Leave nothing in SQLite's write-ahead log; False if readers hold that off. PostgreSQL keeps its own log."""
+        ...
+
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint to every listener; nothing where there is no NOTIFY."""
         ...

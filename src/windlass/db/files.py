@@ -1,13 +1,15 @@
 """The files of a SQLite database: private, served by one process, never taken as new by mistake.
 
 A new file is 0600, whatever the umask; SQLite gives its log and shared memory the same permissions, and so does the
-lock. Permissions that somebody gave to a file later stay, with a warning where everybody may read it.
+lock. A file that everybody may read, as older versions made it, becomes 0600 when its owner serves it; another user's
+is warned of. Permissions for a group alone are on purpose and stay.
 The lock file has the number of the serving process, and remembers that a database was made: a file that is empty
 later was cut, and SQLite would begin a new one in it without a word.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -17,13 +19,18 @@ from typing import IO
 from windlass import log
 from windlass.errors import DatabaseLocked, SetupError
 
-CHECKED_BYTES = 67_108_864
-"""Up to this size a file is checked page by page when a server opens it: a fraction of a second."""
+CHECK_S = 2.0
+"""How long a file is read page by page when a server opens it: some gigabytes, or less from a slow disk."""
 PRIVATE = 0o600
 REPAIR = (
     "Stop whatever has it open and keep a copy; restore a backup, or save what can be read into a new file with "
     "`sqlite3 FILE .recover | sqlite3 NEW`."
 )
+
+ENDS = ("", "-wal", "-shm", ".lock", ".address")
+"""What is added to the name of a database for the files beside it."""
+
+own_uid = os.geteuid
 
 _MADE = "made"
 
@@ -54,12 +61,20 @@ def check_is_kept(file: Path) -> None:
         )
 
 
-def warn_of_readers(file: Path) -> None:
-    """Log a warning if everybody on this machine may read the file."""
-    if stat.S_IMODE(file.stat().st_mode) & 0o007:
+def close_to_others(file: Path) -> None:
+    """Make the files of a database 0600 that everybody may read; log it, or how to do it where they are another's."""
+    real = file.resolve()
+    paths = [path for end in ENDS if _is_open(path := real.with_name(real.name + end))]
+    for path in paths:
+        with contextlib.suppress(OSError):  # gone, or on a disk that takes no writes
+            if path.stat().st_uid == own_uid():
+                path.chmod(PRIVATE)
+    if any(map(_is_open, paths)):
         log.event(
             "config.weak", detail=f"Everybody on this machine may read or write {file} and its jobs: chmod 600 {file}"
         )
+    elif paths:
+        log.event("config.weak", detail=f"Everybody on this machine could read {file} and its jobs; it is 0600 now.")
 
 
 def lock_server_role(file: Path) -> IO[str]:
@@ -108,6 +123,14 @@ def _was_made(lock: Path) -> bool:
     try:
         return _MADE in lock.read_text(encoding="ascii")[:40].split()
     except (OSError, ValueError):
+        return False
+
+
+def _is_open(path: Path) -> bool:
+    """Say whether everybody on this machine may read or write a file; False if it is not there."""
+    try:
+        return bool(path.stat().st_mode & 0o007)
+    except OSError:
         return False
 
 

@@ -29,16 +29,6 @@ async def give_back(db: Database, *, step: int = STEP_PAGES) -> int:
     return max(first - free, 0)
 
 
-async def wipe(db: Database) -> None:
-    """Leave nothing of deleted rows in the file or in its log; PostgreSQL does so by its own vacuum.
-
-    Rows are overwritten where they are deleted (sqlite.py). Free pages and the log still hold the text.
-    """
-    if db.dialect == "sqlite":
-        await give_back(db)
-        await db.maintain("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 async def _free(db: Database) -> int:
     [row] = await db.fetch(SQL.free_pages)
     return int(row["pages"])

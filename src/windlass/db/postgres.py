@@ -44,8 +44,7 @@ READ_COMMAND_S = 65.0
 """A statement that has no answer after this has none at all: the server is gone, and nobody said so."""
 LONG_S = 86_400.0
 """For migrations, which may build an index for hours."""
-PING_S = 5.0
-CLOSE_S = 3.0
+PING_S, CLOSE_S = 5.0, 3.0
 STATUS_TRIES = 50
 STATUS_PAUSE_S = 0.1
 # What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
@@ -142,9 +141,8 @@ class PostgresDatabase:
                 return await _fetch(connection, query, parameters)
             except Unavailable as error:
                 if query.writes and isinstance(error.__cause__, BROKEN):
-                    raise CommitUnknown(
-                        f"The connection broke ({error.__cause__}); whether it was committed is not known."
-                    ) from error
+                    told = f"The connection broke ({error.__cause__}); whether it was committed is not known."
+                    raise CommitUnknown(told) from error
                 raise
 
     async def run(self, script: str) -> None:
@@ -167,11 +165,13 @@ class PostgresDatabase:
         except BaseException as error:
             await connection.close()
             if isinstance(error, asyncpg.UndefinedTableError | asyncpg.ObjectNotInPrerequisiteStateError):
-                raise Contention(
-                    f"A rival has done or is doing the same: {error}. Running it again is safe."
-                ) from error
+                raise Contention(f"A rival has done or does the same: {error}. Running it again is safe.") from error
             raise
         self._spare.append(connection)
+
+    async def empty_log(self) -> bool:
+        """Return True: PostgreSQL recycles its log by itself."""
+        return True
 
     async def _unlimited(self) -> asyncpg.Connection[Any]:
         """Return a connection without time limits: one that is spare and answers, or a new one."""

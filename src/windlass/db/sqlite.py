@@ -36,6 +36,8 @@ READ_CACHE_KIB = 2_048
 """Pages that each reader keeps: lists read most rows once, and the system keeps the file's pages too."""
 CHECKPOINT_PAGES = 8000
 """After so many pages (32 MiB) the log is copied into the file; by default large batches would pay for it."""
+LOG_WAIT_MS = 50
+"""How long the writer waits for readers when the log is to be emptied; our own are done by then."""
 CEILING_STEP_US = 1_000_000
 """How far ahead the clock's ceiling is written, so that only one transaction a second pays for it."""
 
@@ -98,20 +100,17 @@ class SqliteDatabase:
         # Only a server makes the file: a client's typing error must not leave an empty one behind.
         if self._lock is not None:
             files.make_private(self.path)
-            files.warn_of_readers(self.path)
+            files.close_to_others(self.path)
         self._writer = SqliteConnection(self._connect())
-        if self._lock is not None and self.path.stat().st_size <= files.CHECKED_BYTES:
-            [(found,)] = self._writer.execute("PRAGMA quick_check(1)")
-            if found != "ok":
-                damage = sqlite3.DatabaseError(" ".join(found.split()))
-                damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-                raise damage
+        if self._lock is not None:
+            self._writer.check(most_s=files.CHECK_S)
         # Only in a file that has no page yet; there, what retention frees can be given back (freepages.py).
         self._writer.execute("PRAGMA auto_vacuum=INCREMENTAL")
         self._writer.execute(f"PRAGMA synchronous={self._synchronous}")
         self._writer.execute("PRAGMA journal_mode=WAL")
-        # What is deleted is overwritten, at no cost in reads or writes; free pages are not (freepages.py).
-        self._writer.execute("PRAGMA secure_delete=FAST")
+        # What is deleted is overwritten, also in pages that become free: FAST would leave those to their next user,
+        # who may fill half of one. Small jobs cost nothing more; of 20 KB each, half as much again is written.
+        self._writer.execute("PRAGMA secure_delete=ON")
         if self._writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'"):
             self._ceiling_us = self._writer.execute("SELECT ceiling_us FROM clock")[0][0]
             # Instants up to the ceiling may have been written before a restart; the clock never goes below them.
@@ -173,6 +172,11 @@ class SqliteDatabase:
         """Run one statement by the writer, outside any transaction."""
         async with self._turn_to_write():
             await self._on_writer(lambda: self._writer.maintain(statement))
+
+    async def empty_log(self) -> bool:
+        """Copy the write-ahead log into the file and cut it to nothing; False if readers hold that off."""
+        async with self._turn_to_write():
+            return await self._on_writer(lambda: self._writer.empty_log(wait_ms=LOG_WAIT_MS))
 
     @asynccontextmanager
     async def _turn_to_write(self) -> AsyncIterator[None]:

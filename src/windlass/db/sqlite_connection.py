@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
+from threading import Event, Thread
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +21,21 @@ from windlass.clock import from_us, to_us
 from windlass.db.base import Row
 from windlass.db.sqlfile import Query, RowsParameter
 
+INTERRUPT_S = 0.02
+
 _json = msgspec.json.Encoder(enc_hook=lambda value: _stored(value)).encode
+
+
+def damage(message: str) -> sqlite3.DatabaseError:
+    """Return the error that SQLite raises for a page that cannot be right."""
+    error = sqlite3.DatabaseError(message)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _without_text(error: sqlite3.DatabaseError) -> sqlite3.DatabaseError:
+    """Return damage for a text that is not UTF-8, as nobody can write it; the driver's own words quote the text."""
+    return damage("a text is not UTF-8") if "not decode to UTF-8" in str(error) else error
 
 
 class SqliteConnection:
@@ -33,7 +48,10 @@ class SqliteConnection:
 
     def execute(self, statement: str) -> list[Any]:
         """Run one statement without parameters."""
-        return self._connection.execute(statement).fetchall()
+        try:
+            return self._connection.execute(statement).fetchall()
+        except sqlite3.OperationalError as error:
+            raise _without_text(error) from None
 
     def run(self, script: str) -> None:
         """Run the statements of `script` one by one, in the transaction that is open."""
@@ -49,6 +67,61 @@ class SqliteConnection:
         # `execute` takes one step of a statement without columns, by which incremental_vacuum(n) frees one page.
         self._connection.executescript(statement)
 
+    def check(self, *, most_s: float) -> None:
+        """Raise SQLITE_CORRUPT if the root of a table or index is damaged, or a page that is read in so many seconds.
+
+        What was not read by then counts as good.
+        """
+        self._check_roots()
+        if not most_s:
+            return
+        is_over = Event()
+        watch = Thread(target=self._interrupt, args=(is_over, most_s), daemon=True)
+        watch.start()
+        try:
+            [(found,)] = self.execute("PRAGMA quick_check(1)")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            found = "ok"
+        finally:
+            is_over.set()
+            watch.join()
+        if found != "ok":
+            raise damage(" ".join(found.split()))
+
+    def _check_roots(self) -> None:
+        for kind, table, name, made in self.execute(
+            "SELECT type, tbl_name, name, sql FROM sqlite_master WHERE rootpage"
+        ):
+            table, name = (text.replace('"', '""') for text in (table, name))
+            # All columns, which no index has; of an index only rows that are in it.
+            statement = f'SELECT * FROM "{table}" NOT INDEXED LIMIT 1'
+            if kind == "index":
+                where = (made or "").partition(" WHERE ")[2] or "true"
+                statement = f'SELECT 1 FROM "{table}" INDEXED BY "{name}" WHERE {where} LIMIT 1'
+            try:
+                self.execute(statement)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:  # an application's index, written in another way
+                    raise
+
+    def _interrupt(self, is_over: Event, after_s: float) -> None:
+        # Again and again: SQLite forgets an interrupt that comes before the statement has begun.
+        while not is_over.wait(after_s):
+            self._connection.interrupt()
+            after_s = INTERRUPT_S
+
+    def empty_log(self, *, wait_ms: int) -> bool:
+        """Copy the write-ahead log into the file and cut it to nothing; False if a reader needs it for so long."""
+        [[usual_ms]] = self.execute("PRAGMA busy_timeout")
+        self.execute(f"PRAGMA busy_timeout={wait_ms}")
+        try:
+            [(is_busy, _, _)] = self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.execute(f"PRAGMA busy_timeout={usual_ms}")
+        return not is_busy
+
     def fetch(self, query: Query, parameters: dict[str, Any], now_us: int) -> list[Row]:
         """Run the statements of `query`; return the rows of the last that returns any."""
         if parameters.keys() != query.parameters:
@@ -60,10 +133,13 @@ class SqliteConnection:
         bound = {name: _stored(value) for name, value in parameters.items() if name not in names}
         bound["now"] = now_us
         found: list[Row] = []
-        for statement in statements:
-            cursor = self._connection.execute(statement, bound)
-            if cursor.description is not None:
-                found = self._rows(cursor)
+        try:
+            for statement in statements:
+                cursor = self._connection.execute(statement, bound)
+                if cursor.description is not None:
+                    found = self._rows(cursor)
+        except sqlite3.OperationalError as error:
+            raise _without_text(error) from None
         return found
 
     def roll_back(self) -> None:

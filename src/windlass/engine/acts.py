@@ -21,7 +21,7 @@ from windlass.job import State
 from windlass.queue import control, deadletters, lanes, workers
 from windlass.queue.control import CANCEL_GRACE_MS, CANCEL_MARGIN_MS, Actor, Cancelled
 from windlass.queue.deadletters import Retried
-from windlass.queue.erasure import Erased, erase_job
+from windlass.queue.erasure import Erased, Wipe, erase_job
 from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.submit import Submitted
@@ -63,6 +63,7 @@ class Acts:
         self._lanes = known
         self._ids = ids
         self._wake = wake
+        self.wipe = Wipe()
         self.lists = Turnstile("lists", at_once=LISTS_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LISTS_EACH)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
@@ -187,10 +188,12 @@ class Acts:
         async with self.turn(tenant):
             return await deadletters.purge(self._db, ids, tenant=tenant)
 
-    async def erase(self, job_id: UUID, *, tenant: str, actor: Actor) -> Erased:
-        """Remove the content of a job that has ended."""
+    async def erase(self, job_id: UUID, *, tenant: str, actor: Actor) -> tuple[Erased, bool]:
+        """Remove the content of a job that has ended; also return whether it is out of the database's files."""
         async with self.turn(tenant):
-            return await erase_job(self._db, job_id, tenant=tenant, actor=actor)
+            self.wipe.is_owed = True  # also if we are cancelled after the commit
+            erased = await erase_job(self._db, job_id, tenant=tenant, actor=actor)
+            return erased, await self.wipe.run(self._db)
 
     async def drain(self, *, tenant: str, worker: str) -> int:
         """Tell the sessions of a worker to finish and claim no more; return how many live."""

@@ -18,6 +18,7 @@ from windlass.ids import Ids
 from windlass.queue import backfills, erasure, watches
 from windlass.queue.backfills import Advanced, Backfill
 from windlass.queue.defaults import Given, nothing_given
+from windlass.queue.erasure import Wipe
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.schedule import Decision
@@ -27,6 +28,8 @@ BACKFILL = "backfill"
 WATCH = "watch"
 LOOK_S = 1.0
 ERASE_S = 60.0
+WAITS_S = 5.0
+"""How often an erasure that waits for others is looked at: each look at a SQLite file holds its writer."""
 SOON_S = 0.2
 """How often backfills are looked at while their jobs come and go: nobody tells when one has ended."""
 SOON_COUNT = 25
@@ -37,21 +40,23 @@ Stored = Callable[[Sequence[Sequence[NewJob]], Sequence[list[Submitted] | Windla
 
 
 def aside_duties(lanes: Lanes, ids: Ids, looks: Looks, *, given: Given, stored: Stored, meters: Meters) -> list[Duty]:
-    """Return these duties."""
+    """Return the duties of backfills and of missing runs."""
     return [
         backfill_duty(lanes, ids, looks, given=given, stored=stored, meters=meters),
         watch_duty(looks, meters),
-        erase_duty(ids),
     ]
 
 
-def erase_duty(ids: Ids) -> Duty:
-    """Return the duty that goes on with erasures of tenants that nobody asks for any more."""
+def erase_duty(ids: Ids, wipe: Wipe) -> Duty:
+    """Return the duty that goes on with erasures of tenants and jobs that nobody asks for any more."""
 
     async def run(db: Database, most: int) -> Ran:
         found = await erasure.under_way(db, limit=most)
-        for name in found:
-            await erasure.go_on(db, ids, name)
+        left = [await erasure.go_on(db, ids, name) for name in found]
+        if wipe.is_owed and not await wipe.run(db):
+            return Ran(len(found), WAITS_S)
+        if found and all(each is not None and each.waits for each in left):
+            return Ran(len(found), WAITS_S)
         return Ran(len(found), SOON_S if found else None)
 
     return Duty("erase", run, ERASE_S)

@@ -21,7 +21,7 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import journal
 from windlass.engine.acts import Acts, stop_margin_ms, timeout_grace_ms
-from windlass.engine.asides import aside_duties
+from windlass.engine.asides import aside_duties, erase_duty
 from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
@@ -153,7 +153,7 @@ class Engine:
 
     def _loops(self, address: str | None) -> Loops:
         settings, outside, looks, wake, meters = self.settings, self.outside, self._looks, self.wake, self.meters
-        fill, given = self.signatures.fill, self.signatures.given
+        fill, given, erase = self.signatures.fill, self.signatures.given, erase_duty(self.ids, self.acts.wipe)
         relay = Relay(self.lanes, settings, looks, wake=wake, fill=fill, stored=self._relayed, ended=self.moved)
         fires = Firing(
             self.lanes, self.ids, looks, settings=settings, wake=wake, meters=meters, outside=outside, given=given
@@ -171,7 +171,7 @@ class Engine:
         return Loops(
             self.db,
             wake,
-            [*duties, relay.duty, *fires.duties, *asides, *whole_duties(settings, outside.monotonic)],
+            [*duties, relay.duty, *fires.duties, *asides, erase, *whole_duties(settings, outside.monotonic)],
             holder=self.id,
             server=self.name,
             settings=settings.duties,

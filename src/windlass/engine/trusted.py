@@ -68,6 +68,11 @@ class Trusted:
         self._check()
         await self._db.maintain(statement)
 
+    async def empty_log(self) -> bool:
+        """Empty SQLite's write-ahead log."""
+        self._check()
+        return await self._db.empty_log()
+
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint, which is harmless at any time."""
         await self._db.notify(channel, payload)

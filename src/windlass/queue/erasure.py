@@ -10,6 +10,9 @@ bring the tenant back by naming it. It is made again by `tenants.create`.
 The order matters. Leases go first: then no report, rescue or time-out can send a job back. What is left only moves
 from `timer` to `queue` and from there to its end, and the places are gone through in this order, so once is enough.
 
+On SQLite deleted rows are overwritten in the file (db/sqlite.py), but the write-ahead log has them as long as somebody
+reads from before. An erasure is done when the log has been emptied (`Wipe`); PostgreSQL does this by its own vacuum.
+
 A job that was erased (`erase_job`) keeps its id, its times and its state; it can be neither retried nor replayed.
 """
 
@@ -22,7 +25,6 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Database, Query, Statements, load
-from windlass.db.freepages import wipe
 from windlass.errors import Conflict, NotFound
 from windlass.ids import Ids
 from windlass.queue import audit
@@ -68,7 +70,7 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     removed: dict[str, int] = {}
     """How many jobs, schedules and other rows are gone."""
     waits: bool = False
-    """Whether one of the writers has yet to end."""
+    """Whether one of the writers has yet to end, or a reader of a SQLite file from before."""
 
 
 class Erased(msgspec.Struct, frozen=True):
@@ -77,6 +79,23 @@ class Erased(msgspec.Struct, frozen=True):
     id: UUID
     erased_at: datetime
     already: bool = False
+
+
+class Wipe:
+    """Takes the content of erased jobs out of the files of a SQLite database, which one server process has."""
+
+    def __init__(self) -> None:
+        self.is_owed = True
+        """Whether the log may hold content that was erased: after a start nobody knows."""
+
+    async def run(self, db: Database) -> bool:
+        """Return whether the content of all jobs erased before this call is out of the files."""
+        self.is_owed, is_done = False, False
+        try:
+            is_done = await db.empty_log()
+        finally:
+            self.is_owed = self.is_owed or not is_done
+        return is_done
 
 
 def read(text: str | None) -> Erasure | None:
@@ -105,8 +124,11 @@ async def go_on(db: Database, ids: Ids, name: str, *, batches: int = MOST_BATCHE
     erasure = None
     for _ in range(batches):
         erasure = await _batch(db, ids, name)
-        if erasure is None:
-            await wipe(db)
+        if erasure is not None and erasure.step == len(_STEPS):
+            if not await db.empty_log():
+                return msgspec.structs.replace(erasure, waits=True)
+            await _end(db, ids, name)
+            return None
         if erasure is None or erasure.waits:
             break
     return erasure
@@ -137,23 +159,29 @@ async def _batch(db: Statements, ids: Ids, name: str) -> Erasure | None:
             writers = sorted(writing if erasure.writers is None else writing.intersection(erasure.writers))
             erasure = msgspec.structs.replace(erasure, writers=writers, waits=bool(writers))
             await _save(transaction, name, erasure)
-        if erasure.waits:
+        if erasure.waits or erasure.step == len(_STEPS):
             return erasure
         kind, step = _STEPS[erasure.step]
         count, after = await step(transaction, name, erasure.after)
         removed = {**erasure.removed, kind: erasure.removed.get(kind, 0) + count}
         if after is not None:
             erasure = msgspec.structs.replace(erasure, removed=removed, after=after)
-        elif erasure.step + 1 < len(_STEPS):
-            erasure = msgspec.structs.replace(erasure, removed=removed, after=_FIRST, step=erasure.step + 1)
         else:
-            await transaction.fetch(SQL.end, tenant=name)
-            became = msgspec.json.encode({"began_at": erasure.began_at, "removed": removed}).decode()
-            entry = audit.Entry(action="tenant.erased", subject=name, actor=erasure.actor, became=became)
-            await audit.record(transaction, ids, entry)
-            return None
+            erasure = msgspec.structs.replace(erasure, removed=removed, after=_FIRST, step=erasure.step + 1)
         await _save(transaction, name, erasure)
     return erasure
+
+
+async def _end(db: Statements, ids: Ids, name: str) -> None:
+    """Note that all of a tenant is gone, unless a rival has noted it."""
+    async with db.transaction() as transaction:
+        rows = await transaction.fetch(LANES.lock_tenant, tenant=name)
+        erasure = read(rows[0]["erasing"]) if rows else None
+        if erasure is not None:
+            await transaction.fetch(SQL.end, tenant=name)
+            became = msgspec.json.encode({"began_at": erasure.began_at, "removed": erasure.removed}).decode()
+            entry = audit.Entry(action="tenant.erased", subject=name, actor=erasure.actor, became=became)
+            await audit.record(transaction, ids, entry)
 
 
 async def _save(transaction: Statements, name: str, erasure: Erasure) -> None:

@@ -261,12 +261,13 @@ async def replay(call: Call) -> wire.Submitted:
     return shown_submit(call, answer)
 
 
-async def erase(call: Call) -> people.ErasedJob:
-    """Remove the content of a job that has ended; saying it again is harmless."""
+async def erase(call: Call) -> Reply:
+    """Remove the content of a job that has ended; saying it again is harmless. 202: it is still in SQLite's log."""
     asked: Because = call.body
-    done = await call.engine.acts.erase(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
+    done, is_wiped = await call.engine.acts.erase(call.job_id, tenant=call.tenant, actor=call.actor(asked.reason))
     call.acted, call.became = not done.already, {"erased_at": done.erased_at}
-    return people.ErasedJob(id=done.id, erased_at=done.erased_at)
+    shown = people.ErasedJob(id=done.id, erased_at=done.erased_at, waits=not is_wiped)
+    return Reply(200 if is_wiped else 202, shown)
 
 
 async def attempts(call: Call) -> wire.AttemptList:

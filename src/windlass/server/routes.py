@@ -88,9 +88,11 @@ ROUTES: tuple[Route, ...] = (
           {201: j.Submitted}, body=j.RetryRequest, body_optional=True, query=Words, errors=(409,), audit="job.replay",
           bound="job"),
     _line("POST", "/jobs/{id}/erase", jobs.erase, "operate", "Remove the content of a job that has ended",
-          {200: p.ErasedJob}, body=Because, body_optional=True, errors=(409,), audit="job.erase", bound="job",
+          {200: p.ErasedJob, 202: p.ErasedJob}, body=Because, body_optional=True, errors=(409,), audit="job.erase",
+          bound="job",
           notes="Arguments, headers, tags, result, errors, log and the texts of its attempts are gone for good; "
-                "its id, times and state stay. It can be neither retried nor replayed."),
+                "its id, times and state stay. It can be neither retried nor replayed. 202: somebody reads the SQLite "
+                "file from before, so its log still has the bytes; the server removes them when that has ended."),
     _line("GET", "/jobs/{id}/attempts", jobs.attempts, "read", "The ended attempts of a job", {200: j.AttemptList},
           query=j.OfJobQuery, bound="job"),
     _line("GET", "/jobs/{id}/report", jobs.report, "read", "Everything about a job",

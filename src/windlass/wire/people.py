@@ -102,7 +102,7 @@ class Erasing(msgspec.Struct, frozen=True, kw_only=True):
     removed: dict[str, int]
     """How many jobs, schedules and other rows are gone."""
     waits: bool = False
-    """It waits for transactions that began before it."""
+    """It waits for transactions that began before it, also for readers of a SQLite file."""
 
 
 class ErasedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +110,8 @@ class ErasedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: UUID
     erased_at: datetime
+    waits: bool = False
+    """Its bytes are still in SQLite's log, for somebody reads from before; the server goes on with it."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):

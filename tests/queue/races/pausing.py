@@ -110,6 +110,11 @@ class Pausing:
         await self._mark("maintain")
         await self.inner.maintain(statement)
 
+    async def empty_log(self) -> bool:
+        """Empty the log."""
+        await self._mark("empty_log")
+        return await self.inner.empty_log()
+
     async def notify(self, channel: str, payload: str) -> None:
         """Send a hint."""
         await self.inner.notify(channel, payload)
