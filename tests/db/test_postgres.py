@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -106,6 +107,25 @@ async def test_a_database_that_is_not_there_is_a_setup_error(timely_postgres_url
     for wrong in (f"{timely_postgres_url}_absent", f"{timely_postgres_url}?sslmode=bogus"):
         with pytest.raises(SetupError, match=r"Cannot open the database: .*(does not exist|sslmode).*Check its URL"):
             await open_database(wrong)
+
+
+async def test_a_statement_makes_no_task(postgres_db: Database) -> None:
+    """A connection is taken and given back at once: each task would be two rounds of a busy event loop."""
+    await put(postgres_db, "a")
+    loop, made = asyncio.get_running_loop(), list[str]()
+
+    def noted(owner: asyncio.AbstractEventLoop, work: Any, **how: Any) -> asyncio.Task[Any]:
+        made.append(str(work))
+        return asyncio.Task(work, loop=owner, **how)
+
+    loop.set_task_factory(cast(Any, noted))
+    try:
+        await put(postgres_db, "b")
+        found = await names(postgres_db)
+    finally:
+        loop.set_task_factory(None)
+
+    assert ([], ["a", "b"]) == (made, found)
 
 
 async def test_closing_gives_back_every_connection(fresh_postgres_url: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from windlass.engine import batch
 from windlass.engine.batch import MOST_ROWS, MUCH, TRIES, Batcher
+from windlass.engine.fair import LargeWrites, Recent
 from windlass.engine.outside import Outside
 from windlass.engine.weights import Weight
 from windlass.errors import CommitUnknown, Contention, InvalidInput, TooMany, Unavailable, WindlassError
@@ -199,10 +200,29 @@ async def test_tenants_take_turns_in_a_line() -> None:
     large = [f"A{n}".ljust(MOST_ROWS, "-") for n in range(3)]
     asked = await begun(line, *large, "B", "C")
 
+    beside = list(flush.batches)
     flush.gate.set()
     await asyncio.gather(*asked)
 
-    assert [[large[0]], ["B", "C"], [large[1]], [large[2]]] == flush.batches
+    assert [[large[0]], ["B"]] == beside
+    assert [["C"], [large[1]], [large[2]]] == sorted(flush.batches[2:], key=lambda batch: batch != ["C"])
+
+
+async def test_rel_t15_a_small_request_does_not_wait_for_the_turn_of_a_large_one() -> None:
+    """While large writes of others are under way a large request waits for its turn, and small ones go on."""
+    flush = Flushes()
+    turns = LargeWrites(Recent(OUTSIDE.monotonic), OUTSIDE, one_writer=True)
+    line: Batcher[str, str] = Batcher(
+        "test", flush, weigh=weigh, outside=OUTSIDE, room=20 * MOST_ROWS, large_writes=turns
+    )
+    large = "A".ljust(MOST_ROWS, "-")
+    async with turns.turn("A"):
+        [asked] = await begun(line, large)
+
+        assert "B" == await line.ask("b")
+        assert [["b"]] == flush.batches
+
+    assert large == await asked
 
 
 async def test_large_requests_of_tenants_take_turns() -> None:

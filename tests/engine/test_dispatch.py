@@ -575,3 +575,26 @@ async def test_rel_t15_a_round_for_several_tenants_is_short(engine: Engine, monk
     await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
 
     assert [SHARED_SLOTS // 2] * 2 == rounds[0]
+
+
+async def test_rel_t15_a_round_is_short_while_another_tenant_calls(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant that called a moment ago may claim in the next one: it does not find a long round under way."""
+    rounds: list[int] = []
+
+    async def noted(db: Any, groups: Sequence[Any], **more: Any) -> list[Claimed]:
+        rounds.extend(len(group.slots) for group in groups)
+        return await claim(db, groups, **more)
+
+    monkeypatch.setattr(dispatch, "claim", noted)
+    [task] = await waiting(engine, Ask(tenant="a", worker="w", count=1000, wait_s=POLL_S))
+    [group] = engine._dispatch._line.groups(0)
+    for _ in range(10):
+        group.grow(True)  # as after rounds in which every slot was filled
+    engine.recent.note("b")
+
+    await engine.submit([NewJob(id=engine.ids.new(), task="t", tenant="a") for _ in range(500)])
+    await asyncio.wait_for(task, PATIENCE_S)
+
+    assert SHARED_SLOTS // 2 == max(rounds)

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from windlass.engine.fair import MOST_REMEMBERED, FairQueue, LoopTurns, Turnstile
+from windlass.engine.fair import MOST_REMEMBERED, RECENT_S, FairQueue, LargeWrites, LoopTurns, Recent, Turnstile
+from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
 
 
@@ -226,3 +227,71 @@ async def test_a_turn_of_a_caller_that_left_goes_on() -> None:
     await asyncio.wait([left, stays])
 
     assert (True, None) == (left.cancelled(), stays.result())
+
+
+class Clock:
+    """A clock that only the test, and what waits for it, moves on."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.pauses: list[float] = []
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    async def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        self.pauses.append(seconds)
+        self.now_s += seconds
+
+
+def test_tenants_that_call_are_remembered_for_a_while() -> None:
+    """A tenant that has not called for ten seconds is none that others make room for."""
+    clock = Clock()
+    recent = Recent(clock.monotonic)
+    recent.note("a")
+    clock.now_s = RECENT_S - 1
+    recent.note("b")
+
+    before = recent.tenants()
+    clock.now_s += 2
+
+    assert ({"a", "b"}, {"b"}) == (before, recent.tenants())
+
+
+@pytest.mark.parametrize(("callers", "one_writer", "rests"), [("ab", True, [3.0]), ("a", True, []), ("ab", False, [])])
+async def test_rel_t15_the_writer_is_left_to_others_after_a_large_write(
+    callers: str, one_writer: bool, rests: list[float]
+) -> None:
+    """T15: as long as the write took, where there is one writer and another tenant calls; else not at all."""
+    clock = Clock()
+    recent = Recent(clock.monotonic)
+    writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=clock.pause), one_writer=one_writer)
+    for tenant in callers:
+        recent.note(tenant)
+
+    async with writes.turn("a"):
+        clock.now_s += 3
+
+    assert rests == clock.pauses
+
+
+async def test_rel_t15_one_large_write_is_under_way_where_there_is_one_writer() -> None:
+    """T15: the others wait outside, so that a small write does not wait for all of them."""
+    clock = Clock()
+    writes = LargeWrites(Recent(clock.monotonic), Outside(monotonic=clock.monotonic), one_writer=True)
+    inside: list[str] = []
+
+    async def write(tenant: str) -> None:
+        async with writes.turn(tenant):
+            inside.append(tenant)
+
+    async with writes.turn("a"):
+        waiting = [asyncio.create_task(write(tenant)) for tenant in "aab"]
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+        assert [] == inside
+    await asyncio.gather(*waiting)
+    assert ["a", "a", "b"] == sorted(inside)

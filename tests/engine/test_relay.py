@@ -46,7 +46,7 @@ async def test_who_waits_for_a_job_hears_of_its_finish(timely: Engine) -> None:
     """R13: a finish wakes those who wait for the result, and is counted as a success."""
     job_id = await said.enqueue(timely.db, "task")
     [handed] = (await asyncio.wait_for(timely.claim(asking(wait_s=PATIENCE_S)), PATIENCE_S)).jobs
-    task = asyncio.create_task(timely.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S))
+    task = asyncio.create_task(timely.waits.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S))
 
     await said.finish(timely.db, job_id, handed.job.fence, result='{"ok":true}')
     ended = await asyncio.wait_for(task, PATIENCE_S)
@@ -83,7 +83,7 @@ async def test_nothing_is_known_of_a_job_before_the_commit(timely_postgres_url: 
             async with application.transaction() as transaction:
                 job_id = await said.enqueue(transaction, "task")
                 with pytest.raises(NotFound):
-                    await engine.wait_ended(job_id, tenant="default", wait_s=0)
+                    await engine.waits.wait_ended(job_id, tenant="default", wait_s=0)
 
             assert [job_id] == ids_of(await engine.claim(asking(wait_s=PATIENCE_S)))
 
@@ -93,7 +93,7 @@ async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine, m
     monkeypatch.setattr(waits, "RELAYED_S", PATIENCE_S)
     job_id = await said.enqueue(timely.db, "task")
 
-    job = await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=0.0), PATIENCE_S)
+    job = await asyncio.wait_for(timely.waits.wait_ended(job_id, tenant="default", wait_s=0.0), PATIENCE_S)
 
     assert (job_id, State.QUEUED) == (job.id, job.state)
 
@@ -108,9 +108,9 @@ async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(d
     engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=outside)
 
     with pytest.raises(Unavailable, match="outbox"):
-        await engine.wait_ended(job_id, tenant=tenant, wait_s=0.0)
+        await engine.waits.wait_ended(job_id, tenant=tenant, wait_s=0.0)
     with pytest.raises(NotFound):
-        await engine.wait_ended(job_id, tenant="somebody", wait_s=0.0)
+        await engine.waits.wait_ended(job_id, tenant="somebody", wait_s=0.0)
 
 
 async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -> None:
@@ -119,4 +119,4 @@ async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -
     await said.put(timely.db, job_id, options='{"colour": 1}')
 
     with pytest.raises(NotFound, match="colour"):
-        await asyncio.wait_for(timely.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S), PATIENCE_S)
+        await asyncio.wait_for(timely.waits.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S), PATIENCE_S)

@@ -43,7 +43,9 @@ async def test_deleting_and_declaring_wake_who_waits_for_an_end(engine: Engine) 
         (await engine.schedules.run_now(schedule_id, tenant="default", actor=ME)).id
         for schedule_id in (stored.id, declared)
     ]
-    waits = [asyncio.create_task(engine.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S)) for job_id in jobs]
+    waits = [
+        asyncio.create_task(engine.waits.wait_ended(job_id, tenant="default", wait_s=PATIENCE_S)) for job_id in jobs
+    ]
 
     await engine.schedules.delete(stored.id, tenant="default", actor=ME)
     done = await engine.schedules.declare("shop", [], tenant="default", actor=ME)

@@ -142,7 +142,7 @@ async def test_a_result_is_waited_for_on_another_server(pair: tuple[Engine, Engi
     """Who waits for a job on one server hears of its end on the other."""
     one, other = pair
     [job_id] = await submit(one)
-    task = asyncio.create_task(other.wait_ended(job_id, tenant="default", wait_s=POLL_S))
+    task = asyncio.create_task(other.waits.wait_ended(job_id, tenant="default", wait_s=POLL_S))
     await until(lambda: job_id in other.waits._waiting)
     job = (await one.claim(asking(wait_s=PATIENCE_S))).jobs[0].job
 
@@ -156,7 +156,7 @@ async def test_waiting_for_a_result_ends_with_the_wait(pair: tuple[Engine, Engin
     """A job that does not end in time is answered as it is."""
     [job_id] = await submit(pair[0])
 
-    job = await pair[1].wait_ended(job_id, tenant="default", wait_s=0.01)
+    job = await pair[1].waits.wait_ended(job_id, tenant="default", wait_s=0.01)
 
     assert State.QUEUED is job.state
 

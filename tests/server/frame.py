@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 
 from windlass.config import Settings
-from windlass.engine.fair import LoopTurns, Turnstile
+from windlass.engine.fair import LoopTurns, Recent, Turnstile
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
@@ -67,7 +67,9 @@ class Idle:
         self.outside = Outside()
         self.meters = Meters()
         self.loop_turns = LoopTurns()
-        self.acts = SimpleNamespace(lists=Turnstile("lists", at_once=3, at_once_each=2, room_each=60, patience_s=600))
+        self.recent = Recent(self.outside.monotonic)
+        large = Turnstile("large requests", at_once=3, at_once_each=2, room_each=60, patience_s=600)
+        self.acts = SimpleNamespace(large=large)
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.server.frame import KeyRing, client_of, make_door
-from tests.server.test_frame import JSON, ROUTES, exchange, route
+from tests.server.test_frame import JSON, KEY, ROUTES, exchange, route
 from tests.server.test_live import following, status
 from windlass.config import Settings
 from windlass.db import Database
@@ -18,7 +18,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.fair import Cap
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
-from windlass.server.app import CONNECTIONS, Door, create_app
+from windlass.server.app import CONNECTIONS, LARGE_BODY, Door, create_app
 from windlass.server.bodies import BodyBudget
 from windlass.server.call import Call, Message, Reply
 
@@ -162,3 +162,27 @@ async def test_rel_s8_answers_under_way_share_a_budget(method: str, refused: int
 async def nothing_comes() -> Message:
     """Wait for ever."""
     return await asyncio.Future[Message]()
+
+
+CHUNKED = (b"transfer-encoding", b"chunked")
+
+
+async def test_rel_t15_large_bodies_take_turns_with_lists() -> None:
+    """A tenant whose lists hold its turns waits with a large body until one ends; small ones, and others, go on."""
+    door = make_door(ROUTES)
+    small = {"type": "http.request", "body": b'{"name":"a"}', "more_body": False}
+    large = {"type": "http.request", "body": b'{"name":"a"}' + b" " * LARGE_BODY, "more_body": False}
+    other = (b"authorization", b"Bearer reader.other")
+    held = door._engine.acts.large
+    async with held.turn("acme"):
+        async with held.turn("acme"):
+            waiting = asyncio.create_task(exchange(door, {"headers": [KEY, JSON, CHUNKED]}, [dict(large)]))
+            for _ in range(20):  # nothing but our own steps is waited for
+                await asyncio.sleep(0)
+            let_in = await exchange(door, {"headers": [KEY, JSON, CHUNKED]}, [small])
+            others = await exchange(door, {"headers": [other, JSON, CHUNKED]}, [dict(large)])
+            was_done = waiting.done()
+        late = await waiting
+
+    assert not was_done
+    assert [200, 200, 200] == [sent[0]["status"] for sent in (let_in, others, late)]

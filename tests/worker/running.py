@@ -156,7 +156,7 @@ class Work:
 
     async def ended(self, job: UUID) -> history.Job:
         """Return the job when it has ended."""
-        found = await self.engine.wait_ended(job, tenant="default", wait_s=PATIENCE_S)
+        found = await self.engine.waits.wait_ended(job, tenant="default", wait_s=PATIENCE_S)
         assert found.finished_at is not None
         return found
 

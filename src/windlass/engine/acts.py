@@ -31,10 +31,8 @@ AT_ONCE_EACH = 2
 """Of one tenant: another one finds a turn free, whatever the first one does."""
 ROOM_EACH = 200
 """Acts of one tenant that are under way or wait; beyond that it is told to come back."""
-LISTS_AT_ONCE = 3
-"""As many as there are connections for reading; of one tenant two."""
-LISTS_EACH = 60
-"""Lists of one tenant that are under way or wait, of one key half of these."""
+LARGE_EACH = 60
+"""Lists and large bodies of one tenant that are under way or wait, of one key half of these."""
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
@@ -64,7 +62,7 @@ class Acts:
         self._ids = ids
         self._wake = wake
         self.wipe = Wipe()
-        self.lists = Turnstile("lists", at_once=LISTS_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LISTS_EACH)
+        self.large = Turnstile("large requests", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
     async def cancel(

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from windlass.engine.fair import FairQueue
+from windlass.engine.fair import FairQueue, LargeWrites
 from windlass.engine.outside import Outside
 from windlass.engine.weights import Weight
 from windlass.errors import CommitAborted, Contention, TooMany, Unavailable, WindlassError
@@ -69,7 +69,9 @@ class Batcher(Generic[Request, Answer]):
         gather_s: float = 0.0,
         again: tuple[type[Unavailable], ...] = SURELY_ABORTED,
         observe: Callable[[str, int, float], None] | None = None,
+        large_writes: LargeWrites | None = None,
     ) -> None:
+        """`large_writes` are the turns of flushes that hold large requests."""
         self._name = name
         self._flush = flush
         self._weigh = weigh
@@ -80,6 +82,7 @@ class Batcher(Generic[Request, Answer]):
         """How long a flush waits for company: for requests that are not in a hurry."""
         self._again = again
         self._observe = observe
+        self._large_writes = large_writes
         self._small: FairQueue[_Waiting[Request, Answer]] = FairQueue()
         self._large: FairQueue[_Waiting[Request, Answer]] = FairQueue()
         self._large_next = False
@@ -112,14 +115,9 @@ class Batcher(Generic[Request, Answer]):
         self._count(waiting, 1)
         # A second flush beside the first only when much waits, else both would be small and each costs the same;
         # or when a small request would wait for a large one.
-        if self._busy_count == 0 or (
-            self._busy_count < self._lines and (self._rows >= MUCH or self._busy_large == self._busy_count)
-        ):
-            # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
-            self._busy_count += 1
-            task = asyncio.create_task(self._work(), name=f"batch-{self._name}")
-            self._working.add(task)
-            task.add_done_callback(self._working.discard)
+        is_behind = self._busy_large == self._busy_count and not is_large
+        if self._busy_count < self._most() and (self._busy_count == 0 or self._rows >= MUCH or is_behind):
+            self._begin()
         late = asyncio.get_running_loop().call_later(PATIENCE_S, _give_up, waiting.answer)
         try:
             return await waiting.answer
@@ -131,9 +129,18 @@ class Batcher(Generic[Request, Answer]):
         while self._working:
             await asyncio.wait(self._working)
 
+    def _begin(self) -> None:
+        # Counted here and in the work itself: a task is done a moment after it has seen that nothing waits.
+        self._busy_count += 1
+        task = asyncio.create_task(self._work(), name=f"batch-{self._name}")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
     async def _work(self) -> None:
         try:
             while True:
+                if self._busy_count > self._most():
+                    return
                 if self._gather_s and self._rows:
                     await self._outside.pause(self._gather_s)
                 queue = self._next_queue()
@@ -143,8 +150,10 @@ class Batcher(Generic[Request, Answer]):
                     return
                 started = self._outside.monotonic()
                 self._busy_large += queue is self._large
+                if queue is self._large and len(self._small) and self._busy_count < self._most():
+                    self._begin()
                 try:
-                    await self._answer(batch)
+                    await (self._answer_large(batch) if queue is self._large else self._answer(batch))
                 finally:
                     self._busy_large -= queue is self._large
                 if self._observe is not None:
@@ -152,6 +161,10 @@ class Batcher(Generic[Request, Answer]):
                     self._observe(self._name, rows, self._outside.monotonic() - started)
         finally:
             self._busy_count -= 1
+
+    def _most(self) -> int:
+        """Return how many flushes may be under way: beside a large one always another."""
+        return max(self._lines, 1 + min(self._busy_large, 1))
 
     def _check_room(self, weight: Weight) -> None:
         rows, size = self._taken.get(weight.tenant, (0, 0))
@@ -198,6 +211,17 @@ class Batcher(Generic[Request, Answer]):
                 rows += first.rows
                 size += first.size
         return batch
+
+    async def _answer_large(self, batch: list[_Waiting[Request, Answer]]) -> None:
+        """Answer large requests, in turn with other large writes: so a small one waits for one of them at most."""
+        if self._large_writes is None:
+            await self._answer(batch)
+            return
+        try:
+            async with self._large_writes.turn(batch[0].tenant):
+                await self._answer(batch)
+        except Unavailable as error:
+            _refuse(batch, error)
 
     async def _answer(self, batch: list[_Waiting[Request, Answer]]) -> None:
         try:

@@ -29,6 +29,9 @@ MOST_KEY = 20
 """Streams of one key: as many as people with a page open share one."""
 LOOKS_AT_ONCE = 2
 """Looks for streams at the same time, of one tenant one: the other readers are for lists."""
+LONG_S = 0.02
+"""After a look that took longer than this its tenant rests, for REST times as long: it reads thousands of rows."""
+REST = 3
 MOST_BEHIND = 10 * EVENTS
 """Events that wait for a reader; one that has more is too slow to be waited for."""
 GATHER_S = 0.1
@@ -137,12 +140,14 @@ class Changes:
     def __init__(self, db: Database, wake: Wake, *, outside: Outside) -> None:
         self._db = db
         self._pause = outside.pause
+        self._monotonic = outside.monotonic
         self._changed = asyncio.Event()
         self._version = 0
         self._over = False
         self._feeds: dict[str, _Feed] = {}
         self.streams = Cap("streams", most=MOST_STREAMS, each=MOST_EACH, each_key=MOST_KEY)
-        self.turns = Turnstile("looks of streams", at_once=LOOKS_AT_ONCE, at_once_each=1, room_each=2 * MOST_EACH)
+        self.turns = Turnstile("looks of streams", at_once=MOST_STREAMS, at_once_each=1, room_each=2 * MOST_EACH)
+        self._looking = asyncio.Semaphore(LOOKS_AT_ONCE)
         wake.on_change.append(self._notice)
 
     @contextmanager
@@ -178,7 +183,17 @@ class Changes:
         except TimeoutError:
             raise Unavailable("The events of this tenant could not be looked for yet. Try again.") from None
         async with self.turns.turn(tenant):
-            return await own.fresh(self._db, tenant)
+            return await self._fresh(tenant, own)
+
+    async def _fresh(self, tenant: str, looks: Looks) -> list[Told]:
+        """Look once; after a long look rest, in the tenant's turn."""
+        async with self._looking:
+            begun_s = self._monotonic()
+            found = await looks.fresh(self._db, tenant)
+            spent_s = self._monotonic() - begun_s
+        if spent_s > LONG_S and not self._over:
+            await self._pause(REST * spent_s)
+        return found
 
     async def _look(self, tenant: str, began: asyncio.Event, followers: set[Follower]) -> None:
         looks: Looks | None = None
@@ -191,7 +206,7 @@ class Changes:
                         if looks is None:
                             looks = Looks(await read_clock(self._db) - OVERLAP)
                             began.set()
-                        found = await looks.fresh(self._db, tenant)
+                        found = await self._fresh(tenant, looks)
                 if found:
                     for follower in followers:
                         follower.tell(found)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from windlass.db import Database
+from windlass.engine.fair import Recent
 from windlass.engine.hands import FromLimited, Hands, Return, finish
 from windlass.engine.hot import HotLanes
 from windlass.engine.line import Ask, Handed, Handout, Line, Waiter, shares
@@ -61,6 +62,7 @@ class Dispatch:
         db: Database,
         lanes: Lanes,
         ids: Ids,
+        recent: Recent,
         *,
         wake: Wake,
         give_back: Return,
@@ -72,18 +74,16 @@ class Dispatch:
         self._ids = ids
         self._hands = Hands(db, lanes, give_back=give_back, observe=observe)
         self._outside = outside
-        self._line = Line()
+        self._line, self._recent = Line(), recent
         self._hot = HotLanes()
         self._round_count = 0
         self._by_queue: dict[tuple[str, str], list[Lane]] = {}
         self._unknown: list[int] = []
         self._sorted = -1
         """The version of the hot lanes that `_by_queue` was made of."""
-        self._looked_at = float("-inf")
-        self._look_at = float("-inf")
-        self._look_again = False
+        self._looked_at = self._look_at = float("-inf")
+        self._look_again = self._over = False
         self._bells = (asyncio.Event(), asyncio.Event())
-        self._over = False
         self._stops: dict[UUID | None, list[UUID]] = {}
         """Jobs to stop of sessions that did not wait just then: their next claim tells."""
         self._freed_count = 0
@@ -273,7 +273,7 @@ class Dispatch:
         wanted = []
         served = ((group, self._served(group)) for group in self._line.groups(self._round_count))
         able = [(group, lanes) for group, lanes in served if any(not lane.limited for lane in lanes)]
-        left = shares(group.capability.tenant for group, _ in able)
+        left = shares({group.capability.tenant for group, _ in able} | self._recent.tenants())
         for group, found in able:
             lanes = [lane for lane in found if not lane.limited and lane.id not in taken]
             share = 0.5 if any(lane.limited for lane in found) else 1.0

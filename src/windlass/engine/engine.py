@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -26,7 +25,7 @@ from windlass.engine.batch import SURELY_ABORTED, Batcher, Flush, Weigh
 from windlass.engine.changes import Changes
 from windlass.engine.dispatch import Dispatch
 from windlass.engine.duty import queue_duties
-from windlass.engine.fair import LoopTurns
+from windlass.engine.fair import LargeWrites, LoopTurns, Recent
 from windlass.engine.firing import Firing
 from windlass.engine.gauges import Gauges
 from windlass.engine.keptback import claim_kept
@@ -52,7 +51,6 @@ from windlass.job import FINAL_STATES
 from windlass.queue import claim as claiming
 from windlass.queue import presence, workers
 from windlass.queue.claim import Claimed
-from windlass.queue.history import Job
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
@@ -87,10 +85,13 @@ class Engine:
         self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
         self.loop_turns = LoopTurns()
-        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns)
-        given, keep_days = self.signatures.given, settings.retention.days
+        self.recent = Recent(outside.monotonic)
+        self._large_writes = LargeWrites(self.recent, outside, one_writer=db.dialect == "sqlite")
+        large = self._large_writes.turn
+        self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns, large=large)
+        given, turn, keep_days = self.signatures.given, self.acts.turn, settings.retention.days
         self.schedules = Schedules(
-            db, self.lanes, ids, wake=self.wake, turn=self.acts.turn, given=given, keep_days=keep_days
+            db, self.lanes, ids, wake=self.wake, turn=turn, large=large, given=given, keep_days=keep_days
         )
         self.draining = False
         self._claims = True
@@ -98,7 +99,11 @@ class Engine:
         self._open_lines()
         self.trail = Trail(db, settings, line=self._line, again=REPEATABLE, turns=self.loop_turns)
         self._dispatch = Dispatch(
-            db, self.lanes, ids, wake=self.wake, give_back=self._give_back, outside=outside, observe=self.meters.handed
+            *(db, self.lanes, ids, self.recent),
+            wake=self.wake,
+            give_back=self._give_back,
+            outside=outside,
+            observe=self.meters.handed,
         )
         self._sessions = Sessions(
             db, ids, self.wake, beats=self._beats, lease_ms=round(settings.jobs.lease_seconds * 1000), outside=outside
@@ -149,6 +154,7 @@ class Engine:
             gather_s=gather_s,
             outside=self.outside,
             observe=self.meters.flushed,
+            large_writes=self._large_writes,
         )
 
     def _loops(self, address: str | None) -> Loops:
@@ -285,17 +291,9 @@ class Engine:
         self._sessions.registered(session.tenant, session.worker)
         journal.registered(session)
 
-    async def open_session(self, session: UUID, *, worker: str, tenant: str, lease_ms: int) -> None:
-        """Open a session that a call names and that is not known; Conflict if it has ended or is another worker's."""
-        await workers.open_session(self.db, session, worker=worker, tenant=tenant, lease_ms=lease_ms)
-
     async def seen(self, tenant: str, worker: str, told: Told = CALLED) -> Present:
         """Take a call of a bare caller as its sign of life; return its presence, as it was known before."""
         return await self._sessions.seen(tenant, worker, told)
-
-    async def wait_ended(self, job_id: UUID, *, tenant: str, wait_s: float) -> Job:
-        """Return the job when it has ended, or as it is after `wait_s`; NotFound if there is none."""
-        return await self.waits.wait_ended(job_id, tenant=tenant, wait_s=wait_s)
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
         answers = await submit_requests(self.db, self.lanes, requests)

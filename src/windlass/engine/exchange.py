@@ -32,7 +32,7 @@ from windlass.job import Flag
 from windlass.queue import checkpoints
 from windlass.queue.checkpoints import Kept
 from windlass.queue.report import Report
-from windlass.queue.workers import Beat, BeatAnswer, ended_session, find_lease, find_sessions
+from windlass.queue.workers import Beat, BeatAnswer, ended_session, find_lease, find_sessions, open_session
 from windlass.wire import work as wire
 from windlass.wire.trail import LogChunk, Note
 
@@ -79,7 +79,7 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
     if not answer.alive:
         # Not known here yet, or ended; opening it tells which, by Conflict.
         lease_ms = round(engine.settings.jobs.lease_seconds * 1000)
-        await engine.open_session(session, worker=worker, tenant=tenant, lease_ms=lease_ms)
+        await open_session(engine.db, session, worker=worker, tenant=tenant, lease_ms=lease_ms)
         answer = await engine.heartbeat(beat, worker=worker)
         if not answer.alive:
             raise ended_session(session)
@@ -147,7 +147,7 @@ async def claim(engine: Engine, ask: Ask) -> Handout:
     except NotFound:
         if ask.session is None:
             raise
-        await engine.open_session(ask.session, worker=ask.worker, tenant=ask.tenant, lease_ms=ask.lease_ms)
+        await open_session(engine.db, ask.session, worker=ask.worker, tenant=ask.tenant, lease_ms=ask.lease_ms)
         return await engine.claim(ask)
 
 

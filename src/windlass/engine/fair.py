@@ -1,4 +1,4 @@
-"""Fairness by tenant: a queue in which tenants take turns, a turnstile that admits callers in that order, and a cap.
+"""Fairness by tenant: a queue in which tenants take turns, a turnstile that admits callers in that order, and caps.
 
 Each tenant has a line of its own. The next item comes from the tenant that has been served least, measured by the cost
 of its items (start-time fair queueing). A tenant with a thousand large requests therefore delays a tenant with one
@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
+from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
 
 Item = TypeVar("Item")
@@ -23,6 +24,9 @@ PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
 TURN_S = 0.002
 """How long a request is computed before others get their turn on the event loop: an answer takes some twenty rounds."""
+RECENT_S = 10.0
+"""A tenant that has called within this time may call again in a moment."""
+MOST_LARGE_WRITES = 10_000
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
 
@@ -225,6 +229,52 @@ class Pace:
         if self._monotonic() - self._since_s >= TURN_S:
             await self._turns.wait(self._tenant)
             self._since_s = self._monotonic()
+
+
+class Recent:
+    """The tenants that have called lately: those who may call again in a moment, and for whom others leave room."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._called_at: dict[str, float] = {}
+        """The latest at the end."""
+
+    def note(self, tenant: str) -> None:
+        """Note a call of a tenant."""
+        self._called_at.pop(tenant, None)
+        self._called_at[tenant] = self._monotonic()
+
+    def tenants(self) -> set[str]:
+        """Return the tenants that have called lately."""
+        since = self._monotonic() - RECENT_S
+        while self._called_at and next(iter(self._called_at.values())) < since:
+            del self._called_at[next(iter(self._called_at))]
+        return set(self._called_at)
+
+
+class LargeWrites:
+    """The turns of large writes where there is one writer: a small write waits for one of them at most.
+
+    While other tenants call, too, the writer is left to them after each large write for as long as that took.
+    """
+
+    def __init__(self, recent: Recent, outside: Outside, *, one_writer: bool) -> None:
+        self._one_writer = one_writer
+        self._recent = recent
+        self._outside = outside
+        self._turns = Turnstile("large writes", at_once=1, at_once_each=1, room_each=MOST_LARGE_WRITES)
+
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Run a large write of a tenant in its turn. Raises Unavailable if the wait was too long."""
+        if not self._one_writer:
+            yield
+            return
+        async with self._turns.turn(tenant):
+            begun_s = self._outside.monotonic()
+            yield
+            if self._recent.tenants() - {tenant}:
+                await self._outside.pause(self._outside.monotonic() - begun_s)
 
 
 class Cap:

@@ -24,7 +24,7 @@ LEAST_SLOTS = 16
 """A round asks for so many at first: most wake-ups are for one job. While all are filled it asks for twice as many."""
 
 SHARED_SLOTS = 128
-"""A round for several tenants asks for so many in all: nobody waits long for the jobs of others."""
+"""A round asks for so many in all where several tenants claim: nobody waits long for the jobs of others."""
 MOST_GROUPS = 1000
 """Groups nobody waits in are kept, because they know how much to ask for; but no more than so many."""
 

@@ -6,13 +6,14 @@ schedule that was made, changed or resumed is seen at its next look.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from windlass.db import Database
+from windlass.engine.batch import MUCH
 from windlass.engine.computing import Computing
 from windlass.engine.wake import Wake
 from windlass.ids import Ids
@@ -47,6 +48,7 @@ class Schedules:
         *,
         wake: Wake,
         turn: TenantTurn,
+        large: TenantTurn,
         given: Given = nothing_given,
         keep_days: int = 0,
     ) -> None:
@@ -55,9 +57,16 @@ class Schedules:
         self._ids = ids
         self._wake = wake
         self._turn = turn
+        self._large = large
         self._given = given
         self._keep_days = keep_days
         self.computing = Computing()
+
+    @asynccontextmanager
+    async def _turn_for(self, tenant: str, count: int) -> AsyncIterator[None]:
+        """Wait for the turn of an act on so many schedules."""
+        async with self._turn(tenant), self._large(tenant) if count > MUCH else nullcontext():
+            yield
 
     async def create(
         self,
@@ -69,7 +78,7 @@ class Schedules:
         each: Each = in_thread,
     ) -> list[Stored]:
         """Store schedules, all or none; NameTaken if a name is another's, unless they replace it or are left out."""
-        turn = partial(self._turn, asked[0].tenant if asked else "")
+        turn = partial(self._turn_for, asked[0].tenant if asked else "", len(asked))
         return await schedules.create(self._db, asked, replace=replace, skip=skip, reach=reach, each=each, turn=turn)
 
     async def edit(
@@ -191,7 +200,7 @@ class Schedules:
             may_pause=may_pause,
             skip_refused=skip_refused,
             each=each,
-            turn=partial(self._turn, tenant),
+            turn=partial(self._turn_for, tenant, len(asked)),
         )
         self._ended(done.cancelled)
         return done

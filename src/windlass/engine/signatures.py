@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -26,6 +26,7 @@ import msgspec
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.asked import given_by
+from windlass.engine.batch import MUCH
 from windlass.engine.fair import LoopTurns, Pace, Turnstile
 from windlass.engine.outside import Outside
 from windlass.engine.payloads import refusal
@@ -116,13 +117,22 @@ class Signatures:
     """What tasks take and give, as this server knows it."""
 
     def __init__(
-        self, db: Database, settings: Settings, *, wake: Wake, outside: Outside, turns: LoopTurns | None = None
+        self,
+        db: Database,
+        settings: Settings,
+        *,
+        wake: Wake,
+        outside: Outside,
+        turns: LoopTurns | None = None,
+        large: Callable[[str], AbstractAsyncContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
+        """`large` are the turns of large writes."""
         self._db = db
         self._settings = settings
         self._outside = outside
         self._wake = wake
         self._loop_turns = turns or LoopTurns()
+        self._large = large
         self._known: dict[str, _Tasks] = {}
         """The tenants that were read, the one asked for last at the end."""
         self._absent: dict[Named, float] = {}
@@ -149,7 +159,8 @@ class Signatures:
         async with self._turns.turn(tenant):
             await self.load(tenant)
             self._count_writes(tenant, texts, builds)
-            written = await tasks.publish(self._db, tenant, texts)
+            async with self._large(tenant) if len(texts) > MUCH else nullcontext():
+                written = await tasks.publish(self._db, tenant, texts)
             if session is not None:
                 self._remember(tenant, session, builds)
             if absent := written | (texts.keys() - self._builds_of(tenant).keys()):

@@ -28,7 +28,6 @@ from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, claimed_id, require
 from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
-from windlass.server.decoding import BodyDecoder
 from windlass.server.problems import REFUSED, Refusals, problem_of, told_by_database, unexpected
 from windlass.server.queries import names_once, parse_query
 from windlass.server.route import IDENTIFIED, Ready, Route, Router
@@ -44,6 +43,8 @@ CONNECTIONS = 10_000
 """As many are reckoned with where there is no port, and nothing that limits them."""
 PIECE_BYTES = 256 << 10
 """Of an answer that are handed to its connection at a time."""
+LARGE_BODY = 512 << 10
+"""A request with a larger body takes turns with other large ones, and with lists."""
 END_S = 1.0
 """For the last piece of a stream that is ended from here."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -180,31 +181,38 @@ class Door:
         query = names_once(pairs)
         if route.scopes:
             _choose_tenant(call, route, query)
+            self._engine.recent.note(call.tenant)
         if ready.index is not None:
             call.path = _parameter(route, value)
         if call.principal.queues is not None:
             await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
         if ready.is_list:
-            async with self._engine.acts.lists.turn(call.tenant, call.principal.key_id):
+            async with self._engine.acts.large.turn(call.tenant, call.principal.key_id):
                 return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)
         with self._bodies.share(*_owner(call)) as share:
-            call.body = await self._body(route, ready.decode_body, call=call, others=others, share=share)
+            body = await self._body(route, call=call, share=share)
+            if not body and not others and not route.body_optional:
+                raise InvalidInput("body", "it is missing. Send a JSON object.")
+            turn: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
+            if len(body) > LARGE_BODY:
+                turn = self._engine.acts.large.turn(call.tenant, call.principal.key_id)
+            async with turn:
+                call.body = await ready.decode_body.decode_in_turns(body or b"{}", others, call.give_way)
+                del body
+                if not route.may_wait:
+                    return await _handled(call, route)
             return await _handled(call, route)
 
-    async def _body(
-        self, route: Route, decoder: BodyDecoder, *, call: Call, others: dict[str, Any], share: BodyShare
-    ) -> Any:
+    async def _body(self, route: Route, *, call: Call, share: BodyShare) -> bytes:
         body = b""
         if call.headers.get("content-length", "0") != "0" or "transfer-encoding" in call.headers:
             check_media(call.headers)
             limit, timeout_s = route.body_bytes, self._body_seconds
             body = await read_body(call.receive, call.headers, limit=limit, timeout_s=timeout_s, share=share)
-        if not body and not others and not route.body_optional:
-            raise InvalidInput("body", "it is missing. Send a JSON object.")
-        return await decoder.decode_in_turns(body or b"{}", others, call.give_way)
+        return body
 
     def _count(self, route: Route | None, status: int, seconds: float) -> None:
         name = route.name if route else "none"

@@ -59,9 +59,9 @@ async def get(call: Call) -> wire.Job:
     asked: wire.JobQuery = call.query
     try:
         if asked.wait:
-            waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
+            waiting = call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=asked.wait)
             return await _told(call, await call.while_connected(waiting))
-        return await _told(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
+        return await _told(call, await call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
     except NotFound:
         schedule = await recurring.get(call, wait_s=asked.wait)
         reasons = await explain.reasons(call.engine.db, schedule)
@@ -191,7 +191,7 @@ async def cancel(call: Call) -> Reply:
     else:
         state = answer.state
     if state is State.CANCELLING and call.query.wait:
-        waiting = call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=call.query.wait)
+        waiting = call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=call.query.wait)
         state = (await call.while_connected(waiting)).state
         if state not in (State.CANCELLING, State.CANCELLED):
             raise JobFinished(f"Job {call.job_id} has ended before it could be cancelled: it is {state}.")
@@ -315,7 +315,7 @@ async def report(call: Call) -> wire.JobReport:
 
 
 async def _job(call: Call) -> wire.Job:
-    return await _with_trail(call, await call.engine.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
+    return await _with_trail(call, await call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
 
 
 async def _with_trail(call: Call, job: history.Job, reasons: list[explain.Reason] | None = None) -> wire.Job:
