@@ -1,4 +1,4 @@
-"""What our HTTP clients share: certificates they trust, what a reset connection raises, how they are cancelled."""
+"""The HTTP clients of Windlass: they share trusted certificates, the error of a reset connection, and cancellation."""
 
 from __future__ import annotations
 

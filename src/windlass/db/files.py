@@ -28,7 +28,7 @@ REPAIR = (
 )
 
 ENDS = ("", "-wal", "-shm", ".lock", ".address")
-"""What is added to the name of a database for the files beside it."""
+"""Endings of the files that SQLite keeps beside a database."""
 
 own_uid = os.geteuid
 

@@ -153,7 +153,7 @@ class _Text(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """What it costs to read it once."""
+        """The cost of reading the text once."""
         return OBJECT_COST + self.commas + len(self.data) // 100
 
 
