@@ -225,6 +225,22 @@ async def test_rel_t15_a_small_request_does_not_wait_for_the_turn_of_a_large_one
     assert large == await asked
 
 
+async def test_a_large_request_that_was_refused_while_it_waited_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that was told to try again, or has left, does so for its own: what it sent before stays unwritten."""
+    flush = Flushes()
+    turns = LargeWrites(Recent(OUTSIDE.monotonic), OUTSIDE, one_writer=True)
+    line: Batcher[str, str] = Batcher(
+        "test", flush, weigh=weigh, outside=OUTSIDE, room=20 * MOST_ROWS, large_writes=turns
+    )
+    async with turns.turn("A"):
+        monkeypatch.setattr(batch, "PATIENCE_S", 0.0)
+        with pytest.raises(Unavailable):
+            await line.ask("A".ljust(MUCH + 1, "-"))
+    await line.idle()
+
+    assert [] == flush.batches
+
+
 async def test_large_requests_of_tenants_take_turns() -> None:
     """A tenant with one large request waits for one of another tenant that has many, not for all."""
     flush = Flushes()

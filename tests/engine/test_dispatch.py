@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ import pytest
 
 from windlass.engine import dispatch
 from windlass.engine.engine import Engine
-from windlass.engine.line import SHARED_SLOTS, Ask, Handout, Line, Waiter
+from windlass.engine.line import Ask, Handout
 from windlass.errors import Conflict, Contention, InvalidInput, NotFound
 from windlass.job import State
 from windlass.queue import history, workers
@@ -538,63 +538,3 @@ async def test_one_bad_claim_refuses_nobody_else(engine: Engine) -> None:
 
     [job_id] = await submit(engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
-
-
-@pytest.mark.one_kind
-async def test_rel_t15_tenants_share_a_round() -> None:
-    """However many claims of however many kinds one tenant has, the others come next and get their part."""
-    line = Line()
-    for number in range(100):
-        line.join(Waiter(Ask(tenant="a", worker="w", queues=(f"q{number}",), count=1000)))
-    for tenant in ("b", "c"):
-        line.join(Waiter(Ask(tenant=tenant, worker="w", count=1000)))
-
-    orders = [[group.capability.tenant for group in line.groups(turn)] for turn in range(5)]
-
-    assert [{"a", "b", "c"}] * 5 == [set(order[:3]) for order in orders]
-    assert [102] * 5 == [len(order) for order in orders]
-
-
-async def test_rel_t15_a_round_for_several_tenants_is_short(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a tenant with ten times as much to claim another one is served by the first statement for both."""
-    rounds: list[list[int]] = []
-
-    async def noted(db: Any, groups: Sequence[Any], **more: Any) -> list[Claimed]:
-        rounds.append([len(group.slots) for group in groups])
-        return await claim(db, groups, **more)
-
-    monkeypatch.setattr(dispatch, "claim", noted)
-    asks = [Ask(tenant="a", worker="w", count=100, wait_s=POLL_S) for _ in range(5)]
-    tasks = await waiting(engine, *asks, Ask(tenant="b", worker="w", count=100, wait_s=POLL_S))
-    for group in engine._dispatch._line.groups(0):
-        for _ in range(10):
-            group.grow(True)  # as after rounds in which every slot was filled
-
-    ids = [NewJob(id=engine.ids.new(), task="t", tenant=tenant) for tenant in ("a",) * 500 + ("b",) * 100]
-    await engine.submit(ids)
-    await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
-
-    assert [SHARED_SLOTS // 2] * 2 == rounds[0]
-
-
-async def test_rel_t15_a_round_is_short_while_another_tenant_calls(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A tenant that called a moment ago may claim in the next one: it does not find a long round under way."""
-    rounds: list[int] = []
-
-    async def noted(db: Any, groups: Sequence[Any], **more: Any) -> list[Claimed]:
-        rounds.extend(len(group.slots) for group in groups)
-        return await claim(db, groups, **more)
-
-    monkeypatch.setattr(dispatch, "claim", noted)
-    [task] = await waiting(engine, Ask(tenant="a", worker="w", count=1000, wait_s=POLL_S))
-    [group] = engine._dispatch._line.groups(0)
-    for _ in range(10):
-        group.grow(True)  # as after rounds in which every slot was filled
-    engine.recent.note("b")
-
-    await engine.submit([NewJob(id=engine.ids.new(), task="t", tenant="a") for _ in range(500)])
-    await asyncio.wait_for(task, PATIENCE_S)
-
-    assert SHARED_SLOTS // 2 == max(rounds)

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant
 
 BATCH = "tests/engine/test_batch.py::test_"
 DISPATCH = "tests/engine/test_dispatch.py::test_"
+FAIR = "tests/engine/test_dispatch_fair.py::test_"
 LIVE = "tests/server/test_live.py::test_"
 TWO = "tests/engine/test_two_servers.py::test_"
 
@@ -53,15 +54,42 @@ MUTANTS = (
         "T15: a small request does not wait for all large ones",
     ),
     Mutant(
+        "a-refused-large-request-is-written",
+        (Edit("engine/batch.py", "for waiting in batch if not waiting.answer.done()]:", "for waiting in batch]:"),),
+        (f"{BATCH}a_large_request_that_was_refused_while_it_waited_is_not_written",),
+        "rule 15: what was refused was not done",
+    ),
+    Mutant(
+        "a-round-looks-at-every-lane-for-every-claim",
+        (Edit("engine/dispatch.py", "if looked[can.tenant] >= MOST_LOOKED:", "if looked[can.tenant] < 0:"),),
+        (f"{FAIR}rel_t9_a_round_looks_at_so_many_lanes_of_a_tenant",),
+        "T9: what is looked at in a round is bounded",
+    ),
+    Mutant(
+        "a-claim-is-answered-before-it-was-looked-for",
+        (Edit("engine/line.py", "if group not in groups or waiter.reserved:", "if waiter.reserved:"),),
+        (f"{FAIR}rel_t9_a_claim_behind_many_others_is_answered_when_it_was_looked_for",),
+        "T9: a claim beyond the bound of a round is not forgotten",
+    ),
+    Mutant(
+        "limited-queues-of-one-tenant-first",
+        (
+            Edit("engine/dispatch.py", "if claims[tenant] < MOST_LIMITED:", "if True:"),
+            Edit("engine/dispatch.py", "tenants.setdefault(queue[0], [])", 'tenants.setdefault("", [])'),
+        ),
+        (f"{FAIR}rel_t15_limited_queues_of_tenants_are_claimed_from_by_turns",),
+        "T15: limited queues of tenants take turns",
+    ),
+    Mutant(
         "a-round-of-claims-for-one-tenant-first",
         (Edit("engine/line.py", "setdefault(group.capability.tenant, [])", 'setdefault("", [])'),),
-        (f"{DISPATCH}rel_t15_tenants_share_a_round",),
+        (f"{FAIR}rel_t15_tenants_share_a_round",),
         "T15: claims of tenants take turns",
     ),
     Mutant(
         "a-round-of-claims-as-long-as-one-tenant-likes",
         (Edit("engine/line.py", "max(1, SHARED_SLOTS // len(found))", "MAX_CLAIM"),),
-        (f"{DISPATCH}rel_t15_a_round_for_several_tenants_is_short[sqlite]",),
+        (f"{FAIR}rel_t15_a_round_for_several_tenants_is_short[sqlite]",),
         "T15: a round of claims for several tenants is short",
     ),
     Mutant(

@@ -219,7 +219,9 @@ class Batcher(Generic[Request, Answer]):
             return
         try:
             async with self._large_writes.turn(batch[0].tenant):
-                await self._answer(batch)
+                # What a caller was told to send again while it waited for the turn must not be written.
+                if remaining := [waiting for waiting in batch if not waiting.answer.done()]:
+                    await self._answer(remaining)
         except Unavailable as error:
             _refuse(batch, error)
 

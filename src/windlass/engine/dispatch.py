@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import UUID
@@ -23,8 +24,8 @@ from uuid import UUID
 from windlass.db import Database
 from windlass.engine.fair import Recent
 from windlass.engine.hands import FromLimited, Hands, Return, finish
-from windlass.engine.hot import HotLanes
-from windlass.engine.line import Ask, Handed, Handout, Line, Waiter, shares
+from windlass.engine.hot import HotLanes, HotQueues
+from windlass.engine.line import Ask, Handed, Handout, Line, Turns, Waiter, shares
 from windlass.engine.outside import Outside
 from windlass.engine.wake import Wake
 from windlass.errors import Unavailable, WindlassError
@@ -50,6 +51,10 @@ MOST_STOPS = 10_000
 """Sessions whose jobs to stop are remembered; heartbeats tell the others."""
 MOST_LANES = 32
 """Lanes asked for in one round, those with the lowest known ranks."""
+MOST_LOOKED = 20_000
+"""Lanes and queue names that are looked at in one round for the claims of a tenant: 2 ms. The next round goes on."""
+MOST_LIMITED = 4
+"""Claims from limited queues of one tenant that are made in one pass, before those of others get their turn."""
 
 logger = logging.getLogger("windlass")
 
@@ -76,11 +81,10 @@ class Dispatch:
         self._outside = outside
         self._line, self._recent = Line(), recent
         self._hot = HotLanes()
-        self._round_count = 0
-        self._by_queue: dict[tuple[str, str], list[Lane]] = {}
-        self._unknown: list[int] = []
-        self._sorted = -1
-        """The version of the hot lanes that `_by_queue` was made of."""
+        self._queues = HotQueues(self._hot, lanes)
+        self._turns, self._limited_turns = Turns(), Turns()
+        self._looked_for: set[Line.Group] = set()
+        """The groups for which the free loop has looked in this pass."""
         self._looked_at = self._look_at = float("-inf")
         self._look_again = self._over = False
         self._bells = (asyncio.Event(), asyncio.Event())
@@ -186,6 +190,7 @@ class Dispatch:
             try:
                 async with asyncio.timeout(ROUND_S):
                     await self._look_if_due()
+                self._looked_for.clear()
                 going_on = True
                 while going_on:
                     async with asyncio.timeout(ROUND_S):
@@ -194,7 +199,7 @@ class Dispatch:
                     if self._look_is_due() and not self._hands.has_laden:
                         self._bells[0].set()
                         break
-                self._line.served_free(lambda group: not self._has(group, limited=1))
+                self._line.served_free(self._looked_for)
             except TimeoutError:
                 self._line.refuse(Unavailable(f"The database did not answer for {ROUND_S:g} s. Try again."))
             except WindlassError as error:
@@ -241,10 +246,12 @@ class Dispatch:
 
     async def _free_round(self) -> bool:
         """Claim once for all lines that can run something; return whether another round may find more."""
-        await self._learn()
-        wanted = self._wanted()
+        await self._queues.learn(self._db)
+        waiting = self._line.groups(self._turns)
+        wanted = self._wanted(waiting)
         if not wanted:
-            return False
+            await asyncio.sleep(0)
+            return not self._looked_for.issuperset(waiting)
         stamps = self._hot.stamps(number for _, numbers, _ in wanted for number in numbers)
         groups = [
             Group([Want(number, hint=self._hot.hint(number)) for number in numbers], [slot for slot, _ in slots])
@@ -262,17 +269,15 @@ class Dispatch:
             if not filled or group.grown:
                 finish((None, waiter) for waiter in group.waiters)
             group.grow(filled)
-        self._round_count += 1
         if len(jobs) < len(slots):
             await self._hands.dismiss_dead(slots)
         return True
 
-    def _wanted(self) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
+    def _wanted(self, groups: Sequence[Line.Group]) -> list[tuple[Line.Group, list[int], list[tuple[UUID, Waiter]]]]:
         """Return the lines to serve now: each with its lanes and its slots; a lane goes to one line, in turn."""
         taken: set[int] = set()
         wanted = []
-        served = ((group, self._served(group)) for group in self._line.groups(self._round_count))
-        able = [(group, lanes) for group, lanes in served if any(not lane.limited for lane in lanes)]
+        able = self._able(groups)
         left = shares({group.capability.tenant for group, _ in able} | self._recent.tenants())
         for group, found in able:
             lanes = [lane for lane in found if not lane.limited and lane.id not in taken]
@@ -286,59 +291,81 @@ class Dispatch:
                 wanted.append((group, numbers, slots))
         return wanted
 
-    def _has(self, group: Line.Group, *, limited: int) -> bool:
-        """Say whether there are limited, or free, lanes with work for a group."""
-        return any(lane.limited == limited for lane in self._served(group))
+    def _able(self, groups: Sequence[Line.Group]) -> list[tuple[Line.Group, list[Lane]]]:
+        """Return the groups for which free lanes hold work, with their lanes.
 
-    def _served(self, group: Line.Group) -> list[Lane]:
-        """Return the lanes with work that a group can run; of its own queues only, however many others there are."""
-        self._sort()
-        can = group.capability
-        found = (self._by_queue.get((can.tenant, queue), ()) for queue in can.queues)
-        return [lane for lanes in found for lane in lanes if can.serves(lane.name)]
-
-    async def _learn(self) -> None:
-        """Read the names of lanes that others have made."""
-        self._sort()
-        if self._unknown:
-            await self._lanes.learn(self._db, self._unknown)
-            self._sorted = -1
-
-    def _sort(self) -> None:
-        """Sort the hot lanes by queue, if some came or went."""
-        if self._sorted == self._hot.version:
-            return
-        self._sorted = self._hot.version
-        self._by_queue, self._unknown = {}, []
-        for number in self._hot:
-            lane = self._lanes.get(number)
-            if lane is None:
-                self._unknown.append(number)
+        Where a tenant has very many groups and lanes, the rounds after this one look for the rest.
+        """
+        able, idle, left = [], set(), set()
+        looked: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
+        for group in groups:
+            can = group.capability
+            if looked[can.tenant] >= MOST_LOOKED:
+                left.add(can.tenant)
+                continue
+            lanes = self._queues.of(can.tenant, can.queues)
+            looked[can.tenant] += len(lanes) + len(can.queues)
+            counts[can.tenant] += 1
+            found = [lane for lane in lanes if group.serves(lane)]
+            group.has_free = not all(lane.limited for lane in found)
+            had_limited, group.has_limited = group.has_limited, any(lane.limited for lane in found)
+            if group.has_limited and not had_limited:
+                self._bells[1].set()
+            if group.has_free:
+                able.append((group, found))
             else:
-                self._by_queue.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
+                idle.add(group)
+        self._looked_for |= idle
+        self._looked_for.update(group for group, _ in able)
+        self._turns.served({tenant: counts[tenant] for tenant in left})
+        self._line.served_free(idle)
+        return able
 
     async def _serve_limited(self) -> None:
         while True:
             await self._bells[1].wait()
             self._bells[1].clear()
             content = self._line.hasty_and_content()
+            unserved: set[str] = set()
             try:
-                await self._learn()
-                for lanes in self._limited_queues():
-                    await self._limited_pass(lanes)
+                unserved = await self._limited_pass()
             except WindlassError as error:
                 # The other loop tells the waiting when the database is away.
                 logger.debug("A claim from limited queues failed: %s", error)
-            self._line.served_limited(content)
+            self._line.served_limited(content, unserved)
+            if unserved:
+                self._bells[1].set()
+                await asyncio.sleep(0)
             if content:
                 self._bells[0].set()
 
-    async def _limited_pass(self, lanes: list[Lane]) -> None:
-        """Serve one limited queue; whatever becomes of it, the others and those who wait go on."""
+    async def _limited_pass(self) -> set[str]:
+        """Serve the limited queues; return the tenants that want more claims than a pass makes."""
+        await self._queues.learn(self._db)
+        tenants: dict[str, list[list[Lane]]] = {}
+        for queue, lanes in self._queues.limited():
+            if queue not in self._full:
+                tenants.setdefault(queue[0], []).append(lanes)
+        claims: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
+        unserved: set[str] = set()
+        for lanes in self._limited_turns.order(tenants):
+            tenant = lanes[0].name.tenant
+            if claims[tenant] < MOST_LIMITED:
+                counts[tenant] += 1
+                claims[tenant] += await self._served_limited(lanes)
+            if claims[tenant] >= MOST_LIMITED:
+                unserved.add(tenant)
+        self._limited_turns.served({tenant: counts[tenant] for tenant in unserved})
+        return unserved
+
+    async def _served_limited(self, lanes: list[Lane]) -> int:
+        """Serve one limited queue, whatever becomes of it; return how many claims were made."""
         freed = self._freed_count
         try:
             async with asyncio.timeout(ROUND_S):
-                await self._limited_round(lanes)
+                return await self._limited_round(lanes)
         except (WindlassError, TimeoutError) as error:
             # A rival has its lock, and is claiming: it is asked again at the next look, or when a job of it ends.
             self._no_room(lanes[0].name, freed)
@@ -347,27 +374,23 @@ class Dispatch:
             logger.exception("A claim from a limited queue failed.")
         finally:
             self._hands.answer_laden()
+        return 1
 
-    def _limited_queues(self) -> list[list[Lane]]:
-        """Return the lanes of each limited queue that is believed to have ready jobs, and room."""
-        self._sort()
-        found = [
-            [lane for lane in lanes if lane.limited]
-            for queue, lanes in self._by_queue.items()
-            if queue not in self._full
-        ]
-        return [lanes for lanes in found if lanes]
-
-    async def _limited_round(self, lanes: list[Lane]) -> None:
-        """Claim from one limited queue, for each line that can run some of it, as long as it has room."""
+    async def _limited_round(self, lanes: list[Lane]) -> int:
+        """Claim from one limited queue, for a few lines that can run some of it, as long as it has room."""
         name = lanes[0].name.of_queue
         own = (await self._lanes.resolve(self._db, [name]))[name]
-        for group in self._line.groups(self._round_count):
-            numbers = [lane.id for lane in lanes if group.serves(lane) and lane.id in self._hot]
-            share = 0.5 if self._has(group, limited=0) else 1.0
+        count = 0
+        for group in self._line.groups(self._turns):
+            can_run = group.has_limited and group.capability.tenant == name.tenant
+            numbers = [lane.id for lane in lanes if can_run and group.serves(lane) and lane.id in self._hot]
+            share = 0.5 if group.has_free else 1.0
             slots = group.slots(self._ids.new, share=share, empty_handed=True) if numbers else []
             if not slots:
                 continue
+            if count >= MOST_LIMITED:
+                break
+            count += 1
             stamps = self._hot.stamps(numbers)
             freed = self._freed_count
             claiming = FromLimited(own.id, numbers, slots)
@@ -378,10 +401,11 @@ class Dispatch:
                 self._no_room(name, freed)
                 if claiming.answer.again_s is not None:
                     self._again_in(claiming.answer.again_s, name)
-                return
+                break
             if len(jobs) < len(slots):
                 self._hot.empty(stamps)
                 await self._hands.dismiss_dead(slots)
+        return count
 
     def _no_room(self, name: LaneName, freed: int) -> None:
         """Ask a queue again when one of its leases ends: now, if one did since `freed` was read."""

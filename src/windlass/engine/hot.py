@@ -1,4 +1,4 @@
-"""Which lanes are believed to hold ready jobs, and from which rank on.
+"""Which lanes are believed to hold ready jobs, and from which rank on; the same by queue.
 
 Wake-ups add lanes, a look at all heads sets them anew, a claim that finds nothing takes them out.
 A stamp tells whether a lane was woken after a statement began: then what that statement saw of it is old.
@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from windlass.db import Database
 from windlass.queue.claim import Claimed
+from windlass.queue.lanes import Lane, Lanes
 
 RANK_MARGIN = 1000
 """In milliseconds of due time: how far below the last rank taken a lane is still looked at."""
@@ -80,3 +82,47 @@ class HotLanes:
             if hot is not None and hot.stamp == stamp:
                 del self._lanes[number]
                 self.version += 1
+
+
+class HotQueues:
+    """The hot lanes by tenant and queue, sorted anew when some came or went."""
+
+    def __init__(self, hot: HotLanes, lanes: Lanes) -> None:
+        self._hot = hot
+        self._lanes = lanes
+        self._by_queue: dict[tuple[str, str], list[Lane]] = {}
+        self._unknown: list[int] = []
+        self._sorted = -1
+        """The version of the hot lanes that was sorted."""
+
+    async def learn(self, db: Database) -> None:
+        """Read the names of lanes that others have made."""
+        self._sort()
+        if self._unknown:
+            await self._lanes.learn(db, self._unknown)
+            self._sorted = -1
+
+    def of(self, tenant: str, queues: Iterable[str]) -> list[Lane]:
+        """Return the lanes of these queues, however many others there are."""
+        self._sort()
+        found = (self._by_queue.get((tenant, queue), ()) for queue in queues)
+        return [lane for lanes in found for lane in lanes]
+
+    def limited(self) -> Iterator[tuple[tuple[str, str], list[Lane]]]:
+        """Yield each limited queue, as tenant and name, with its lanes."""
+        self._sort()
+        for queue, found in self._by_queue.items():
+            if lanes := [lane for lane in found if lane.limited]:
+                yield queue, lanes
+
+    def _sort(self) -> None:
+        if self._sorted == self._hot.version:
+            return
+        self._sorted = self._hot.version
+        self._by_queue, self._unknown = {}, []
+        for number in self._hot:
+            lane = self._lanes.get(number)
+            if lane is None:
+                self._unknown.append(number)
+            else:
+                self._by_queue.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)

@@ -7,7 +7,7 @@ Pure bookkeeping: dispatch.py asks the database and hands out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import chain, zip_longest
 from typing import TypeVar
 from uuid import UUID
@@ -134,6 +134,8 @@ class Line:
         def __init__(self, capability: Capability) -> None:
             self.capability = capability
             self.waiters: dict[Waiter, None] = {}
+            self.has_free = self.has_limited = False
+            """Whether free lanes, and lanes of limited queues, held work for it when it was looked at last."""
             self._appetite = LEAST_SLOTS
 
         @property
@@ -214,14 +216,13 @@ class Line:
         """Return everybody who waits."""
         return list(chain.from_iterable(group.waiters for group in self._groups.values()))
 
-    def groups(self, turn: int) -> list[Group]:
+    def groups(self, turns: Turns) -> list[Group]:
         """Return the groups, one of each tenant after another, beginning with others at each turn."""
         tenants: dict[str, list[Line.Group]] = {}
         for group in self._groups.values():
             if group.waiters:
                 tenants.setdefault(group.capability.tenant, []).append(group)
-        rows = zip_longest(*(_rotated(groups, turn) for groups in _rotated(list(tenants.values()), turn)))
-        return [group for row in rows for group in row if group is not None]
+        return turns.order(tenants)
 
     def pacify(self, waiters: Iterable[Waiter]) -> None:
         """Note that a look was made for these."""
@@ -233,20 +234,24 @@ class Line:
         """Return those who do not wait and for whom was looked."""
         return [waiter for waiter in self._hasty if waiter.content]
 
-    def served_free(self, alone: Callable[[Group], bool]) -> None:
-        """Answer those who do not wait, after a pass over the free lanes; `alone`: no others are for them."""
+    def served_free(self, groups: Container[Group]) -> None:
+        """Answer the waiters of these groups that do not wait: the free lanes hold nothing more for them."""
         for waiter in self.hasty_and_content():
-            if waiter.reserved:  # all of it by the other loop: this one had no chance yet
+            group = self._groups[waiter.capability]
+            if group not in groups or waiter.reserved:  # all of it by the other loop: this one had no chance yet
                 continue
             waiter.free_done = True
-            if waiter.limited_done or alone(self._groups[waiter.capability]):
+            if waiter.limited_done or not group.has_limited:
                 waiter.finish()
 
-    def served_limited(self, waiters: Iterable[Waiter]) -> None:
-        """Answer those who do not wait, after a pass over the limited lanes, and those whose time is over."""
+    def served_limited(self, waiters: Iterable[Waiter], unserved: Container[str]) -> None:
+        """Answer those who do not wait, after a pass over the limited lanes, and those whose time is over.
+
+        The pass did not serve all that the `unserved` tenants wait for.
+        """
         for waiter in waiters:
-            waiter.limited_done = True
-            if not waiter.reserved and waiter.free_done:
+            waiter.limited_done = waiter.ask.tenant not in unserved
+            if waiter.limited_done and waiter.free_done and not waiter.reserved:
                 waiter.finish()
         for waiter in self.all():
             if waiter.last and not waiter.reserved:
@@ -274,6 +279,29 @@ class Line:
             if not waiter.reserved:
                 waiter.finish()
         return bool(waiters)
+
+
+class Turns:
+    """In which order tenants, and what each of them waits for, are served: others come first at each turn.
+
+    A tenant of which not all was served goes on where it was left.
+    """
+
+    def __init__(self) -> None:
+        self._turn = 0
+        self._left_at: dict[str, int] = {}
+        """Of tenants of which not all was served: how far they have come."""
+
+    def order(self, of_tenants: Mapping[str, list[Item]]) -> list[Item]:
+        """Return the items of all tenants, one of each tenant after another."""
+        tenants = _rotated(list(of_tenants), self._turn)
+        rows = zip_longest(*(_rotated(of_tenants[name], self._left_at.get(name, self._turn)) for name in tenants))
+        return [item for row in rows for item in row if item is not None]
+
+    def served(self, left: Mapping[str, int]) -> None:
+        """Begin the next turn; `left` are the tenants of which not all was served, with how many items were."""
+        self._left_at = {name: self._left_at.get(name, self._turn) + count for name, count in left.items()}
+        self._turn += 1
 
 
 def shares(tenants: Iterable[str]) -> dict[str, int]:
