@@ -54,6 +54,12 @@ MUTANTS = (
         "T15: a small request does not wait for all large ones",
     ),
     Mutant(
+        "large-bodies-take-all-turns-of-lists",
+        (Edit("engine/acts.py", "at_once=LARGE_AT_ONCE", "at_once=AT_ONCE"),),
+        ("tests/server/test_connections.py::test_rel_t15_large_bodies_of_two_tenants_leave_the_lists_to_a_third",),
+        "T15: tenants cannot take all turns",
+    ),
+    Mutant(
         "a-refused-large-request-is-written",
         (Edit("engine/batch.py", "for waiting in batch if not waiting.answer.done()]:", "for waiting in batch]:"),),
         (f"{BATCH}a_large_request_that_was_refused_while_it_waited_is_not_written",),

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
 
 from windlass.config import Settings
-from windlass.engine.fair import LoopTurns, Recent, Turnstile
+from windlass.engine.acts import Acts
+from windlass.engine.fair import LoopTurns, Recent
 from windlass.engine.meters import Meters
 from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
+from windlass.ids import Ids
 from windlass.queue.keys import SCOPES as ALL_SCOPES
 from windlass.server.app import Door, create_app
 from windlass.server.auth import Principal
@@ -68,8 +69,7 @@ class Idle:
         self.meters = Meters()
         self.loop_turns = LoopTurns()
         self.recent = Recent(self.outside.monotonic)
-        large = Turnstile("large requests", at_once=3, at_once_each=2, room_each=60, patience_s=600)
-        self.acts = SimpleNamespace(large=large)
+        self.acts = Acts(*(cast(Any, None),) * 2, Ids(), wake=cast(Any, None))
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -186,3 +186,36 @@ async def test_rel_t15_large_bodies_take_turns_with_lists() -> None:
 
     assert not was_done
     assert [200, 200, 200] == [sent[0]["status"] for sent in (let_in, others, late)]
+
+
+async def test_rel_t15_large_bodies_of_two_tenants_leave_the_lists_to_a_third() -> None:
+    """However long the large bodies of others wait for the database, a list of another tenant is answered."""
+    acts = make_door(ROUTES)._engine.acts
+    async with AsyncExitStack() as held:
+        for tenant in "aabb":
+            await held.enter_async_context(acts.large.turn(tenant))
+        async with acts.list_turn("c", None):
+            served = True
+
+    assert served
+
+
+async def test_rel_t15_lists_of_two_tenants_let_a_third_come_next() -> None:
+    """Three lists run at once: that of a third tenant comes as soon as one of them ends, before the others' next."""
+    acts = make_door(ROUTES)._engine.acts
+    order: list[str] = []
+
+    async def listed(tenant: str) -> None:
+        async with acts.list_turn(tenant, None):
+            order.append(tenant)
+
+    async with acts.list_turn("a", None), acts.list_turn("b", None):
+        async with acts.list_turn("a", None):
+            waiting = [asyncio.create_task(listed(tenant)) for tenant in ("b", "b", "c")]
+            for _ in range(20):  # nothing but our own steps is waited for
+                await asyncio.sleep(0)
+            none_yet = list(order)
+        await asyncio.gather(*waiting)
+
+    assert [] == none_yet
+    assert "c" in order[:2]

@@ -6,7 +6,8 @@ Tenants take turns, too; as they do in lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from uuid import UUID
 
@@ -33,6 +34,8 @@ ROOM_EACH = 200
 """Acts of one tenant that are under way or wait; beyond that it is told to come back."""
 LARGE_EACH = 60
 """Lists and large bodies of one tenant that are under way or wait, of one key half of these."""
+LARGE_AT_ONCE = 1000
+"""Lists and large bodies of all tenants: a body may wait for the database, and others must not wait for it."""
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
@@ -62,8 +65,15 @@ class Acts:
         self._ids = ids
         self._wake = wake
         self.wipe = Wipe()
-        self.large = Turnstile("large requests", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
+        self.large = Turnstile("large requests", at_once=LARGE_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
+        self._lists = Turnstile("lists", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
+
+    @asynccontextmanager
+    async def list_turn(self, tenant: str, key: str | None) -> AsyncIterator[None]:
+        """Run a list when it is this tenant's turn, and when a connection that reads is free for it."""
+        async with self.large.turn(tenant, key), self._lists.turn(tenant):
+            yield
 
     async def cancel(
         self, ids: Sequence[UUID], *, tenant: str, actor: Actor, grace_ms: int | None = CANCEL_GRACE_MS

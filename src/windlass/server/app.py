@@ -188,7 +188,7 @@ class Door:
             await _keep_to_queues(call, route)
         call.query, others = ready.decode_query.decode(query)
         if ready.is_list:
-            async with self._engine.acts.large.turn(call.tenant, call.principal.key_id):
+            async with self._engine.acts.list_turn(call.tenant, call.principal.key_id):
                 return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)

@@ -30,7 +30,7 @@ async def find(call: Call) -> wire.LogPage | Reply:
     begin = START if after is None else step.parse_place(after)
     if asked.follow:
         return await opened(_stream(call, asked, begin))
-    async with call.engine.acts.large.turn(call.tenant, call.principal.key_id):
+    async with call.engine.acts.list_turn(call.tenant, call.principal.key_id):
         page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=begin, limit=asked.limit)
     return wire.LogPage(
         lines=[_shown(written) for written in page.lines],
