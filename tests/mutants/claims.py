@@ -7,7 +7,21 @@ from tests.mutants.mutant import Edit, Mutant, both, races, sql
 ONCE = "test_what_may_run_once_and_began_is_not_given_to_another"
 EARLY = "tests/queue/test_plans_early.py::test_a_plan_made_early_searches_by_key"
 
+BYTES = "tests/queue/test_claim.py::test_rel_"
+
 MUTANTS = (
+    Mutant(
+        "a-claim-of-any-size",
+        (Edit("queue/claim.py", "if sum(job.size for job in jobs) > MOST_BYTES:", "if not jobs:"),),
+        (f"{BYTES}h4_a_claim_takes_no_more_bytes_than_an_answer_holds",),
+        "H4: a claim is bounded in bytes",
+    ),
+    Mutant(
+        "one-tenant-takes-the-bytes-of-a-claim",
+        (Edit("queue/claim.py", "tenant = tenants.get(job.lane)", 'tenant = ""'),),
+        (f"{BYTES}t15_tenants_share_the_bytes_of_a_claim",),
+        "T15: tenants share the bytes of a claim",
+    ),
     Mutant(
         "claim-place-not-tested-again",
         (

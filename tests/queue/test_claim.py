@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -12,6 +13,7 @@ from tests.queue.steps import ANN, Steps
 from windlass.db import open_database
 from windlass.errors import SetupError
 from windlass.job import Outcome, State
+from windlass.queue import claim as claiming
 from windlass.queue import history
 from windlass.queue.claim import Group, Want, claim, claim_back, undo
 from windlass.queue.control import pause_job, pause_queue
@@ -427,3 +429,55 @@ async def test_what_nobody_heard_of_is_undone(steps: Steps) -> None:
     job = await history.get(steps.db, job_id, tenant="default")
     assert (State.ASSIGNED, 0) == (job.state, job.releases)
     assert [] == (await history.attempts(steps.db, job_id, tenant="default")).items
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let texts of more than 100 bytes come by themselves, and a claim take 1,000 bytes."""
+    monkeypatch.setattr(claiming, "INLINE_BYTES", 100)
+    monkeypatch.setattr(claiming, "MOST_BYTES", 1000)
+
+
+@pytest.mark.usefixtures("bounds")
+async def test_rel_h4_a_claim_takes_no_more_bytes_than_an_answer_holds(steps: Steps) -> None:
+    """H4: jobs beyond that are as if they had not been claimed, and come next; long texts come with the others."""
+    worker = await steps.worker()
+    texts = [f'"{"x" * size}"' for size in (298, 10, 298, 298, 298, 10)]
+    ids = [await steps.submit_one(payload=text, headers="{}", priority=-n) for n, text in enumerate(texts)]
+
+    first = await steps.claim(worker, 10)
+    waiting = [await steps.get(job_id) for job_id in ids[4:]]
+    second = await steps.claim(worker, 10)
+
+    assert [*zip(ids[:4], texts, strict=False)] == [(lease.id, lease.payload) for lease in first]
+    assert [*zip(ids[4:], texts[4:], strict=True)] == [(lease.id, lease.payload) for lease in second]
+    assert {"{}"} == {lease.headers for lease in (*first, *second)}
+    assert [(State.QUEUED, 0, None)] * 2 == [(job.state, job.attempt, job.session) for job in waiting]
+    assert [1, 1] == [lease.attempt for lease in second]
+
+
+@pytest.mark.usefixtures("bounds")
+async def test_rel_h4_a_job_of_any_size_is_claimed(steps: Steps) -> None:
+    """One job is claimed however long its texts are, and a short one behind it waits for the next claim."""
+    worker = await steps.worker()
+    long = await steps.submit_one(payload=f'"{"x" * 2000}"', priority=1)
+    short = await steps.submit_one()
+
+    assert [long] == [lease.id for lease in await steps.claim(worker, 10)]
+    assert [short] == [lease.id for lease in await steps.claim(worker, 10)]
+
+
+@pytest.mark.usefixtures("bounds")
+async def test_rel_t15_tenants_share_the_bytes_of_a_claim(steps: Steps) -> None:
+    """A tenant whose long jobs wait longest does not take all: another one's job is claimed beside them."""
+    workers = {tenant: await steps.worker(tenant, tenant=tenant) for tenant in "ab"}
+    await steps.submit(*(steps.job(payload=f'"{"x" * 200}"', tenant="a", priority=5) for _ in range(10)))
+    await steps.submit(*(steps.job(payload=f'"{"x" * 200}"', tenant="b") for _ in range(10)))
+    groups = []
+    for tenant, worker in workers.items():
+        lanes = await steps.lanes.serving(steps.db, tenant, ["default"], tasks=None, labels=())
+        groups.append(Group([Want(lane.id) for lane in lanes], [worker.session] * 10, tenant))
+
+    claimed = await claim(steps.db, groups)
+
+    assert Counter({workers["a"].session: 2, workers["b"].session: 2}) == Counter(lease.session for lease in claimed)

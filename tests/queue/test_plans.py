@@ -39,6 +39,8 @@ HOT_TABLES = ("queue", "job", "timer")
 GENERIC, CUSTOM = "force_generic_plan", "force_custom_plan"
 _numbers = itertools.count(1)
 
+INLINE = claim.INLINE_BYTES
+
 
 @pytest.fixture(scope="module", params=["never analysed", pytest.param("analysed", marks=pytest.mark.exhaustive)])
 def url(request: pytest.FixtureRequest, worker_database: Emptied) -> Iterator[str]:
@@ -87,7 +89,9 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
     """A claim of n reads n heads of each lane by `queue_ready`, filters nothing away and sorts only the heads."""
     async with hot(url, plan_cache_mode=mode) as connection:
         slots = [made(SESSION, DEAD_SESSIONS + 1)] * count
-        plan = await explained(connection, claim.SQL.claim, wants=wants(lanes, count), slots=slots, queue=None)
+        plan = await explained(
+            connection, claim.SQL.claim, wants=wants(lanes, count), slots=slots, queue=None, inline=INLINE
+        )
 
     assert count == plan.root["Actual Rows"]
     assert lanes * count == plan.read("queue")["queue_ready"]
@@ -101,7 +105,12 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
 async def test_a_claim_of_nothing_reads_nothing(url: str) -> None:
     """A lane in which nothing is ready costs one look at the index, whatever lies beside in other places."""
     async with hot(url) as connection:
-        asked = {"wants": [(1, 100, 0, 100, 2**60)], "slots": [made(SESSION, 100)] * 100, "queue": None}
+        asked = {
+            "wants": [(1, 100, 0, 100, 2**60)],
+            "slots": [made(SESSION, 100)] * 100,
+            "queue": None,
+            "inline": INLINE,
+        }
         plan = await explained(connection, claim.SQL.claim, **asked)
 
     assert 0 == plan.root["Actual Rows"]
@@ -113,7 +122,7 @@ async def test_a_hint_saves_the_entries_below(url: str) -> None:
     """With a low-water mark the scan begins there."""
     hint = COUNT // 2
     async with hot(url) as connection:
-        asked = {"wants": [(1, 10, 0, 10, hint)], "slots": [made(SESSION, 100)] * 10, "queue": None}
+        asked = {"wants": [(1, 10, 0, 10, hint)], "slots": [made(SESSION, 100)] * 10, "queue": None, "inline": INLINE}
         plan = await explained(connection, claim.SQL.claim, **asked)
 
     assert 10 == plan.read("queue")["queue_ready"]

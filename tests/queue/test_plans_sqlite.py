@@ -27,6 +27,8 @@ PLACES = {READY: 0, LEASED: 1, BLOCKED: 2}
 OLD = 50
 """How many rows of history are past retention; of the attempts as many again, written late."""
 
+INLINE = claim.INLINE_BYTES
+
 
 def filled(template: Path, path: Path, count: int) -> SqliteConnection:
     """Return a connection to a copy of the template with `count` rows in each place, over ten lanes."""
@@ -127,7 +129,7 @@ Case = tuple[Query, dict[str, Any], str]
 CASES: list[Case] = [
     (
         claim.SQL.claim,
-        {"wants": WANTS, "slots": [made(SESSION, 5)] * 100, "queue": None},
+        {"wants": WANTS, "slots": [made(SESSION, 5)] * 100, "queue": None, "inline": INLINE},
         "queue_ready (lane=? AND rank>?)",
     ),
     (timers.SQL.promote, {"limit": 100}, "timer_due (due_at<?)"),

@@ -254,8 +254,12 @@ class Dispatch:
             return not self._looked_for.issuperset(waiting)
         stamps = self._hot.stamps(number for _, numbers, _ in wanted for number in numbers)
         groups = [
-            Group([Want(number, hint=self._hot.hint(number)) for number in numbers], [slot for slot, _ in slots])
-            for _, numbers, slots in wanted
+            Group(
+                [Want(number, hint=self._hot.hint(number)) for number in numbers],
+                [slot for slot, _ in slots],
+                group.capability.tenant,
+            )
+            for group, numbers, slots in wanted
         ]
         slots = [pair for _, _, slots in wanted for pair in slots]
         jobs = await self._hands.claimed(slots, lambda db, _: claim(db, groups))

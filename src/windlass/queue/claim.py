@@ -13,7 +13,8 @@ a server that has not heard of a new limit cannot exceed it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
@@ -29,6 +30,10 @@ SQL = load(__file__)
 OPEN_HINT = -(2**63)
 """No low-water mark: ranks may be negative."""
 MAX_CLAIM = 1000
+INLINE_BYTES = 16 << 10
+"""Payloads and headers up to this size come with the claim, longer ones by a query of their own."""
+MOST_BYTES = 8 << 20
+"""Of payloads and headers that one claim takes, shared by its tenants; one job of each tenant in any case."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -44,6 +49,8 @@ class Group(msgspec.Struct, frozen=True):
 
     wants: Sequence[Want]
     slots: Sequence[UUID]
+    tenant: str = ""
+    """Whose they are; a claim from lanes of several tenants gives each the same share of its bytes."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +77,8 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     flow_id: UUID | None
     parent_id: UUID | None
     flags: int = 0
+    size: int = 0
+    """Bytes of payload and headers."""
 
 
 async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = None) -> list[Claimed]:
@@ -77,26 +86,25 @@ async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = 
 
     A lane counts in the first group that names it. Lanes of limited queues give nothing, unless `queue` is the own
     row of theirs: then the caller has counted under its lock.
-    Fewer jobs than slots: nothing more was ready, or a rival took what we saw.
+    Fewer jobs than slots: nothing more was ready, a rival took what we saw, or their texts are as long as may be.
     """
     _check_role(db)
     wants: list[tuple[int, int, int, int, int]] = []
     slots: list[UUID] = []
-    seen: set[int] = set()
+    tenants: dict[int, str] = {}
     for group in groups:
         if group.slots:
             size, offset = len(group.slots), len(slots)
             for want in group.wants:
-                if want.lane not in seen:
-                    seen.add(want.lane)
+                if want.lane not in tenants:
+                    tenants[want.lane] = group.tenant
                     count = size if want.quota is None else min(want.quota, size)
                     wants.append((want.lane, count, offset, size, want.hint))
             slots += group.slots
     if not wants:
         return []
-    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue)
-    # RETURNING gives rows in update order; the promise is claim order.
-    return sorted([_claimed(row) for row in rows], key=_claim_order)
+    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue, inline=INLINE_BYTES)
+    return await _with_texts(db, rows, tenants)
 
 
 async def kept_for(db: Statements, session: UUID) -> dict[tuple[UUID, int], int]:
@@ -111,8 +119,38 @@ async def claim_back(
     _check_role(db)
     if not leases:
         return []
-    rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session, tenant=tenant)
-    return sorted([_claimed(row) for row in rows], key=_claim_order)
+    rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session, tenant=tenant, inline=INLINE_BYTES)
+    return await _with_texts(db, rows, {})
+
+
+async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int, str]) -> list[Claimed]:
+    """Return the jobs in claim order, each with its texts; those whose texts are too much are ready again."""
+    # RETURNING gives rows in update order; the promise is claim order.
+    jobs = sorted([_claimed(row) for row in rows], key=_claim_order)
+    if sum(job.size for job in jobs) > MOST_BYTES:
+        share = MOST_BYTES // len(set(tenants.values()) or {""})
+        fits: list[Claimed] = []
+        sizes: Counter[str | None] = Counter()
+        for job in jobs:
+            tenant = tenants.get(job.lane)
+            if not sizes[tenant] or sizes[tenant] + job.size <= share:
+                fits.append(job)
+            # Nothing behind a job that was left out is taken: the order is kept.
+            sizes[tenant] += job.size
+        taken = {job.id for job in fits}
+        await undo(db, [job for job in jobs if job.id not in taken])
+        jobs = fits
+    if not (long := [job.id for job in jobs if job.size > INLINE_BYTES]):
+        return jobs
+    texts = {row["id"]: row for row in await db.fetch(SQL.texts, ids=sorted(long))}
+    # A job that has ended in between has no texts here, and no lease.
+    return [
+        msgspec.structs.replace(job, payload=texts[job.id]["payload"], headers=texts[job.id]["headers"])
+        if job.id in texts
+        else job
+        for job in jobs
+        if job.id in texts or job.size <= INLINE_BYTES
+    ]
 
 
 async def undo(db: Statements, jobs: Sequence[Claimed]) -> list[Claimed]:

@@ -6,6 +6,7 @@
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane.
 -- A job may have been submitted or promoted after this transaction began: it is not claimed before that; a minute ahead at most,
 -- or a clock that went back would take leases and history with it into the future.
+-- Long texts are left out, and read by `texts` for as many jobs as an answer holds.
 -- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
 WITH head AS MATERIALIZED (
@@ -41,8 +42,11 @@ UPDATE queue q SET place = 1, fence = q.fence + 1, attempt = q.attempt + 1, sess
         WHERE s.id = slot.session AND s.tenant = slot.tenant AND s.state + 0 = 0 AND s.draining = 0 LIMIT 1) alive
   JOIN job j ON j.id = ANY(ARRAY[slot.id])
  WHERE q.id = ANY(ARRAY[slot.id]) AND q.place + 0 = 0
-RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-          j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
+RETURNING q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.payload ELSE '' END AS payload,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.headers END AS headers, j.tags, j.priority, j.timeout_s,
+          j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags,
+          octets(j.payload, j.headers) AS size
 -- sqlite   (the one writer takes the place of SKIP LOCKED; heads are read lane by lane, never the whole backlog)
 CREATE TEMP TABLE IF NOT EXISTS claim_slot (session);
 CREATE TEMP TABLE IF NOT EXISTS claim_pick (id, session);
@@ -69,8 +73,11 @@ SELECT b.id, c.session
 UPDATE queue SET place = 1, fence = fence + 1, attempt = attempt + 1, claimed_at = :now, started_at = NULL, deadline_at = NULL,
        session = p.session
   FROM temp.claim_pick AS p WHERE queue.id = p.id AND queue.place = 0;
-SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.payload ELSE '' END AS payload,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.headers END AS headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags,
+          octets(j.payload, j.headers) AS size
   FROM temp.claim_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
 
 -- name: claim_back
@@ -98,8 +105,11 @@ q AS (
       FROM t JOIN job j ON j.id = ANY(ARRAY[t.id]) JOIN lane l ON l.id = t.lane
     RETURNING id, lane, rank, attempt, fence, session, claimed_at, flags
 )
-SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.payload ELSE '' END AS payload,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.headers END AS headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags,
+          octets(j.payload, j.headers) AS size
   FROM q JOIN job j ON j.id = ANY(ARRAY[q.id])
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS claim_back_pick (id);
@@ -117,9 +127,20 @@ SELECT t.id, t.lane, CASE WHEN l.fifo = 1 THEN j.created_at / 1000 ELSE :now / 1
   FROM temp.claim_back_pick AS p CROSS JOIN timer AS t ON t.id = p.id
  CROSS JOIN job AS j ON j.id = t.id CROSS JOIN lane AS l ON l.id = t.lane;
 DELETE FROM timer WHERE id IN (SELECT id FROM temp.claim_back_pick);
-SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task, j.payload, j.headers, j.tags, j.priority, j.timeout_s,
-       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags
+SELECT q.id, q.lane, q.rank, q.attempt, q.fence, q.session, j.task,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.payload ELSE '' END AS payload,
+          CASE WHEN octets(j.payload, j.headers) <= :inline THEN j.headers END AS headers, j.tags, j.priority, j.timeout_s,
+       j.max_attempts, j.run, j.run_at AS scheduled_at, j.created_at, q.claimed_at, j.schedule_id, j.flow_id, j.parent_id, q.flags,
+          octets(j.payload, j.headers) AS size
   FROM temp.claim_back_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = q.id
+
+-- name: texts
+-- The payloads and headers of jobs whose texts are long.
+-- hot: workers wait for it.
+-- postgres
+SELECT id, payload, headers FROM job WHERE id = ANY(CAST(:ids AS uuid[]))
+-- sqlite
+SELECT id, payload, headers FROM job WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: kept
 -- Retries that are kept for a session, with their lanes.
