@@ -32,6 +32,7 @@ from windlass.queue.claim import Group, Want, claim
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.submit import submit
+from windlass.queue.workers import Beat, Held, NewSession, heartbeat, register
 
 HOLDER = """
 import asyncio, sys
@@ -327,6 +328,23 @@ async def test_readers_do_not_wait_for_the_writer(sqlite_db: Database) -> None:
         beside = await asyncio.gather(*(names(sqlite_db) for _ in range(10)))
 
     assert [[]] * 10 == beside
+
+
+async def test_rel_h4_rows_that_were_passed_leave_memory(sqlite_url: str) -> None:
+    """H4: what a large request handed over is in no temporary table when it is stored."""
+    async with opened(sqlite_url) as db:
+        lanes = Lanes()
+        jobs = [NewJob(id=UUID(int=n + 1), task="t", payload=f'"{"x" * 5000}"') for n in range(200)]
+        await submit(db, lanes, jobs)
+        found = await lanes.serving(db, "default", ["default"], tasks=None, labels=[])
+        session = UUID(int=1)
+        await register(db, NewSession(id=session, worker="w"))
+        await heartbeat(db, [Beat(session, [Held(job.id, 1) for job in jobs])])
+        claimed = await claim(db, [Group([Want(lane.id) for lane in found], [session] * 200)])
+        [[pages]] = db._writer.execute("PRAGMA temp.page_count")  # type: ignore[attr-defined]
+
+    assert 200 == len(claimed)
+    assert pages < 60  # of 4 KiB: the tables themselves, and a few rows
 
 
 async def test_a_cancel_while_the_writer_begins(sqlite_url: str) -> None:

@@ -6,6 +6,12 @@ from tests.mutants.mutant import Edit, Mutant, races
 
 MUTANTS = (
     Mutant(
+        "rows-that-were-passed-stay-in-memory",
+        (Edit("db/sqlite.py", 'connection.execute("PRAGMA temp.auto_vacuum=FULL")', "pass"),),
+        ("tests/db/test_sqlite.py::test_rel_h4_rows_that_were_passed_leave_memory",),
+        "H4: memory of a large request is given back",
+    ),
+    Mutant(
         "migration-with-other-content",
         (Edit("db/migrate.py", "if by_number[number].checksum != checksum:", "if not checksum:"),),
         races("strangers::migration_with_other_content"),

@@ -15,6 +15,16 @@ WORK = "tests/server/test_work.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-heartbeat-is-reconciled-in-one-go",
+        (
+            Edit("queue/workers.py", "NAMED_AT_ONCE = 1000", "NAMED_AT_ONCE = 1000_000"),
+            Edit("queue/workers.py", "range(0, len(named), NAMED_AT_ONCE)", "range(0, len(named), 10_000)"),
+            Edit("queue/workers.py", "named[start : start + NAMED_AT_ONCE]", "named[start : start + 10_000]"),
+        ),
+        ("tests/queue/test_workers.py::test_rel_t9_a_heartbeat_that_names_many_jobs_is_reconciled_in_portions",),
+        "T9: others write while a long heartbeat is reconciled",
+    ),
+    Mutant(
         "a-report-renews-any-session",
         (Edit("engine/sessions.py", "found is None or _is_foreign(found.session, *name):", "found is None:"),),
         (f"{SESSIONS}a_report_keeps_alive_no_session_but_its_workers_own[sqlite-other-ann-False]",),

@@ -11,6 +11,7 @@ that of b alone.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ from uuid import uuid4
 import httpx2
 
 from tests.proofs.load import pause
-from tests.proofs.noise import KINDS
+from tests.proofs.noise import KINDS, READY
 from tests.proofs.processes import environment, server_arguments, started
 from tests.proofs.verdict import Line
 from windlass.queue.keys import make_token
@@ -32,15 +33,17 @@ MORE_MS = {"postgres": 150.0, "sqlite": 300.0}
 """By so much the p99 of a neighbour may rise."""
 SECONDS = 12
 """For each kind of requests."""
-PACE_S = 0.1
-"""Between two calls of a kind."""
+PACE_S = 0.05
+"""Between two calls of a kind, whatever became of those before: a stall is seen by all that come in it."""
+LEAST_SERVED = 5
+"""Answers of 2xx that tenant a gets of each kind, or else it was no noise."""
 WARM_S = 2.0
 HELD = 3
 VERBS = ("submit", "claim", "heartbeat", "list")
 
 
 class Neighbour:
-    """Tenant b: each call again and again, each timed; all kinds at the same time."""
+    """Tenant b: each call again and again, each timed from when it was due; all kinds at the same time."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -63,18 +66,22 @@ class Neighbour:
         times: dict[str, list[float]] = {verb: [] for verb in VERBS}
         held = [{"job_id": job["id"], "fence": job["fence"], "started": True} for job in self._held]
         beat = {"worker_id": "b", "session": self._session, "held": held}
-        ends_s = time.monotonic() + seconds
+
+        async def once(due_s: float, verb: str, method: str, path: str, body: Any) -> None:
+            answer = await self._call(method, path, body)
+            times[verb].append((time.monotonic() - due_s) * 1000)
+            if verb == "heartbeat" and answer.status_code == 200:
+                self.lost += answer.json()["lost"]
+            if verb == "claim" and answer.status_code == 200:
+                await self._complete(answer.json()["jobs"][0])
 
         async def repeat(verb: str, method: str, path: str, body: Any = None) -> None:
-            while time.monotonic() < ends_s:
-                began_s = time.monotonic()
-                answer = await self._call(method, path, body)
-                times[verb].append((time.monotonic() - began_s) * 1000)
-                if verb == "heartbeat" and answer.status_code == 200:
-                    self.lost += answer.json()["lost"]
-                if verb == "claim" and answer.status_code == 200:
-                    await self._complete(answer.json()["jobs"][0])
-                await pause(self._never, PACE_S)
+            begun_s = time.monotonic()
+            async with asyncio.TaskGroup() as calls:
+                for number in range(round(seconds / PACE_S)):
+                    due_s = begun_s + number * PACE_S
+                    await pause(self._never, due_s - time.monotonic())
+                    calls.create_task(once(due_s, verb, method, path, body))
 
         await asyncio.gather(
             repeat("submit", "POST", "/jobs", {"task": "t", "queue": "other"}),
@@ -106,7 +113,9 @@ async def prove(url: str, *, seconds: float) -> list[Line]:
 async def _on(database: str, seconds: float) -> list[Line]:
     kind = database.partition(":")[0].replace("postgresql", "postgres")
     lines = []
-    print(f"{kind:<22}" + "".join(f"{verb + ' p50':>15}{'p99':>9}" for verb in VERBS) + "  tenant a", flush=True)
+    print(
+        f"{kind:<22}" + "".join(f"{verb + ' p50':>12}{'p99':>9}{'max':>9}" for verb in VERBS) + "  tenant a", flush=True
+    )
     async with AsyncExitStack() as stack:
         token = make_token()
         settings = {"WINDLASS_SECURITY_BOOTSTRAP_KEY": token, "WINDLASS_SECURITY_KEYS_REQUIRED": "true"}
@@ -124,6 +133,8 @@ async def _on(database: str, seconds: float) -> list[Line]:
                 await neighbour.measured(WARM_S)
                 times = await neighbour.measured(seconds)
             _show(noise, times, said[-1] if said else "")
+            if (served := _served(said)) < LEAST_SERVED:
+                lines.append(Line(f"{kind} {noise}", "no noise", [f"{served} answers of 2xx: {said}"]))
             for verb in VERBS:
                 most_ms = _p(alone[verb], 0.99) + MORE_MS[kind]
                 p99_ms = _p(times[verb], 0.99)
@@ -162,11 +173,19 @@ async def _noise(address: str, token: str, kind: str, seconds: float) -> AsyncIt
         env=environment({"WINDLASS_KEY": token}),
         stdout=asyncio.subprocess.PIPE,
     )
+    assert process.stdout is not None
     try:
+        while (line := await process.stdout.readline()) and line.decode().strip() != READY:
+            said.append(line.decode())
         yield said
     finally:
         out, _ = await process.communicate()
         said += out.decode().splitlines()
+
+
+def _served(said: list[str]) -> int:
+    """Return how many answers of 2xx the noise tells of."""
+    return sum(int(count) for count in re.findall(r"\b2\d\d × (\d+)", said[-1] if said else ""))
 
 
 def _p(values: list[float], share: float) -> float:
@@ -175,5 +194,7 @@ def _p(values: list[float], share: float) -> float:
 
 
 def _show(name: str, times: dict[str, list[float]], said: str) -> None:
-    figures = "".join(f"{_p(times[verb], 0.5):>12.1f} ms{_p(times[verb], 0.99):>6.0f} ms" for verb in VERBS)
+    figures = "".join(
+        f"{_p(times[verb], 0.5):>9.1f} ms{_p(times[verb], 0.99):>6.0f} ms{max(times[verb]):>6.0f} ms" for verb in VERBS
+    )
     print(f"  {name:<20}{figures}  {said}", flush=True)

@@ -27,19 +27,36 @@ BATCH, BYTES = 1000, 7_500
 REFUSED_S = 0.1
 """How long a caller rests that was told to come back: it is not polite."""
 STREAMS_EACH = 5
+FAILED, TEXT = 40, 65_000
+READY = "ready"
 PATIENCE_S = 60.0
 
 
 class Noise:
     """The callers of one tenant."""
 
-    def __init__(self, client: httpx2.AsyncClient, seconds: float) -> None:
+    def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
-        self.ends_s = time.monotonic() + seconds
         self._never = asyncio.Event()
         self.answers: Counter[str] = Counter()
         jobs = [{"task": "t", "payload": "x" * BYTES}] * BATCH
         self._batch = msgspec.json.encode({"jobs": jobs})
+        self._session = str(uuid4())
+
+    async def prepare(self) -> None:
+        """Have jobs to list, attempts with the longest errors, and a session that holds leases."""
+        await self.ask("POST", "/jobs/batch", self._batch)
+        await self.ask("POST", "/workers/register", {"worker_id": "w", "session": self._session, "lease_seconds": 3600})
+        for job in await self._leased(FAILED):
+            failure = {"worker_id": "w", "fence": job["fence"], "error": "e" * TEXT, "traceback": "t" * TEXT}
+            await self.ask("POST", f"/jobs/{job['id']}/fail", failure)
+        self.answers.clear()
+
+    async def _leased(self, count: int) -> list[dict[str, Any]]:
+        await self.ask("POST", "/jobs/batch", {"jobs": [{"task": "t", "queue": "own", "max_attempts": 1}] * count})
+        claim = {"worker_id": "w", "session": self._session, "queues": ["own"], "count": count}
+        answer = await self.ask("POST", "/jobs/claim", claim)
+        return list(answer.json()["jobs"]) if answer.status_code == 200 else []
 
     async def ask(self, method: str, path: str, body: Any = None) -> httpx2.Response:
         """Call once; rest a little where told to come back."""
@@ -104,13 +121,31 @@ class Noise:
         )
 
     async def logs(self) -> None:
-        """Send 8 MB of lines for a lease that is not there."""
+        """Send 8 MB of lines for leases that are held."""
         line = {"at": "2026-01-01T00:00:00Z", "text": "password=x " * 700}
-        chunks = [{"job_id": str(uuid4()), "fence": 1, "seq": n, "lines": [line] * 10} for n in range(90)]
-        await self.ask("POST", "/jobs/report", {"worker_id": "w", "logs": chunks})
+        held = await self._leased(8)
+        chunks = [
+            {"job_id": job["id"], "fence": job["fence"], "seq": n, "lines": [line] * 10}
+            for job in held
+            for n in range(1, 12)
+        ]
+        await self.ask("POST", "/jobs/report", {"worker_id": "w", "session": self._session, "logs": chunks})
+
+    async def heartbeats(self) -> None:
+        """Tell of ten thousand jobs."""
+        held = [{"job_id": str(uuid4()), "fence": 1, "started": True} for _ in range(10_000)]
+        await self.ask("POST", "/workers/heartbeat", {"worker_id": "w", "session": self._session, "held": held})
+
+    async def reports(self) -> None:
+        """Complete a thousand jobs of nobody with results of 7.5 kB."""
+        items = [{"kind": "complete", "job_id": str(uuid4()), "fence": 1, "result": "x" * BYTES} for _ in range(BATCH)]
+        await self.ask("POST", "/jobs/report", {"worker_id": "w", "session": self._session, "reports": items})
 
 
-KINDS = ("batches", "claims", "lists", "attempts", "streams", "schedules", "previews", "registrations", "logs")
+KINDS = (
+    *("batches", "claims", "lists", "attempts", "streams", "schedules", "previews", "registrations", "logs"),
+    *("heartbeats", "reports"),
+)
 
 
 async def main(address: str, kind: str, seconds: float) -> None:
@@ -120,12 +155,15 @@ async def main(address: str, kind: str, seconds: float) -> None:
     async with httpx2.AsyncClient(
         base_url=address, headers=headers, timeout=PATIENCE_S, limits=limits, verify=False
     ) as client:
-        noise = Noise(client, seconds)
+        noise = Noise(client)
+        await noise.prepare()
+        print(READY, flush=True)
+        ends_s = time.monotonic() + seconds
 
         async def call(number: int) -> None:
             name = KINDS[number % len(KINDS)] if kind == "all" else kind
             act: Callable[[], Awaitable[None]] = getattr(noise, name)
-            while time.monotonic() < noise.ends_s:
+            while time.monotonic() < ends_s:
                 try:
                     await act()
                 except httpx2.HTTPError as error:

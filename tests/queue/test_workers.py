@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import uuid4
 
@@ -9,14 +10,17 @@ import msgspec
 import pytest
 
 from tests.queue.steps import Steps, Worker
+from windlass.db import Statements
 from windlass.errors import Conflict, InvalidInput
 from windlass.ids import Ids
 from windlass.job import Outcome, State
+from windlass.queue import workers
 from windlass.queue.claim import Claimed, Group, Want, claim
 from windlass.queue.report import Complete
 from windlass.queue.workers import (
     Beat,
     Held,
+    LeaseKey,
     NewSession,
     claim_bare,
     close,
@@ -464,3 +468,32 @@ async def test_registering_again_does_not_end_a_drain(steps: Steps) -> None:
     await register(steps.db, NewSession(id=ann.session, worker="ann"))
 
     assert (await steps.beat(ann)).draining
+
+
+async def test_rel_t9_a_heartbeat_that_names_many_jobs_is_reconciled_in_portions(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T9: others write in between; each job is answered as in one go, and what is not named goes back."""
+    monkeypatch.setattr(workers, "NAMED_AT_ONCE", 2)
+    portions: list[int] = []
+    own = workers._own
+
+    async def noted(db: Statements, named: Sequence[LeaseKey]) -> dict[LeaseKey, int]:
+        portions.append(len(named))
+        return await own(db, named)
+
+    monkeypatch.setattr(workers, "_own", noted)
+    worker = await steps.worker()
+    leases = [await steps.lease(worker) for _ in range(6)]
+    await steps.advance(20)
+    unknown = uuid4()
+    held = [Held(lease.id, lease.fence, started=True) for lease in leases[:4]]
+    held += [Held(leases[4].id, 9), Held(unknown, 1, started=True)]
+
+    [answer] = await heartbeat(steps.db, [Beat(worker.session, held)])
+
+    assert [2, 2, 2] == portions
+    assert {leases[4].id, unknown} == set(answer.lost)
+    assert sorted([leases[4].id, leases[5].id]) == answer.released
+    assert 4 == len(answer.late_ms)
+    assert [State.RUNNING] * 4 + [State.QUEUED] * 2 == [await steps.state_of(lease.id) for lease in leases]

@@ -132,6 +132,8 @@ class SqliteDatabase:
                 cached_statements=256,
             )
             connection.execute("PRAGMA temp_store=MEMORY")
+            # What is deleted from a temporary table leaves memory at the next commit: else it keeps its pages for ever.
+            connection.execute("PRAGMA temp.auto_vacuum=FULL")
             cache_kib = CACHE_KIB if mode == "rw" else READ_CACHE_KIB
             connection.execute(f"PRAGMA cache_size=-{cache_kib}")
             connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")

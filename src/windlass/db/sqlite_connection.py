@@ -22,6 +22,8 @@ from windlass.db.base import Row
 from windlass.db.sqlfile import Query, RowsParameter
 
 INTERRUPT_S = 0.02
+KEPT_ROWS = 10
+"""Rows that stay in a temporary table until its next use; more of them would keep their memory."""
 
 _json = msgspec.json.Encoder(enc_hook=lambda value: _stored(value)).encode
 
@@ -138,6 +140,9 @@ class SqliteConnection:
                 cursor = self._connection.execute(statement, bound)
                 if cursor.description is not None:
                     found = self._rows(cursor)
+            for rows in lists:
+                if len(parameters[rows.name]) > KEPT_ROWS:
+                    self._connection.execute(f"DELETE FROM temp.{rows.table}")
         except sqlite3.OperationalError as error:
             raise _without_text(error) from None
         return found

@@ -10,7 +10,7 @@ it lives.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from uuid import UUID
 
@@ -33,6 +33,8 @@ TIMEOUT_GRACE_MS = 30_000
 """How long after its time-out a job's worker may still report it, before the server ends the attempt."""
 MAX_LEASE_MS = 86_400_000
 MAX_INT = 2**31 - 1
+NAMED_AT_ONCE = 1000
+"""Leases that are looked at in one transaction: a heartbeat may name ten thousand, and others write in between."""
 MAX_COUNTED = 1_000_000
 """How many jobs one beat may add to the counts of its session."""
 
@@ -46,6 +48,9 @@ class SessionState(IntEnum):
     STOPPED = 2
     """It left by its own wish, or was removed."""
 
+
+LeaseKey = tuple[UUID, int, UUID]
+"""A lease: job, fence and session."""
 
 Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
 """Claims for the sessions given, free or under limits."""
@@ -158,6 +163,19 @@ class BeatAnswer(msgspec.Struct, frozen=True):
     """Of each first attempt whose start it told first: from due to the start."""
 
 
+class _Found(msgspec.Struct):
+    """What was found of the leases of some sessions."""
+
+    own: dict[LeaseKey, int] = {}
+    """Those that are really theirs, with their flags."""
+    late_ms: dict[UUID, list[int]] = {}
+    """Of first attempts whose start was told just now, by session: from due to the start."""
+    stopped: dict[UUID, list[UUID]] = {}
+    """Jobs to be cancelled of sessions that do not say what they hold."""
+    returned: set[tuple[UUID, UUID]] = set()
+    """Jobs that were given back, with their sessions."""
+
+
 async def register(db: Statements, session: NewSession) -> bool:
     """Open a session; its lease runs from now. Saying it again is harmless; Conflict if the session has ended.
 
@@ -196,27 +214,40 @@ async def heartbeat(
         renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
         alive = {(row["id"], row["tenant"]): row for row in renewed}
         heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        late: dict[UUID, list[int]] = {}
-        if begun := _begun(heard, elapsed_s):
-            for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=timeout_grace_ms):
-                if row["attempt"] == 1:
-                    late.setdefault(row["session"], []).append(row["late_ms"])
-        own = await _own(transaction, _named(heard))
-        stopped = await _cancelled(transaction, {beat.session for beat in heard if beat.held is None})
-        listing = [beat.session for beat in heard if beat.held is not None and beat.whole]
-        found = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
-        unlisted = [
-            LeaseName(row["id"], row["fence"], row["session"])
-            for row in found
-            if (row["id"], row["fence"], row["session"]) not in own
-        ]
+        named, ran_ms = _named(heard), _ran_ms(heard, elapsed_s)
+        is_short = len(named) <= NAMED_AT_ONCE
+        if is_short:
+            found = await _reconciled(transaction, heard, named, ran_ms, timeout_grace_ms)
+    if not is_short:
+        found = await _reconciled(db, heard, named, ran_ms, timeout_grace_ms)
+    return [_answer(beat, alive, found) for beat in beats]
+
+
+async def _reconciled(
+    db: Statements, beats: Sequence[Beat], named: Sequence[LeaseKey], ran_ms: Mapping[LeaseKey, int], grace_ms: int
+) -> _Found:
+    """Note which leases have begun, and give back those that their sessions do not name."""
+    found = _Found()
+    for start in range(0, len(named), NAMED_AT_ONCE):
+        portion = named[start : start + NAMED_AT_ONCE]
+        async with db.transaction() as transaction:
+            if begun := [(*name, ran_ms[name]) for name in portion if name in ran_ms]:
+                for row in await transaction.fetch(SQL.start, begun=begun, grace_ms=grace_ms):
+                    if row["attempt"] == 1:
+                        found.late_ms.setdefault(row["session"], []).append(row["late_ms"])
+            found.own |= await _own(transaction, portion)
+    listing = [beat.session for beat in beats if beat.held is not None and beat.whole]
+    async with db.transaction() as transaction:
+        found.stopped = await _cancelled(transaction, {beat.session for beat in beats if beat.held is None})
+        old = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
+        unlisted = {(row["id"], row["fence"], row["session"]) for row in old}.difference(named)
         # One that is locked is being reported at this moment.
-        leases = await moves.lock(transaction, unlisted, skip_locked=True)
+        leases = await moves.lock(transaction, [LeaseName(*name) for name in sorted(unlisted)], skip_locked=True)
         given_back = await moves.apply(
             transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
         )
-    returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
-    return [_answer(beat, alive, own, returned=returned, stopped=stopped, late=late) for beat in beats]
+    found.returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
+    return found
 
 
 async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
@@ -229,7 +260,7 @@ async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:
     }
     own = await _own(db, _named(beats))
     stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
-    return [_answer(beat, alive, own, returned=set(), stopped=stopped, late={}) for beat in beats]
+    return [_answer(beat, alive, _Found(own=own, stopped=stopped)) for beat in beats]
 
 
 async def close(db: Statements, session: UUID, *, tenant: str, reason: str) -> list[Moved]:
@@ -335,16 +366,16 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
             return total
 
 
-def _named(beats: Sequence[Beat]) -> list[tuple[UUID, int, UUID]]:
+def _named(beats: Sequence[Beat]) -> list[LeaseKey]:
     return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()}, key=_order)
 
 
-def _order(name: tuple[UUID, int, UUID]) -> tuple[int, int, int]:
+def _order(name: LeaseKey) -> tuple[int, int, int]:
     """Return what leases are sorted by: ten thousand ids, compared by themselves, would hold the event loop."""
     return name[0].int, name[1], name[2].int
 
 
-async def _own(db: Statements, named: Sequence[tuple[UUID, int, UUID]]) -> dict[tuple[UUID, int, UUID], int]:
+async def _own(db: Statements, named: Sequence[LeaseKey]) -> dict[LeaseKey, int]:
     """Return which of the named leases their sessions really have, with their flags."""
     if not named:
         return {}
@@ -364,16 +395,16 @@ async def _cancelled(db: Statements, sessions: set[UUID]) -> dict[UUID, list[UUI
     return found
 
 
-def _begun(beats: Sequence[Beat], elapsed_s: float) -> list[tuple[UUID, int, UUID, int]]:
-    """Return one row for each lease that has begun, with how long ago; of several words the earliest start counts."""
-    ran: dict[tuple[UUID, int, UUID], int] = {}
+def _ran_ms(beats: Sequence[Beat], elapsed_s: float) -> dict[LeaseKey, int]:
+    """Return how long ago each lease that has begun did; of several words the earliest start counts."""
+    ran: dict[LeaseKey, int] = {}
     for beat in beats:
         late_ms = 0 if beat.heard_at is None else max(0, round((elapsed_s - beat.heard_at) * 1000))
         for held in beat.held or ():
             if held.started:
                 name = (held.job_id, held.fence, beat.session)
                 ran[name] = max(held.ran_ms + late_ms, ran.get(name, 0))
-    return [(*name, ran[name]) for name in sorted(ran, key=_order)]
+    return ran
 
 
 def _renewals(beats: Sequence[Beat]) -> list[tuple[object, ...]]:
@@ -404,32 +435,24 @@ def _merged(before: Beat, beat: Beat) -> Beat:
     )
 
 
-def _answer(
-    beat: Beat,
-    alive: dict[tuple[UUID, str], Row],
-    own: dict[tuple[UUID, int, UUID], int],
-    *,
-    returned: set[tuple[UUID, UUID]],
-    stopped: dict[UUID, list[UUID]],
-    late: dict[UUID, list[int]],
-) -> BeatAnswer:
+def _answer(beat: Beat, alive: dict[tuple[UUID, str], Row], found: _Found) -> BeatAnswer:
     renewed = alive.get((beat.session, beat.tenant))
     if renewed is None:
         return BeatAnswer(alive=False, cancel=[], lost=[held.job_id for held in beat.held or ()], released=[])
     flags: dict[UUID, int | None] = {}
     for held in beat.held or ():
         # A job may be named twice, under the fence of a report that is under way and under that of a new claim.
-        bits = own.get((held.job_id, held.fence, beat.session))
+        bits = found.own.get((held.job_id, held.fence, beat.session))
         flags[held.job_id] = flags.get(held.job_id) if bits is None else bits
     named = [job_id for job_id, bits in flags.items() if bits is not None and bits & Flag.CANCEL]
     return BeatAnswer(
         alive=True,
-        cancel=named if beat.held is not None else stopped.get(beat.session, []),
+        cancel=named if beat.held is not None else found.stopped.get(beat.session, []),
         lost=[job_id for job_id, bits in flags.items() if bits is None],
-        released=sorted(job_id for job_id, session in returned if session == beat.session),
+        released=sorted(job_id for job_id, session in found.returned if session == beat.session),
         draining=bool(renewed["draining"]),
         lease_ms=renewed["lease_ms"],
-        late_ms=late.pop(beat.session, []),
+        late_ms=found.late_ms.pop(beat.session, []),
     )
 
 

@@ -376,7 +376,7 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
     await workers.register(db, workers.NewSession(id=session, worker="w"))
     late = datetime.now(UTC) if end == "expire" else None
     async with db.transaction() as early:
-        await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default")
+        await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default", inline=1)
         [job] = await submit(db, lanes, [NewJob(id=ids.new(), task="t", start_by=late)])
         served = await lanes.serving(db, "default", ["default"], tasks=None, labels=[])
         asked = [Group([Want(lane.id) for lane in served], [session])]
@@ -387,7 +387,7 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
     found = await check(db)
     if end == "rescue":
         async with db.transaction() as early:
-            await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default")
+            await early.fetch(claims.SQL.claim_back, leases=[], session=session, tenant="default", inline=1)
             await submit(db, lanes, [NewJob(id=ids.new(), task="t")])
             [lease] = await claims.claim(db, asked)
             [locked] = await moves.lock(early, [LeaseName(lease.id, lease.fence)])
