@@ -121,7 +121,7 @@ class Attack:
             tally.statuses = await self._server.answered() - before
             tally.sent = tally.statuses.total()
             if not found.passed:
-                tally.fault(found.said)
+                tally.fault(found.said[found.said.find("= FAILURES =") :])
         for status in (status for status in tally.statuses if status >= 500):
             tally.fault(f"{tally.statuses[status]} answers of {status}")
 

@@ -277,7 +277,8 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
     """Open the port; SetupError with the reason if it cannot be had."""
     host, port = settings.server.host, settings.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol by its number: asyncio's own loop sends a second piece of an answer without delay only then.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
