@@ -249,6 +249,12 @@ MUTANTS = (
         "S3: answers come in the order of their requests",
     ),
     Mutant(
+        "requests-wait-without-end",
+        (Edit("server/protocol.py", "if len(self.pipeline) >= PIPELINED:", "if False:"),),
+        (f"{PROTOCOL}rel_t9_only_so_many_requests_of_a_connection_wait[GET / HTTP/1.1\\r\\n\\r\\n-not read]",),
+        "T9: requests of a connection that wait are bounded",
+    ),
+    Mutant(
         "slow-reader-dropped",
         (Edit("server/protocol.py", "if left >= unsent and left:", "if left:"),),
         (f"{PROTOCOL}a_slow_reader_is_waited_for[99-False]",),

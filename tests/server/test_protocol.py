@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from windlass.server.app import PIECE_BYTES
-from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, LEAST_PACE, TAKE_S, Protocol
+from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, LEAST_PACE, PIPELINED, TAKE_S, Protocol
 from windlass.server.tls import Certificates, TlsListener
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
@@ -344,6 +344,48 @@ async def test_rubbish_in_a_body_behind_a_request_is_answered_in_its_turn(caplog
         assert_problem(second, 422, "malformed_request")
         assert b"" == await wire.end()
         assert [] == caplog.messages
+
+
+class Counting(Protocol):
+    """The protocol, which counts the requests that the parser begins and the most that wait."""
+
+    begun = most = 0
+
+    def on_message_begin(self) -> None:
+        """Count a request."""
+        super().on_message_begin()
+        Counting.begun += 1
+
+    def on_headers_complete(self) -> None:
+        """Count the requests that wait."""
+        super().on_headers_complete()
+        Counting.most = max(Counting.most, len(self.pipeline))
+
+
+@pytest.mark.parametrize("first", [b"/wait", b"/large"], ids=["under way", "not read"])
+@pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n123456789"])
+async def test_rel_t9_only_so_many_requests_of_a_connection_wait(
+    first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T9: requests that wait for an answer before theirs are bounded; none of the others is parsed or answered."""
+    monkeypatch.setattr(Counting, "begun", 0)
+    monkeypatch.setattr(Counting, "most", 0)
+    async with serving(Counting) as server:
+        wire = await server.connect()
+        await wire.send(b"GET " + first + b" HTTP/1.1\r\n\r\n")
+        await server.received.get()
+        await wire.send(last * 100)
+        await server.received.get()
+        begun = Counting.begun
+        server.app.go_on.set()
+
+        answers = [await wire.answer() for _ in range(1 + PIPELINED)]
+
+        assert (PIPELINED, 1 + PIPELINED + 1) == (Counting.most, begun)
+        assert [200] * (1 + PIPELINED) == [answer[0] for answer in answers]
+        assert [None] * PIPELINED + ["close"] == [answer[1].get("connection") for answer in answers]
+        assert b"" == await wire.end()
+        assert begun == Counting.begun
 
 
 TCP_ESTABLISHED = 1
