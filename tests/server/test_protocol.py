@@ -79,6 +79,10 @@ class Wire:
         """Take no more of what comes."""
         cast(asyncio.Transport, self.writer.transport).pause_reading()
 
+    def go_on_reading(self) -> None:
+        """Take what comes."""
+        cast(asyncio.Transport, self.writer.transport).resume_reading()
+
     @property
     def state(self) -> int:
         """The state of its connection, as the system numbers them."""
@@ -110,9 +114,15 @@ class Serving:
         """Set when a connection has ended."""
         self.wires: list[Wire] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
-        """Open a connection."""
-        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)))
+    async def connect(self, tls: ssl.SSLContext | None = None, *, received_bytes: int | None = None) -> Wire:
+        """Open a connection; the system takes only so many bytes of answers for it, if told so."""
+        connection = socket.socket()
+        if received_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, received_bytes)
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", self.port))
+        name = None if tls is None else "127.0.0.1"
+        self.wires.append(Wire(*await asyncio.open_connection(sock=connection, ssl=tls, server_hostname=name)))
         return self.wires[-1]
 
     async def ask(self, data: bytes) -> Answer:
@@ -129,11 +139,16 @@ async def serving(
     cap: int | None = None,
     certificates: Certificates | None = None,
     encrypted: type[TlsListener] = TlsListener,
+    door: Any = None,
+    sent_bytes: int | None = None,
 ) -> AsyncIterator[Serving]:
-    """Serve with a protocol, over TLS where there are certificates."""
+    """Serve with a protocol, over TLS where there are certificates, another application where there is a door.
+
+    The system takes only `sent_bytes` of an answer, if told so.
+    """
     app = App()
     config = uvicorn.Config(
-        app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
+        door or app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
     )
     config.load()
     state = ServerState()
@@ -149,6 +164,8 @@ async def serving(
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
+        if sent_bytes is not None:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_bytes)
         server = Serving(app, listening.getsockname()[1], state)
 
         def make() -> Protocol:

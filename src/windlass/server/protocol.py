@@ -123,6 +123,8 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         if self.handshake is not None:
             leave(self.handshake, self.server_state)
+            # What TLS has encrypted is in the transport below, which is not seen; what waits for that one is.
+            transport.set_write_buffer_limits(high=1)
         enter(self, self.server_state, self.cap)
         self._timer = self.loop.call_later(self.head_s, self._late)
 
@@ -210,7 +212,12 @@ class Protocol(HttpToolsProtocol):
         """Wait for the reader, as long as it takes something, and a whole answer in time."""
         super().pause_writing()
         self._watch_reader()
-        self._watch_pace(self._running)
+        answer = self._running
+        self._watch_pace(answer)
+        if answer is None or answer is not self.cycle:
+            return
+        if answer.chunked_encoding is False and not answer.expected_content_length:
+            self._waiting[self] = None  # the whole answer is handed over: only its reader is waited for
 
     def resume_writing(self) -> None:
         """Go on: the reader has taken something."""
