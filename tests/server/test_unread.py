@@ -12,7 +12,7 @@ import pytest
 from tests.server.conftest import Papers
 from tests.server.frame import make_door
 from tests.server.test_frame import route
-from tests.server.test_protocol import Serving, Wire, serving
+from tests.server.wires import Serving, Wire, serving
 from windlass.server.app import Door
 from windlass.server.bodies import SMALL_BYTES, BodyBudget
 from windlass.server.call import Call, Message, Reply
