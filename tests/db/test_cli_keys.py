@@ -37,7 +37,7 @@ def asked(url: str, ask: Callable[[Database], Awaitable[T]]) -> T:
 
 def found(url: str, token: str) -> StoredKey | None:
     """Return the key of a token, if it may be used."""
-    return asked(url, lambda db: find(db, key_id_of(token) or ""))
+    return next(iter(asked(url, lambda db: find(db, [key_id_of(token) or ""])).values()), None)
 
 
 def shown(answer: Result) -> list[dict[str, Any]]:

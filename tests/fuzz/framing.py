@@ -16,6 +16,7 @@ from itertools import product
 import msgspec
 
 from tests.fuzz.caller import Answer, Tally, read_answer
+from windlass.server.protocol import PIPELINED
 
 QUIET_S = 0.5
 """After the last byte was sent, and after each answer, so long is waited for another one."""
@@ -222,7 +223,12 @@ def _pipelines(key: bytes) -> Iterator[Form]:
     poll = _post(key, b"Content-Type: application/json\r\nContent-Length: 27\r\n", b'{"worker_id":"w","wait":1}\n')
     poll = poll.replace(b"/api/v1/jobs ", b"/api/v1/jobs/claim ")
     for count in (2, 3, 10, 100, 1_000):
-        yield Form(f"{count} requests at once", (get * count,), count, 2.0)
+        yield Form(f"{count} requests at once", (get * count,), min(count, 1 + PIPELINED), 2.0)
+    large, small = b"GET /openapi.json HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"
+    for count in (1, 4, PIPELINED, 2 * PIPELINED):
+        # As many as a server reads at a time, behind answers of which nothing is read yet.
+        many = small * ((256 << 10) // len(small) - 2 * count)
+        yield Form(f"many requests behind {count} large answers", (large * count + many,), 1 + PIPELINED, 2.0)
     chunked = _post(key, b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n")
     for broken in (
         chunked + b"ZZ\r\n",

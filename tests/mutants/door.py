@@ -13,6 +13,7 @@ TENANCY = "tests/server/test_tenancy.py::test_"
 BOUNDS = "tests/server/test_bounds.py::test_"
 BAD = "tests/server/test_bad_input.py::test_"
 DECODING = "tests/server/test_decoding.py::test_"
+UNREAD = "tests/server/test_unread.py::test_"
 PROTOCOL = "tests/server/test_protocol.py::test_"
 TLS = "tests/server/test_tls.py::test_"
 CONNECTIONS = "tests/server/test_connections.py::test_"
@@ -59,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "readers-without-a-pace",
-        (Edit("server/protocol.py", "        self._watch_pace(self._running)\n", ""),),
+        (Edit("server/protocol.py", "        self._watch_pace(answer)\n", ""),),
         (f"{PROTOCOL}rel_s8_a_reader_that_takes_a_byte_now_and_then_is_dropped",),
         "S8: a whole answer is taken at a least pace",
     ),
@@ -77,13 +78,43 @@ MUTANTS = (
     ),
     Mutant(
         "answers-without-budget",
-        (Edit("server/app.py", "            if is_read:\n", "            if False:\n"),),
+        (Edit("server/app.py", 'if route is not None and route.method == "GET":', "if False:"),),
         (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[GET-503]",),
         "S8: answers under way have a budget",
     ),
     Mutant(
+        "unread-answers-not-counted",
+        (Edit("server/app.py", "if len(body) <= PIECE_BYTES:", "if len(body) <= 1 << 18:"),),
+        (f"{UNREAD}rel_s8_an_answer_counts_until_it_is_taken[some]",),
+        "S8: an answer counts until its reader has taken it",
+    ),
+    Mutant(
+        "unread-answers-not-counted-with-tls",
+        (Edit("server/protocol.py", "transport.set_write_buffer_limits(high=1)", "pass"),),
+        (f"{UNREAD}rel_s8_an_answer_counts_until_it_is_taken[TLS]",),
+        "S8: an answer counts until its reader has taken it",
+    ),
+    Mutant(
+        "open-answers-without-share",
+        (Edit("server/app.py", "if route is not None and not route.scopes:", "if False:"),),
+        (f"{UNREAD}rel_s8_answers_without_a_key_count_together[plain]",),
+        "S8: callers without a key have one share of the answers",
+    ),
+    Mutant(
+        "unread-answers-hold-connections",
+        (
+            Edit(
+                "server/protocol.py",
+                "if answer.chunked_encoding is False and not answer.expected_content_length:",
+                "if False:",
+            ),
+        ),
+        (f"{UNREAD}rel_t9_an_answer_that_is_handed_over_makes_room",),
+        "T9: a connection without a request under way makes room",
+    ),
+    Mutant(
         "answers-of-acts-are-refused",
-        (Edit("server/app.py", "            if is_read:\n", "            if True:\n"),),
+        (Edit("server/app.py", 'if route is not None and route.method == "GET":', "if True:"),),
         (f"{CONNECTIONS}rel_s8_answers_under_way_share_a_budget[POST-200]",),
         "S8: what was done is told",
     ),
@@ -247,6 +278,12 @@ MUTANTS = (
         (Edit("server/protocol.py", "if is_whole or self.cycle is not self._running:", "if is_whole:"),),
         (f"{PROTOCOL}rubbish_in_a_body_behind_a_request_is_answered_in_its_turn",),
         "S3: answers come in the order of their requests",
+    ),
+    Mutant(
+        "requests-wait-without-end",
+        (Edit("server/protocol.py", "if len(self.pipeline) >= PIPELINED:", "if False:"),),
+        (f"{PROTOCOL}rel_t9_only_so_many_requests_of_a_connection_wait[GET / HTTP/1.1\\r\\n\\r\\n-not read]",),
+        "T9: requests of a connection that wait are bounded",
     ),
     Mutant(
         "slow-reader-dropped",

@@ -12,19 +12,19 @@ AUDIT = "tests/queue/test_audit.py::test_"
 MUTANTS = (
     Mutant(
         "key-found-when-revoked",
-        (sql("keys", "find_key", "AND k.revoked_at IS NULL", ""),),
+        (sql("keys", "find_keys", "AND k.revoked_at IS NULL", "", count=2),),
         (f"{KEYS}rel_t3_a_revoked_key_is_not_found", f"{AUTH}rel_t3_use_does_not_prolong_belief"),
         "T3: a revoked key lets nobody in",
     ),
     Mutant(
         "key-found-when-expired",
-        (sql("keys", "find_key", "k.expires_at > :now", "k.expires_at IS NOT NULL"),),
+        (sql("keys", "find_keys", "k.expires_at > :now", "k.expires_at IS NOT NULL", count=2),),
         (f"{KEYS}rel_t3_a_key_expires_by_the_databases_clock",),
         "T3: a key ends by the database's clock",
     ),
     Mutant(
         "key-found-without-its-tenant",
-        (sql("keys", "find_key", "WHERE t.name = k.tenant", "WHERE t.name IS NOT NULL"),),
+        (sql("keys", "find_keys", "WHERE t.name = k.tenant", "WHERE t.name IS NOT NULL", count=2),),
         (f"{KEYS}a_key_whose_tenant_is_not_there_is_not_found",),
         "N1: a key with a tenant implies the tenant",
     ),
@@ -154,10 +154,25 @@ MUTANTS = (
         "L3: a wrong secret costs the same whether its id is known or not",
     ),
     Mutant(
-        "look-ups-of-a-guesser-at-once",
-        (Edit("server/auth.py", "guesses.count < NETWORK_FAILURES", "guesses.count > 0"),),
-        (f"{AUTH}rel_t2_a_guessing_address_has_one_look_up_at_a_time",),
+        "look-ups-of-guessers-at-once",
+        (
+            Edit(
+                "server/auth.py",
+                "return await self._line.ask(_Asked(key_id, network))",
+                "return (await self._look_up([key_id]))[0]",
+            ),
+        ),
+        (
+            f"{AUTH}rel_t2_guesses_have_one_look_up_at_a_time",
+            f"{AUTH}rel_t2_a_new_key_waits_for_a_few_look_ups_whatever_the_crowd[sqlite-192.0.2.1-2]",
+        ),
         "L3: guessing keeps one connection busy at most",
+    ),
+    Mutant(
+        "new-keys-wait-behind-guesses-of-others",
+        (Edit("server/auth.py", "Weight(1, 0, asked.network)", 'Weight(1, 0, "")'),),
+        (f"{AUTH}rel_t2_a_new_key_waits_for_a_few_look_ups_whatever_the_crowd[sqlite-192.0.2.2-1]",),
+        "T2: addresses take turns to have keys looked up",
     ),
     Mutant(
         "refusals-fill-the-log",

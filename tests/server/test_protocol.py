@@ -6,10 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import socket
-import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -17,161 +14,16 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from windlass.server.app import PIECE_BYTES
-from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, LEAST_PACE, TAKE_S, Protocol
-from windlass.server.tls import Certificates, TlsListener
+from tests.server.wires import GET, Answer, App, serving
+from windlass.server.protocol import HEAD_BYTES, HEAD_COUNT, LEAST_PACE, PIPELINED, TAKE_S, Protocol
 
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
-LARGE = 16 << 20
-"""More bytes than the buffers of a connection take."""
-Answer = tuple[int, dict[str, str], bytes]
 
 
 class Hasty(Protocol):
     """The protocol, with a patience that a test can await, and that a busy machine does not use up by itself."""
 
     head_s = 1.0
-
-
-class App:
-    """An application that answers at once, reads a body, or waits until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-        self.go_on = asyncio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer 200, by the path's own way."""
-        if scope["path"] == "/wait":
-            self.entered.set()
-            await self.go_on.wait()
-        if scope["path"] == "/read":
-            while (message := await receive()).get("more_body"):
-                pass
-            if message["type"] == "http.disconnect":
-                return
-        if scope["path"] in ("/large", "/stream"):
-            more = scope["path"] == "/stream"
-            headers = [] if more else [(b"content-length", str(LARGE).encode())]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            piece = b"x" * PIECE_BYTES
-            for _ in range(LARGE // PIECE_BYTES - 1):
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await send({"type": "http.response.body", "body": piece, "more_body": more})
-            return
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-
-class Wire:
-    """A connection that speaks in bytes."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    async def send(self, data: bytes) -> None:
-        """Send bytes, though nobody may read them."""
-        self.writer.write(data)
-        await self.writer.drain()
-
-    def stop_reading(self) -> None:
-        """Take no more of what comes."""
-        cast(asyncio.Transport, self.writer.transport).pause_reading()
-
-    @property
-    def state(self) -> int:
-        """The state of its connection, as the system numbers them."""
-        connection: socket.socket = self.writer.transport.get_extra_info("socket")
-        return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-
-    async def answer(self) -> Answer:
-        """Read one answer: status, headers, body."""
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in head[1:] if line)
-        return int(head[0].split()[1]), headers, await self.reader.readexactly(int(headers["content-length"]))
-
-    async def end(self) -> bytes:
-        """Read what comes until the connection has ended."""
-        try:
-            return await self.reader.read()
-        except ConnectionResetError:
-            return b""
-
-
-class Serving:
-    """A server on a port of its own."""
-
-    def __init__(self, app: App, port: int, state: ServerState) -> None:
-        self.app, self.port, self.state = app, port, state
-        self.received: asyncio.Queue[bytes] = asyncio.Queue()
-        """Pieces of bytes that a connection has been given."""
-        self.lost = asyncio.Event()
-        """Set when a connection has ended."""
-        self.wires: list[Wire] = []
-
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
-        """Open a connection."""
-        self.wires.append(Wire(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls)))
-        return self.wires[-1]
-
-    async def ask(self, data: bytes) -> Answer:
-        """Send bytes over a new connection and return the answer."""
-        wire = await self.connect()
-        await wire.send(data)
-        return await wire.answer()
-
-
-@asynccontextmanager
-async def serving(
-    kind: type[Protocol] = Protocol,
-    *,
-    cap: int | None = None,
-    certificates: Certificates | None = None,
-    encrypted: type[TlsListener] = TlsListener,
-) -> AsyncIterator[Serving]:
-    """Serve with a protocol, over TLS where there are certificates."""
-    app = App()
-    config = uvicorn.Config(
-        app, http=kind, ws="none", lifespan="off", log_config=None, access_log=False, limit_concurrency=cap
-    )
-    config.load()
-    state = ServerState()
-
-    class Seen(kind):  # type: ignore[misc,valid-type]
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            server.received.put_nowait(data)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            server.lost.set()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setblocking(False)
-        server = Serving(app, listening.getsockname()[1], state)
-
-        def make() -> Protocol:
-            return cast(Protocol, Seen(config, state, {}))
-
-        listener: Any
-        if certificates is None:
-            listener = await asyncio.get_running_loop().create_server(make, sock=listening)
-        else:
-            listener = encrypted(listening, certificates, make)
-        try:
-            yield server
-        finally:
-            app.go_on.set()
-            listener.close()
-            for connection in list(state.connections):
-                connection.shutdown()
-                if isinstance(connection, Protocol):
-                    connection.transport.abort()
-            await asyncio.gather(*state.tasks)
-            for wire in server.wires:
-                wire.writer.transport.abort()
-                await wire.end()
 
 
 def assert_problem(answer: Answer, status: int, code: str) -> None:
@@ -344,6 +196,48 @@ async def test_rubbish_in_a_body_behind_a_request_is_answered_in_its_turn(caplog
         assert_problem(second, 422, "malformed_request")
         assert b"" == await wire.end()
         assert [] == caplog.messages
+
+
+class Counting(Protocol):
+    """The protocol, which counts the requests that the parser begins and the most that wait."""
+
+    begun = most = 0
+
+    def on_message_begin(self) -> None:
+        """Count a request."""
+        super().on_message_begin()
+        Counting.begun += 1
+
+    def on_headers_complete(self) -> None:
+        """Count the requests that wait."""
+        super().on_headers_complete()
+        Counting.most = max(Counting.most, len(self.pipeline))
+
+
+@pytest.mark.parametrize("first", [b"/wait", b"/large"], ids=["under way", "not read"])
+@pytest.mark.parametrize("last", [b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n123456789"])
+async def test_rel_t9_only_so_many_requests_of_a_connection_wait(
+    first: bytes, last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T9: requests that wait for an answer before theirs are bounded; none of the others is parsed or answered."""
+    monkeypatch.setattr(Counting, "begun", 0)
+    monkeypatch.setattr(Counting, "most", 0)
+    async with serving(Counting) as server:
+        wire = await server.connect()
+        await wire.send(b"GET " + first + b" HTTP/1.1\r\n\r\n")
+        await server.received.get()
+        await wire.send(last * 100)
+        await server.received.get()
+        begun = Counting.begun
+        server.app.go_on.set()
+
+        answers = [await wire.answer() for _ in range(1 + PIPELINED)]
+
+        assert (PIPELINED, 1 + PIPELINED + 1) == (Counting.most, begun)
+        assert [200] * (1 + PIPELINED) == [answer[0] for answer in answers]
+        assert [None] * PIPELINED + ["close"] == [answer[1].get("connection") for answer in answers]
+        assert b"" == await wire.end()
+        assert begun == Counting.begun
 
 
 TCP_ESTABLISHED = 1

@@ -9,7 +9,8 @@ import ssl
 import pytest
 
 from tests.server.conftest import Papers
-from tests.server.test_protocol import GET, Impatient, serving
+from tests.server.test_protocol import Impatient
+from tests.server.wires import GET, serving
 from windlass.server.tls import LOOK_S, Certificates, Handshake, TlsListener
 
 

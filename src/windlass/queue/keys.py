@@ -154,10 +154,10 @@ async def bootstrap(db: Statements, token: str) -> bool:
     return False
 
 
-async def find(db: Statements, key_id: str) -> StoredKey | None:
-    """Return the key that may be used now; None if it is unknown, revoked, expired, or of a deleted tenant."""
-    rows = await db.fetch(SQL.find_key, id=key_id)
-    return StoredKey(_key_from_row(rows[0]), rows[0]["hash"]) if rows else None
+async def find(db: Statements, ids: Iterable[str]) -> dict[str, StoredKey]:
+    """Return the keys that may be used now, by id; none that is unknown, revoked, expired, or of a deleted tenant."""
+    rows = await db.fetch(SQL.find_keys, ids=sorted(set(ids)))
+    return {row["key"]: StoredKey(_key_from_row(row), row["hash"]) for row in rows}
 
 
 async def list_keys(

@@ -15,13 +15,18 @@ SELECT name, erasing FROM tenant WHERE name = :tenant FOR KEY SHARE
 -- sqlite
 SELECT name, erasing FROM tenant WHERE name = :tenant
 
--- name: find_key
--- The key that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.
+-- name: find_keys
+-- The keys that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.
 -- hot: every caller waits for it.
--- both
+-- postgres
 SELECT k.id AS key, k.name, k.hash, k.tenant, k.scopes, k.queues, k.created_at, k.expires_at, k.revoked_at
   FROM key k
- WHERE k.id = :id AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+ WHERE k.id = ANY (CAST(:ids AS text[])) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
+   AND (k.tenant IS NULL OR EXISTS (SELECT 1 FROM tenant t WHERE t.name = k.tenant))
+-- sqlite
+SELECT k.id AS key, k.name, k.hash, k.tenant, k.scopes, k.queues, k.created_at, k.expires_at, k.revoked_at
+  FROM key k
+ WHERE k.id IN (SELECT value FROM json_each(:ids)) AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > :now)
    AND (k.tenant IS NULL OR EXISTS (SELECT 1 FROM tenant t WHERE t.name = k.tenant))
 
 -- name: hash_of

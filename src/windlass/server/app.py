@@ -26,7 +26,7 @@ from windlass.queue.newjob import check_name
 from windlass.server import acted
 from windlass.server.admin import Lobby
 from windlass.server.auth import Principal, claimed_id, require
-from windlass.server.bodies import BODY_SECONDS, BodyBudget, BodyShare, check_media, read_body
+from windlass.server.bodies import BODY_SECONDS, SMALL_BYTES, BodyBudget, BodyShare, check_media, read_body
 from windlass.server.call import DEFAULT_TENANT, LOOK_S, Call, ClientGone, Receive, Reply, Send, disconnected, is_uuid
 from windlass.server.problems import REFUSED, Refusals, problem_of, told_by_database, unexpected
 from windlass.server.queries import names_once, parse_query
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 10_000
 """As many are reckoned with where there is no port, and nothing that limits them."""
-PIECE_BYTES = 256 << 10
-"""Of an answer that are handed to its connection at a time."""
+PIECE_BYTES = SMALL_BYTES
+"""Of an answer that are handed to its connection at a time: as many as a connection buffers by itself."""
 LARGE_BODY = 512 << 10
 """A request with a larger body takes turns with other large ones, and with lists."""
 END_S = 1.0
@@ -149,8 +149,7 @@ class Door:
         if isinstance(reply.content, AsyncGenerator):
             await self._stream(reply, call, send)
         else:
-            is_read = route is not None and bool(route.scopes) and route.method == "GET"
-            reply = await self._send(reply, call, send, is_read=is_read)
+            reply = await self._send(reply, call, route, send)
         self._count(route, reply.status, self._engine.outside.monotonic() - started)
 
     def _call(
@@ -192,7 +191,7 @@ class Door:
                 return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)
-        with self._bodies.share(*_owner(call)) as share:
+        with self._bodies.share(*_owner(call, route)) as share:
             body = await self._body(route, call=call, share=share)
             if not body and not others and not route.body_optional:
                 raise InvalidInput("body", "it is missing. Send a JSON object.")
@@ -254,15 +253,15 @@ class Door:
                 async with asyncio.timeout(END_S):
                     await send({"type": "http.response.body", "body": b""})
 
-    async def _send(self, reply: Reply, call: Call, send: Send, *, is_read: bool) -> Reply:
+    async def _send(self, reply: Reply, call: Call, route: Route | None, send: Send) -> Reply:
         """Send an answer and return it; where a read finds no room in the budget of answers, the problem instead.
 
         The answer to a call that acts is never refused: what was done is told. An answer counts for an eighth of the
         budget at most, half of what a key has: however large it is, it finds room where nobody else needs any.
         """
         body = self._text(reply)
-        with self._answers.share(*_owner(call)) as share:
-            if is_read:
+        with self._answers.share(*_owner(call, route)) as share:
+            if route is not None and route.method == "GET":
                 try:
                     share.grow_to(min(len(body), self._answers.total // 8))
                 except Unavailable as error:
@@ -289,14 +288,19 @@ class Door:
         if reply.status == 204:
             del headers[0]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        # In pieces, so that the next one waits until the reader has taken some; what TLS has encrypted is not seen.
-        for start in range(0, len(body) - PIECE_BYTES, PIECE_BYTES):
+        if len(body) <= PIECE_BYTES:
+            await send({"type": "http.response.body", "body": body})
+            return
+        for start in range(0, len(body), PIECE_BYTES):
             await send({"type": "http.response.body", "body": body[start : start + PIECE_BYTES], "more_body": True})
-        await send({"type": "http.response.body", "body": body[(len(body) - 1) // PIECE_BYTES * PIECE_BYTES :]})
+        # Each piece waits until the reader has taken most of those before it; so does the empty one, for all of them.
+        await send({"type": "http.response.body", "body": b""})
 
 
-def _owner(call: Call) -> tuple[str, ...]:
-    """Return by whom bytes under way are counted. Where no key is needed all callers are one."""
+def _owner(call: Call, route: Route | None) -> tuple[str, ...]:
+    """Return by whom bytes under way are counted. Callers of open routes are one; where no key is needed, all are."""
+    if route is not None and not route.scopes:
+        return ("", "open")
     key_id = call.principal.key_id
     return () if key_id is None else (call.tenant, key_id)
 

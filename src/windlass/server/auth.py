@@ -4,10 +4,14 @@ Every request passes the gate before anything else is looked at. A key comes in 
 `X-API-Key: …`. It is looked up by its public id and compared in constant time; what is wrong with a key that is refused
 is never told, and a wrong secret costs the same whether its id is known or not. A key that was found good is believed
 for two seconds, so a revoked one is refused everywhere soon after. Failures are counted by key id and by address: past
-a limit the answer is to wait, the id is looked up no more, and the address has one look-up at a time; a good key always
-comes in. A caller whose secret was good at the last look-up of its id here does not wait for that turn, so a crowd that
-guesses behind the same proxy does not delay it. That tells nobody which ids are known: a wrong secret waits its turn
-and costs one look-up whether its id is known or not. A good key that this server has not seen yet waits for one turn.
+a limit the answer is to wait, and the id is looked up no more; a good key always comes in.
+
+A caller whose secret was good at the last look-up of its id here has its key looked up at once. All others share one
+statement at a time, up to a thousand of them, and addresses take turns. So a crowd that guesses keeps one connection to
+the database busy, however large it is. A good key that this server has not seen yet waits for the statement under way,
+and for one more with each thousand guesses from its address. That tells nobody which ids are known: a wrong secret
+waits its turn and costs one look-up whether its id is known or not.
+
 A caller that waits or follows a stream is looked at again every two seconds (call.py). When the database does not
 answer, nobody new gets in.
 
@@ -19,17 +23,19 @@ How keys are made and stored is in queue/keys.py; which route wants which scope 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from hmac import compare_digest
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from windlass.clock import Clock, system_clock
+from windlass.engine.batch import Batcher
+from windlass.engine.outside import Outside
+from windlass.engine.weights import Weight
 from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
 from windlass.queue.keys import SCOPES, Statements, StoredKey, find, hash_token, key_id_of
 from windlass.server.pages import refuse_pages
@@ -41,6 +47,8 @@ FAILURES = 10
 NETWORK_FAILURES = 100
 """Of one network, whatever it sends: many callers behind one proxy may have wrong keys."""
 FAILURES_WITHIN = timedelta(minutes=1)
+MOST_WAITING = 2_000_000
+"""Callers that wait for a look-up, an address half of them: more than a server can have connections."""
 MAX_REMEMBERED = 10_000
 """Entries kept of good keys, and of failures: callers who make names up must not fill the memory."""
 
@@ -63,13 +71,18 @@ class Principal(msgspec.Struct, frozen=True):
     """None: every queue."""
 
 
-class _Guesses:
+class _Guesses(msgspec.Struct):
     """Failures of one network."""
 
-    def __init__(self, since_at: datetime) -> None:
-        self.since_at = since_at
-        self.count = 0
-        self.turn = asyncio.Lock()
+    since_at: datetime
+    count: int = 0
+
+
+class _Asked(NamedTuple):
+    """An id to look up, and by whom it waits."""
+
+    key_id: str
+    network: str
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -103,6 +116,13 @@ class Gate:
         """Ids that were not found, and when they were looked up."""
         self._failures: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._networks: dict[str, _Guesses] = {}
+        self._line: Batcher[_Asked, _Found | None] = Batcher(
+            "be looked up",
+            lambda asked: self._look_up([one.key_id for one in asked]),
+            weigh=lambda asked: Weight(1, 0, asked.network),
+            outside=Outside(),
+            room=MOST_WAITING,
+        )
 
     async def admit(self, headers: Mapping[str, str], query_names: Collection[str], address: str) -> Principal:
         """Return who is calling; the names of headers are in lower case.
@@ -153,19 +173,15 @@ class Gate:
         return None
 
     async def _find_in_turn(self, key_id: str, digest: str, network: str) -> _Found | None:
-        """Look a key up; callers of a network that guesses wait for each other, but for those with a known secret."""
-        guesses = self._networks.get(network)
-        if guesses is None or guesses.count < NETWORK_FAILURES:
-            return await self._look_up(key_id)
+        """Look a key up: at once for a caller with a known secret, otherwise together with all that wait."""
         last = self._found.get(key_id)
         # By the secret, not by the id: who guesses the secret of a known id must not be faster for it.
         if compare_digest(digest, _NO_HASH if last is None else last.stored.hash):
-            return await self._look_up(key_id)
-        async with guesses.turn:
-            return await self._look_up(key_id)
+            return (await self._look_up([key_id]))[0]
+        return await self._line.ask(_Asked(key_id, network))
 
     async def _find(self, key_id: str) -> _Found | None:
-        return self._believed(key_id) or await self._look_up(key_id)
+        return self._believed(key_id) or (await self._look_up([key_id]))[0]
 
     def _believed(self, key_id: str) -> _Found | None:
         found = self._found.get(key_id)
@@ -177,19 +193,22 @@ class Gate:
         asked_at = self._unknown.get(key_id)
         return asked_at is not None and timedelta(0) <= self._clock() - asked_at < BELIEVED
 
-    async def _look_up(self, key_id: str) -> _Found | None:
+    async def _look_up(self, ids: Sequence[str]) -> list[_Found | None]:
         asked_at = self._clock()
         try:
-            stored = await find(self._db, key_id)
+            stored = await find(self._db, ids)
         except Unavailable as error:
             raise Unavailable("Keys cannot be looked up: the database does not answer. Try again.") from error
+        # By when it was asked: a slow answer is as old as its question.
+        return [self._keep(key_id, stored.get(key_id), asked_at) for key_id in ids]
+
+    def _keep(self, key_id: str, stored: StoredKey | None, asked_at: datetime) -> _Found | None:
         self._found.pop(key_id, None)
         if stored is None:
             self._unknown.pop(key_id, None)
             _make_room(self._unknown)
             self._unknown[key_id] = asked_at
             return None
-        # By when it was asked: a slow answer is as old as its question.
         found = _Found(asked_at, stored, _principal(stored))
         _make_room(self._found)
         self._found[key_id] = found

@@ -1,11 +1,11 @@
 """The protocol: bytes of a connection before they are a request, and after they are an answer.
 
 The parser has no limits of its own, so they stand here: how large the head of a request may be, how long it may take,
-and how many connections there are. What is no request is answered as a problem like every other error, and written to
-no log: who sends rubbish must not fill it. At the cap the connection that has waited longest without a request makes
-room; only where all are at work is the newcomer told to come back. A reader that takes nothing is dropped, and so is
-one that takes a whole answer more slowly than a least pace. Streams are bounded otherwise, in number and in what waits
-of them (live.py).
+how many requests of a connection wait, and how many connections there are. What is no request is answered as a problem
+like every other error, and written to no log: who sends rubbish must not fill it. At the cap the connection that has
+waited longest without a request makes room; only where all are at work is the newcomer told to come back. A reader that
+takes nothing is dropped, and so is one that takes a whole answer more slowly than a least pace. Streams are bounded
+otherwise, in number and in what waits of them (live.py).
 
 No other protocol is spoken here. A request that asks for one is answered as if it had not asked, and is the last of its
 connection: the parser does not read its body, so what comes behind it cannot be told from that body.
@@ -28,13 +28,15 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from windlass.errors import HeadTooLarge, MalformedRequest, SlowHead, Unavailable, WindlassError
+from windlass.errors import HeadTooLarge, MalformedRequest, SlowHead, TooMany, Unavailable, WindlassError
 from windlass.server.problems import problem_of
 
 HEAD_BYTES = 64 << 10
 """Of a request's first line and headers."""
 HEAD_COUNT = 200
 """Headers of a request."""
+PIPELINED = 16
+"""Requests of a connection that wait for the answers before theirs."""
 HEAD_S = 10.0
 """From the opening of a connection, or the first byte of a later request, to the end of its head."""
 TAKE_S = 30.0
@@ -121,6 +123,8 @@ class Protocol(HttpToolsProtocol):
         super().connection_made(transport)
         if self.handshake is not None:
             leave(self.handshake, self.server_state)
+            # What TLS has encrypted is in the transport below, which is not seen; what waits for that one is.
+            transport.set_write_buffer_limits(high=1)
         enter(self, self.server_state, self.cap)
         self._timer = self.loop.call_later(self.head_s, self._late)
 
@@ -178,6 +182,8 @@ class Protocol(HttpToolsProtocol):
         """Pass the request on, if its head is not too large and there is room."""
         self._in_head = False
         self._stop_timer()
+        if len(self.pipeline) >= PIPELINED:
+            raise TooMany(f"More than {PIPELINED} requests wait on this connection. Read their answers first.")
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > HEAD_BYTES or len(self.headers) > HEAD_COUNT:
             raise _too_large()
@@ -206,7 +212,12 @@ class Protocol(HttpToolsProtocol):
         """Wait for the reader, as long as it takes something, and a whole answer in time."""
         super().pause_writing()
         self._watch_reader()
-        self._watch_pace(self._running)
+        answer = self._running
+        self._watch_pace(answer)
+        if answer is None or answer is not self.cycle:
+            return
+        if answer.chunked_encoding is False and not answer.expected_content_length:
+            self._waiting[self] = None  # the whole answer is handed over: only its reader is waited for
 
     def resume_writing(self) -> None:
         """Go on: the reader has taken something."""

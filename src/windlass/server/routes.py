@@ -252,6 +252,6 @@ ROUTES: tuple[Route, ...] = (
     _line("GET", "/readyz", admin.ready, None, "The same as /health", {200: w.Health, 503: w.Health}),
     _line("GET", "/healthz", admin.alive, None, "Whether this process lives", {200: w.Health}),
     _line("GET", "/version", admin.version, None, "What runs here", {200: w.Version}),
-    _line("GET", "/openapi.json", admin.document, None, "This document", {200: dict[str, Any]}),
-    _line("GET", "/docs", admin.docs, None, "The reference page", {200: None}, media_type="text/html"),
+    _line("GET", "/openapi.json", admin.document, None, "This document", {200: dict[str, Any]}, errors=(503,)),
+    _line("GET", "/docs", admin.docs, None, "The reference page", {200: None}, media_type="text/html", errors=(503,)),
 )

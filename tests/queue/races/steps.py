@@ -345,7 +345,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     token = keys.make_token()
     for _ in range(2):
         await keys.bootstrap(db, token)
-    await keys.find(db, key.id)
+    await keys.find(db, [key.id])
     await keys.queues_of(db, scene.ids, tenant="default")
     await keys.queues_held(db, scene.ids, tenant="default")
     await keys.list_keys(db, name)

@@ -134,7 +134,7 @@ async def test_a_tenant_is_deleted_or_gets_a_key(stage: Stage) -> None:
         if isinstance(made, Key):
             assert isinstance(deleted, Conflict)
             assert await exists(stage, name)
-            assert await keys.find(stage.db, made.id) is not None
+            assert {made.id} == set(await keys.find(stage.db, [made.id]))
         else:
             assert (None, NotFound) == (deleted, type(made))
             assert not await exists(stage, name)
@@ -157,14 +157,14 @@ async def test_rel_t3_a_revoke_that_was_answered_holds(stage: Stage) -> None:
         await keys.revoke(db, key_id)
         revoked = True
 
-    async def look(db: Database, key_id: str) -> tuple[bool, StoredKey | None]:
-        return revoked, await keys.find(db, key_id)
+    async def look(db: Database, key_id: str) -> tuple[bool, dict[str, StoredKey]]:
+        return revoked, await keys.find(db, [key_id])
 
-    async def judge(key_id: str, _: object, seen: tuple[bool, StoredKey | None] | WindlassError) -> None:
+    async def judge(key_id: str, _: object, seen: tuple[bool, dict[str, StoredKey]] | WindlassError) -> None:
         assert isinstance(seen, tuple)
         after, found = seen
-        assert not after or found is None
-        assert None is await keys.find(stage.db, key_id)
+        assert not (after and found)
+        assert {} == await keys.find(stage.db, [key_id])
 
     assert 4 <= await Race(prepare, end, look, judge).in_every_order(stage)
 
@@ -177,7 +177,7 @@ async def test_two_first_starts_make_one_key(stage: Stage) -> None:
 
     async def judge(token: str, left: bool | WindlassError, right: bool | WindlassError) -> None:
         assert {True, False} == {left, right}
-        assert await keys.find(stage.db, keys.key_id_of(token) or "") is not None
+        assert 1 == len(await keys.find(stage.db, [keys.key_id_of(token) or ""]))
 
     assert 2 <= await Race(prepare, keys.bootstrap, keys.bootstrap, judge).in_every_order(stage)
 
