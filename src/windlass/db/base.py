@@ -37,6 +37,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     commit_status: bool
     claims: bool
     """Whether jobs may be claimed here: not by a program beside the server of a SQLite file."""
+    one_writer: bool = False
+    """Whether all that writes goes one after another."""
     commits: bool = True
     """Whether a transaction opened here commits by itself: not inside one that is open already."""
 

@@ -55,7 +55,9 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, clock: Clock, lock: IO[str] | None, synchronous: str) -> None:
         self.path = path
-        self.capabilities = Capabilities(notify=False, partitions=False, commit_status=False, claims=lock is not None)
+        self.capabilities = Capabilities(
+            notify=False, partitions=False, commit_status=False, claims=lock is not None, one_writer=True
+        )
         self._clock = clock
         self._lock = lock
         self._synchronous = synchronous

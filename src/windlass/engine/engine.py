@@ -86,7 +86,7 @@ class Engine:
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
         self.loop_turns = LoopTurns()
         self.recent = Recent(outside.monotonic)
-        self._large_writes = LargeWrites(self.recent, outside, one_writer=db.dialect == "sqlite")
+        self._large_writes = LargeWrites(self.recent, outside, one_writer=db.capabilities.one_writer)
         large = self._large_writes.turn
         self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns, large=large)
         given, turn, keep_days = self.signatures.given, self.acts.turn, settings.retention.days
@@ -120,8 +120,8 @@ class Engine:
         self.meters.long_polls.set_function(lambda: self.waiting_count)
 
     def _open_lines(self) -> None:
-        # On SQLite there is one writer: a second line would only make batches smaller.
-        lines = 2 if self.db.dialect == "postgres" else 1
+        # Where there is one writer a second line would only make batches smaller.
+        lines = 1 if self.db.capabilities.one_writer else 2
         self._submits: Batcher[Sequence[NewJob], list[Submitted]] = self._line(
             "submit", self._submit, weight_of_jobs, lines=lines
         )
