@@ -10,8 +10,9 @@ it lives.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -52,7 +53,7 @@ class SessionState(IntEnum):
 LeaseKey = tuple[UUID, int, UUID]
 """A lease: job, fence and session."""
 
-Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
+Claiming = Callable[[Statements, Sequence[UUID]], Coroutine[Any, Any, list[Claimed]]]
 """Claims for the sessions given, free or under limits."""
 
 
