@@ -133,6 +133,28 @@ MUTANTS = (
         "H4: no more is read than an answer holds, and one entry",
     ),
     Mutant(
+        "workers-without-bound",
+        (sql("fleet", "list_workers", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),),
+        tests("list_bytes", "workers_are_read_as_they_are_shown"),
+        "H4: no more is read than an answer holds, and one worker",
+    ),
+    Mutant(
+        "texts-of-workers-that-are-not-shown",
+        (
+            sql(
+                "fleet", "list_workers", "SELECT p.worker, p.session, CASE", "SELECT p.worker, p.session, s.tasks, CASE"
+            ),
+        ),
+        ("tests/queue/test_list_bytes.py::test_a_list_of_workers_holds_few_texts",),
+        "H4: what is not shown is not held in memory",
+    ),
+    Mutant(
+        "statuses-cut-by-texts",
+        (Edit("server/workers.py", ", with_texts=False)", ")"),),
+        ("tests/server/test_people.py::test_the_status_of_every_worker_is_told",),
+        "H4: a list is not cut by what it does not show",
+    ),
+    Mutant(
         "listed-in-a-state-that-was-left",
         (Edit("queue/history.py", "if not where.states or job.state in where.states]", "if job.state]"),),
         races("timers::rel_x16_a_job_that_left_the_state_asked_for_is_not_listed[*]"),

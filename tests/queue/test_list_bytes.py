@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -277,6 +281,27 @@ async def test_workers_are_read_as_they_are_shown(steps: Steps, weighed: Weighed
 
     assert names == [worker.worker for worker in found]
     assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
+
+
+async def test_workers_are_all_shown_where_their_texts_are_not(steps: Steps, weighed: Weighed) -> None:
+    """H4: a list of statuses is not cut by texts that it does not show, and does not read them."""
+    names = [f"w{number}" for number in range(JOBS)]
+    for name in names:
+        await steps.worker(name, tasks="t" * TEXT)
+
+    page = await fleet.list_workers(weighed, "default", limit=500, with_texts=False)
+
+    assert (names, None) == ([worker.worker for worker in page.workers], page.next_cursor)
+    assert weighed.octets < TEXT
+
+
+async def test_a_list_of_workers_holds_few_texts(tmp_path: Path) -> None:
+    """H4: SQLite reads the sizes first, so the texts of workers that are not shown are not in memory together."""
+    command = (sys.executable, "-m", "tests.queue.heap_process", str(tmp_path / "windlass.db"))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    said, failed = await process.communicate()
+
+    assert (b"2\n", b"", 0) == (said, failed, process.returncode)
 
 
 async def test_tasks_are_read_as_they_are_shown(
