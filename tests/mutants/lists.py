@@ -127,6 +127,24 @@ MUTANTS = (
         "H5: errors and traces end a page where it is full",
     ),
     Mutant(
+        "ends-of-one-fence-without-bound",
+        (sql("history", "attempts", "<= (c.fence, c.run, c.unclaimed)", "<= (c.fence, 32767, c.unclaimed)"),),
+        tuple(
+            f"tests/queue/test_list_bytes.py::test_ends_without_a_claim_come_in_pages[{kind}-0]"
+            for kind in ("sqlite", "postgres")
+        ),
+        "H5: a page has as many ends of one fence as fit",
+    ),
+    Mutant(
+        "ends-of-one-fence-left-out",
+        (sql("history", "attempts", "(:fence, :run, :unclaimed)", "(:fence, :run + 30000, :unclaimed)", count=2),),
+        tuple(
+            f"tests/queue/test_list_bytes.py::test_ends_without_a_claim_come_in_pages[{kind}-0]"
+            for kind in ("sqlite", "postgres")
+        ),
+        "H5: the pages of a job's attempts are complete together",
+    ),
+    Mutant(
         "audit-without-bound",
         both("audit", "list_of_tenant", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),
         tests("list_bytes", "an_audit_reads_what_it_shows"),

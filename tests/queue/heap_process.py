@@ -16,9 +16,10 @@ from windlass.db import open_database
 from windlass.db.migrate import ensure_schema
 from windlass.ids import Ids
 from windlass.queue import fleet, workers
+from windlass.queue.newjob import MAX_TEXT
 
 WORKERS = 200
-TEXT = "t" * workers.MAX_TEXT
+TEXT = "t" * MAX_TEXT
 HEAP_BYTES = 20 << 20
 """What SQLite may hold, its cached pages among it: half of the texts."""
 
