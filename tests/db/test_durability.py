@@ -38,6 +38,25 @@ async def test_a_server_refuses_a_database_that_forgets(undurable_url: str) -> N
         assert part in str(error.value)
 
 
+@pytest.mark.parametrize("option", ["", "?pooler=transaction"], ids=["direct", "pooled"])
+@pytest.mark.parametrize("of", ["database", "role"])
+async def test_a_server_refuses_a_database_whose_commits_do_not_wait(
+    fresh_postgres_url: str, of: str, option: str
+) -> None:
+    """L8: our own setting does not hide that of the database or the role; SetupError says where it is mended."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    database, role = await connection.fetchrow("SELECT quote_ident(current_database()), quote_ident(current_user)")
+    named = f"ALTER DATABASE {database}" if of == "database" else f"ALTER ROLE {role} IN DATABASE {database}"
+    await connection.execute(f"{named} SET synchronous_commit = off")
+    await connection.close()
+
+    with pytest.raises(SetupError) as error:
+        await storage(Settings(database=DatabaseSettings(url=fresh_postgres_url + option)))
+
+    assert "synchronous_commit=off" in str(error.value)
+    assert f"{named} SET synchronous_commit = on;" in str(error.value)
+
+
 async def test_whoever_takes_the_risk_is_warned(undurable_url: str, caplog: pytest.LogCaptureFixture) -> None:
     """L8: with `database.allow_undurable` it is opened, and the log says what may be lost."""
     db = await storage(Settings(database=DatabaseSettings(url=undurable_url, allow_undurable=True)))

@@ -143,6 +143,12 @@ MUTANTS = (
         "G6: what was acknowledged survives a crash",
     ),
     Mutant(
+        "commits-that-need-not-wait",
+        (Edit("db/durability.sql", ", 'synchronous_commit')", ")"),),
+        ("tests/db/test_durability.py::test_a_server_refuses_a_database_whose_commits_do_not_wait",),
+        "G6: what was acknowledged survives a crash",
+    ),
+    Mutant(
         "database-that-forgets",
         (Edit("db/durability.py", "    if not found:\n", "    if found or not found:\n"),),
         ("tests/db/test_durability.py::test_a_server_refuses_a_database_that_forgets",),
