@@ -45,7 +45,7 @@ async def test_a_server_refuses_a_database_whose_commits_do_not_wait(
 ) -> None:
     """L8: our own setting does not hide that of the database or the role; SetupError says where it is mended."""
     connection = await asyncpg.connect(fresh_postgres_url)
-    database, role = await connection.fetchrow("SELECT quote_ident(current_database()), quote_ident(current_user)")
+    [(database, role)] = await connection.fetch("SELECT quote_ident(current_database()), quote_ident(current_user)")
     named = f"ALTER DATABASE {database}" if of == "database" else f"ALTER ROLE {role} IN DATABASE {database}"
     await connection.execute(f"{named} SET synchronous_commit = off")
     await connection.close()

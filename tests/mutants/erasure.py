@@ -178,6 +178,12 @@ MUTANTS = (
         "T24: what is deleted is overwritten",
     ),
     Mutant(
+        "deleted-rows-left-to-the-build",
+        (Edit("db/sqlite.py", 'self._writer.execute("PRAGMA secure_delete=ON")', "pass"),),
+        ("tests/db/test_sqlite.py::test_what_is_deleted_is_overwritten_whatever_the_build_does",),
+        "T24: what is deleted is overwritten, whatever SQLite does by default",
+    ),
+    Mutant(
         "deleted-rows-stay-in-the-log",
         (Edit("db/sqlite_connection.py", "wal_checkpoint(TRUNCATE)", "wal_checkpoint(PASSIVE)"),),
         (WIPED,),
