@@ -32,7 +32,7 @@ async def undurable_url(postgres_url: str) -> str:
 async def test_a_server_refuses_a_database_that_forgets(undurable_url: str) -> None:
     """L8: SetupError names each setting, the command that mends it, and the setting that takes the risk."""
     with pytest.raises(SetupError) as error:
-        await storage(Settings(database=DatabaseSettings(url=undurable_url)))
+        await (await storage(Settings(database=DatabaseSettings(url=undurable_url)))).close()
 
     for part in ("fsync=off", "full_page_writes=off", "ALTER SYSTEM SET fsync = on", "database.allow_undurable"):
         assert part in str(error.value)
@@ -51,7 +51,7 @@ async def test_a_server_refuses_a_database_whose_commits_do_not_wait(
     await connection.close()
 
     with pytest.raises(SetupError) as error:
-        await storage(Settings(database=DatabaseSettings(url=fresh_postgres_url + option)))
+        await (await storage(Settings(database=DatabaseSettings(url=fresh_postgres_url + option)))).close()
 
     assert "synchronous_commit=off" in str(error.value)
     assert f"{named} SET synchronous_commit = on;" in str(error.value)
