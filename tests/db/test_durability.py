@@ -32,10 +32,29 @@ async def undurable_url(postgres_url: str) -> str:
 async def test_a_server_refuses_a_database_that_forgets(undurable_url: str) -> None:
     """L8: SetupError names each setting, the command that mends it, and the setting that takes the risk."""
     with pytest.raises(SetupError) as error:
-        await storage(Settings(database=DatabaseSettings(url=undurable_url)))
+        await (await storage(Settings(database=DatabaseSettings(url=undurable_url)))).close()
 
     for part in ("fsync=off", "full_page_writes=off", "ALTER SYSTEM SET fsync = on", "database.allow_undurable"):
         assert part in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["", "?pooler=transaction"], ids=["direct", "pooled"])
+@pytest.mark.parametrize("of", ["database", "role"])
+async def test_a_server_refuses_a_database_whose_commits_do_not_wait(
+    fresh_postgres_url: str, of: str, option: str
+) -> None:
+    """L8: our own setting does not hide that of the database or the role; SetupError says where it is mended."""
+    connection = await asyncpg.connect(fresh_postgres_url)
+    [(database, role)] = await connection.fetch("SELECT quote_ident(current_database()), quote_ident(current_user)")
+    named = f"ALTER DATABASE {database}" if of == "database" else f"ALTER ROLE {role} IN DATABASE {database}"
+    await connection.execute(f"{named} SET synchronous_commit = off")
+    await connection.close()
+
+    with pytest.raises(SetupError) as error:
+        await (await storage(Settings(database=DatabaseSettings(url=fresh_postgres_url + option)))).close()
+
+    assert "synchronous_commit=off" in str(error.value)
+    assert f"{named} SET synchronous_commit = on;" in str(error.value)
 
 
 async def test_whoever_takes_the_risk_is_warned(undurable_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -21,6 +21,7 @@ from tests.pooler import TransactionPooler
 from tests.proxy import CuttingProxy
 from windlass.db import Database, open_database
 from windlass.db.postgres import HOT_SETTINGS, READ_SETTINGS
+from windlass.db.postgres_pool import CONNECT_TIMEOUT_S, acquired
 from windlass.errors import (
     AlreadyExists,
     CommitAborted,
@@ -387,3 +388,25 @@ async def test_a_fault_of_ours_is_not_the_callers(postgres_db: Database) -> None
     """A statement that fails whatever it is given is shown as it is."""
     with pytest.raises(asyncpg.DivisionByZeroError):
         await postgres_db.run("SELECT 1 / 0")
+
+
+class Unheard(asyncpg.Connection):
+    """A connection whose server says nothing when it is closed."""
+
+    limits: ClassVar[list[float | None]] = []
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Note how long the server is waited for, and do as the driver does when that is over."""
+        self.limits.append(timeout)
+        self.terminate()
+        raise TimeoutError
+
+
+async def test_a_connection_that_the_pool_closes_is_given_back_in_time(postgres_url: str) -> None:
+    """After many statements a connection is closed; a server that says nothing to that holds nobody."""
+    options: dict[str, Any] = {"min_size": 1, "max_size": 1, "max_queries": 1, "connection_class": Unheard}
+    async with asyncpg.create_pool(postgres_url, **options) as pool:
+        async with acquired(pool) as connection:
+            assert 1 == await connection.fetchval("SELECT 1")
+
+        assert ([CONNECT_TIMEOUT_S], 0) == (Unheard.limits, pool.get_size())

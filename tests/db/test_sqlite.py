@@ -26,7 +26,7 @@ from windlass.clock import Clock
 from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
 from windlass.db.open import Role
-from windlass.db.sqlite import CEILING_STEP_US
+from windlass.db.sqlite import CEILING_STEP_US, SqliteDatabase
 from windlass.errors import Contention, DatabaseLocked, SetupError
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.lanes import Lanes
@@ -421,3 +421,23 @@ async def test_a_clients_clock_is_not_ahead_of_its_servers(tmp_path: Path) -> No
     assert told == sorted(told)
     await client.close()
     await server.close()
+
+
+async def test_what_is_deleted_is_overwritten_whatever_the_build_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T24: many builds of SQLite have secure_delete on by default, and many have not."""
+    connect = SqliteDatabase._connect
+
+    def by_default_off(self: SqliteDatabase, mode: str = "rw") -> sqlite3.Connection:
+        connection = connect(self, mode)
+        connection.execute("PRAGMA secure_delete=OFF")
+        return connection
+
+    monkeypatch.setattr(SqliteDatabase, "_connect", by_default_off)
+    db = await open_database(f"sqlite:///{tmp_path}/windlass.db")
+
+    assert isinstance(db, SqliteDatabase)
+    writer = db._writer
+    assert [(1,)] == [tuple(row) for row in await db._on_writer(lambda: writer.execute("PRAGMA secure_delete"))]
+    await db.close()

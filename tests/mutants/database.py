@@ -149,6 +149,18 @@ MUTANTS = (
         "G6: what was acknowledged survives a crash",
     ),
     Mutant(
+        "connection-given-back-without-end",
+        (Edit("db/postgres_pool.py", "_holder.release(CONNECT_TIMEOUT_S)", "_holder.release(None)"),),
+        ("tests/db/test_postgres.py::test_a_connection_that_the_pool_closes_is_given_back_in_time",),
+        "a server that says nothing holds nobody",
+    ),
+    Mutant(
+        "commits-that-need-not-wait",
+        (Edit("db/durability.sql", ", 'synchronous_commit')", ")"),),
+        ("tests/db/test_durability.py::test_a_server_refuses_a_database_whose_commits_do_not_wait",),
+        "G6: what was acknowledged survives a crash",
+    ),
+    Mutant(
         "database-that-forgets",
         (Edit("db/durability.py", "    if not found:\n", "    if found or not found:\n"),),
         ("tests/db/test_durability.py::test_a_server_refuses_a_database_that_forgets",),

@@ -10,6 +10,9 @@ SIGNATURES = "tests/engine/test_signatures.py::test_a_tenant_made_again_is_not_b
 AGAIN = f"{TENANTS}a_tenant_made_again_reads_nothing_of_the_old_one"
 WIPED = f"{ERASURE}rel_t24_nothing_of_an_erased_tenant_is_left_in_the_file"
 TAKES_NOTHING = f"{ERASURE}a_tenant_that_is_being_erased_takes_nothing"
+RACES = "tests/queue/races/test_erasure.py::test_"
+WRITTEN = f"{RACES}rel_t24_words_that_are_being_written_are_erased"
+WRITTEN_IN_TENANT = f"{RACES}rel_t24_words_of_a_tenant_that_is_being_erased_are_erased"
 LEFT = f"{ERASURE}rel_t24_nothing_of_an_erased_tenant_is_left"
 REFUSED = "T24: nothing is added to a tenant that is being erased"
 M1 = "M1: the next owner of a name reads nothing of the last one"
@@ -83,6 +86,80 @@ MUTANTS = (
         only="postgres",
     ),
     Mutant(
+        "job-erased-beside-a-writer",
+        (Edit("queue/erasure.py", "await transaction.fetch(SQL.lock_words, ids=[job_id])", "pass"),),
+        tuple(f"{WRITTEN}[{words}]" for words in ("tell", "note")),
+        "T24: what was being written when a job was erased is erased",
+    ),
+    Mutant(
+        "tenant-erased-beside-a-writer",
+        (Edit("queue/erasure.py", "await transaction.fetch(SQL.lock_words, ids=sorted(job_ids))", "pass"),),
+        tuple(f"{WRITTEN_IN_TENANT}[{words}]" for words in ("tell", "note")),
+        "T24: what was being written when a tenant was erased is erased",
+    ),
+    Mutant(
+        "checkpoint-written-beside-an-erasure",
+        (Edit("queue/checkpoints.py", "await transaction.fetch(SQL.lock_notes, notes=merged)", "pass"),),
+        (f"{WRITTEN}[note]", f"{WRITTEN_IN_TENANT}[note]"),
+        "T24: an erasure waits for whoever writes a checkpoint",
+    ),
+    Mutant(
+        "line-written-after-an-erasure",
+        (sql("logs", "keep", "AND q.fence = c.fence AND q.place = 1) = 1", ") IS DISTINCT FROM 2", "postgres"),),
+        (f"{RACES}rel_t24_a_line_that_waited_is_not_written_after_an_erasure",),
+        "T24: nothing is written of a job that was erased",
+    ),
+    Mutant(
+        "name-forgotten-that-has-a-new-owner",
+        (
+            Edit(
+                "queue/erasure.py",
+                'if await transaction.fetch(SQL.lock_ended, tenant=row["name"], age_ms=age_ms):',
+                "if row:",
+            ),
+        ),
+        (f"{RACES}rel_t24_a_name_is_forgotten_or_given_again[postgres]",),
+        M1,
+        only="postgres",
+    ),
+    Mutant(
+        "late-workers-of-a-deleted-tenant",
+        (Edit("queue/tenants.py", "(was or await transaction.fetch(SQL.was_deleted, tenant=name))", "was"),),
+        (f"{TENANTS}what_came_after_a_delete_is_not_the_next_owners",),
+        M1,
+    ),
+    Mutant(
+        "deleted-tenant-without-a-mark",
+        (
+            Edit(
+                "queue/tenants.py",
+                "await transaction.fetch(SQL.leave_mark, tenant=name, credit_ms=STRICT_PRIORITY_MS)",
+                "pass",
+            ),
+        ),
+        (f"{TENANTS}what_came_after_a_delete_is_not_the_next_owners",),
+        M1,
+    ),
+    Mutant(
+        "worker-that-comes-before-its-tenant-is-ended",
+        (
+            sql(
+                "tenants",
+                "was_deleted",
+                "SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 1 LIMIT 1",
+                "SELECT 1 AS one WHERE :tenant <> ''",
+            ),
+        ),
+        (f"{TENANTS}a_worker_that_comes_before_its_tenant_stays",),
+        "a name that was never deleted has no last owner",
+    ),
+    Mutant(
+        "refused-create-ends-workers",
+        (Edit("queue/tenants.py", "if rows and (was or", "if (was or"),),
+        (f"{TENANTS}a_create_that_is_refused_changes_nothing",),
+        "a call that is refused changes nothing",
+    ),
+    Mutant(
         "erasure-leaves-what-was-purged",
         (Edit("queue/deadletters.py", "await transaction.fetch(EDITS.purge_jobs, ids=purged)", "pass"),),
         (LEFT,),
@@ -99,6 +176,12 @@ MUTANTS = (
         (Edit("db/sqlite.py", "secure_delete=ON", "secure_delete=FAST"),),
         (f"{ERASURE}rel_t24_nothing_of_an_erased_job_is_left_in_the_files",),
         "T24: what is deleted is overwritten",
+    ),
+    Mutant(
+        "deleted-rows-left-to-the-build",
+        (Edit("db/sqlite.py", 'self._writer.execute("PRAGMA secure_delete=ON")', "pass"),),
+        ("tests/db/test_sqlite.py::test_what_is_deleted_is_overwritten_whatever_the_build_does",),
+        "T24: what is deleted is overwritten, whatever SQLite does by default",
     ),
     Mutant(
         "deleted-rows-stay-in-the-log",

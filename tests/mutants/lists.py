@@ -127,10 +127,50 @@ MUTANTS = (
         "H5: errors and traces end a page where it is full",
     ),
     Mutant(
+        "ends-of-one-fence-without-bound",
+        (sql("history", "attempts", "<= (c.fence, c.run, c.unclaimed)", "<= (c.fence, 32767, c.unclaimed)"),),
+        tuple(
+            f"tests/queue/test_list_bytes.py::test_ends_without_a_claim_come_in_pages[{kind}-0]"
+            for kind in ("sqlite", "postgres")
+        ),
+        "H5: a page has as many ends of one fence as fit",
+    ),
+    Mutant(
+        "ends-of-one-fence-left-out",
+        (sql("history", "attempts", "(:fence, :run, :unclaimed)", "(:fence, :run + 30000, :unclaimed)", count=2),),
+        tuple(
+            f"tests/queue/test_list_bytes.py::test_ends_without_a_claim_come_in_pages[{kind}-0]"
+            for kind in ("sqlite", "postgres")
+        ),
+        "H5: the pages of a job's attempts are complete together",
+    ),
+    Mutant(
         "audit-without-bound",
         both("audit", "list_of_tenant", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),
         tests("list_bytes", "an_audit_reads_what_it_shows"),
         "H4: no more is read than an answer holds, and one entry",
+    ),
+    Mutant(
+        "workers-without-bound",
+        (sql("fleet", "list_workers", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),),
+        tests("list_bytes", "workers_are_read_as_they_are_shown"),
+        "H4: no more is read than an answer holds, and one worker",
+    ),
+    Mutant(
+        "texts-of-workers-that-are-not-shown",
+        (
+            sql(
+                "fleet", "list_workers", "SELECT p.worker, p.session, CASE", "SELECT p.worker, p.session, s.tasks, CASE"
+            ),
+        ),
+        ("tests/queue/test_list_bytes.py::test_a_list_of_workers_holds_few_texts",),
+        "H4: what is not shown is not held in memory",
+    ),
+    Mutant(
+        "statuses-cut-by-texts",
+        (Edit("server/workers.py", ", with_texts=False)", ")"),),
+        ("tests/server/test_people.py::test_the_status_of_every_worker_is_told",),
+        "H4: a list is not cut by what it does not show",
     ),
     Mutant(
         "listed-in-a-state-that-was-left",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +17,7 @@ from tests.queue.steps import ANN, Steps
 from windlass.db import Query, Row
 from windlass.ids import Ids
 from windlass.queue import audit, fleet, history, logs, recurring, schedules, tasks, tenants, views
-from windlass.queue.control import pause_job
+from windlass.queue.control import Actor, cancel, pause_job
 from windlass.queue.deadletters import retry
 from windlass.queue.history import AttemptFilter, Filter, find_attempts
 
@@ -72,6 +76,20 @@ async def walk(
         if cursor is None:
             return found, read
         assert len(read) < 50
+
+
+def attempts_of(
+    weighed: Weighed, job_id: UUID, *, limit: int
+) -> Callable[[Any], Awaitable[tuple[list[history.Attempt], Any]]]:
+    """Return what reads a page of the attempts of a job."""
+
+    async def page(cursor: history.AttemptPlace | None) -> tuple[list[history.Attempt], Any]:
+        after = cursor or history.BEFORE_ALL
+        found = await history.attempts(weighed, job_id, tenant="default", after=after, limit=limit)
+        assert limit >= len(found.items)
+        return found.items, found.next_cursor
+
+    return page
 
 
 async def finished(steps: Steps, count: int, end: str) -> list[UUID]:
@@ -175,32 +193,34 @@ async def test_attempts_of_a_job_come_in_pages(steps: Steps, weighed: Weighed) -
         await steps.fail(await steps.claim_one(worker), error="e" * 400, traceback="t" * 600)
         await steps.advance(hours=12)
 
-    async def page(cursor: int | None, limit: int = 500) -> tuple[list[Any], int | None]:
-        asked: dict[str, Any] = {"tenant": "default", "after": -1 if cursor is None else cursor, "limit": limit}
-        found = await history.attempts(weighed, job_id, **asked)
-        return found.items, found.next_cursor
-
-    found, read = await walk(weighed, page)
-    by_two, _ = await walk(weighed, lambda cursor: page(cursor, 2))
+    found, read = await walk(weighed, attempts_of(weighed, job_id, limit=500))
+    by_two, _ = await walk(weighed, attempts_of(weighed, job_id, limit=2))
 
     assert list(range(1, JOBS + 1)) == [attempt.fence for attempt in found] == [attempt.fence for attempt in by_two]
     assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
 
 
-async def test_ends_without_a_claim_are_in_the_pages_of_a_job(steps: Steps) -> None:
-    """A job that was cancelled before any claim and run again shows that end, once, whatever a page holds."""
-    job_id = await steps.submit_one()
-    for _ in range(2):
-        await steps.cancel(job_id)
+@pytest.mark.parametrize("claimed", [0, 1])
+async def test_ends_without_a_claim_come_in_pages(steps: Steps, weighed: Weighed, claimed: int) -> None:
+    """H5: all have the fence of the claim before; a page has no more of them than it may, and each is shown once."""
+    worker = await steps.worker(lease_s=86_000)
+    job_id = await steps.submit_one(max_attempts=3)
+    for _ in range(claimed):
+        await steps.fail(await steps.claim_one(worker))
+    for _ in range(JOBS):
+        await cancel(steps.db, [job_id], tenant="default", actor=Actor("ann", "r" * TEXT))
         await retry(steps.db, [job_id], tenant="default", actor=ANN)
-        steps.clock.advance(1)
-    await steps.fail(await steps.claim_one(await steps.worker()))
+    await steps.fail(await steps.claim_one(worker))
 
-    first = await history.attempts(steps.db, job_id, tenant="default", limit=1)
-    second = await history.attempts(steps.db, job_id, tenant="default", after=first.next_cursor or 0, limit=1)
+    by_bytes, read = await walk(weighed, attempts_of(weighed, job_id, limit=500))
+    by_five, read_by_five = await walk(weighed, attempts_of(weighed, job_id, limit=5))
 
-    assert ([0, 0], 0) == ([attempt.fence for attempt in first.items], first.next_cursor)
-    assert ([1], None) == ([attempt.fence for attempt in second.items], second.next_cursor)
+    order = [1, *[1] * JOBS, 2] if claimed else [*[0] * JOBS, 1]
+    assert order == [attempt.fence for attempt in by_bytes]
+    assert by_bytes == by_five
+    assert len(order) == len({(attempt.run, attempt.session is None) for attempt in by_bytes})
+    assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
+    assert len(read_by_five) > 1
 
 
 async def test_a_report_is_bounded_and_says_where_to_go_on(steps: Steps, weighed: Weighed) -> None:
@@ -216,7 +236,8 @@ async def test_a_report_is_bounded_and_says_where_to_go_on(steps: Steps, weighed
 
     told = await history.report(steps.db, job_id, tenant="default")
 
-    assert ([1, 2, 3], 3) == ([attempt.fence for attempt in told.attempts.items], told.attempts.next_cursor)
+    assert [1, 2, 3] == [attempt.fence for attempt in told.attempts.items]
+    assert history.AttemptPlace(3, told.job.run, 0) == told.attempts.next_cursor
     assert JOBS * 5000 == told.waits.running_ms
 
 
@@ -230,7 +251,7 @@ async def test_events_tell_the_beginning_of_an_error_and_come_in_pages(steps: St
         await steps.advance(hours=12)
 
     whole = await history.timeline(steps.db, job_id, tenant="default")
-    pages: list[history.Slice[history.Event]] = []
+    pages: list[history.Slice[history.Event, int]] = []
     skip = 0
     while not pages or pages[-1].next_cursor is not None:
         pages.append(await history.timeline(steps.db, job_id, tenant="default", skip=skip, limit=2))
@@ -277,6 +298,27 @@ async def test_workers_are_read_as_they_are_shown(steps: Steps, weighed: Weighed
 
     assert names == [worker.worker for worker in found]
     assert (3, True) == (len(read), all(octets < MOST + TEXT for octets in read))
+
+
+async def test_workers_are_all_shown_where_their_texts_are_not(steps: Steps, weighed: Weighed) -> None:
+    """H4: a list of statuses is not cut by texts that it does not show, and does not read them."""
+    names = [f"w{number}" for number in range(JOBS)]
+    for name in names:
+        await steps.worker(name, tasks="t" * TEXT)
+
+    page = await fleet.list_workers(weighed, "default", limit=500, with_texts=False)
+
+    assert (names, None) == ([worker.worker for worker in page.workers], page.next_cursor)
+    assert weighed.octets < TEXT
+
+
+async def test_a_list_of_workers_holds_few_texts(tmp_path: Path) -> None:
+    """H4: SQLite reads the sizes first, so the texts of workers that are not shown are not in memory together."""
+    command = (sys.executable, "-m", "tests.queue.heap_process", str(tmp_path / "windlass.db"))
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    said, failed = await process.communicate()
+
+    assert (b"2\n", b"", 0) == (said, failed, process.returncode)
 
 
 async def test_tasks_are_read_as_they_are_shown(

@@ -111,7 +111,7 @@ async def test_a_list_of_workers_reads_sessions_by_name(url: str) -> None:
     """P34: one worker is found by its name among a thousand."""
     async with reading(url) as connection:
         asked = {"tenant": "default", "worker": "worker77", "status": None, "cursor": "", "limit": 1, "most": 9}
-        plan = await explained(connection, fleet.SQL.list_workers, **asked)
+        plan = await explained(connection, fleet.SQL.list_workers, with_texts=1, **asked)
 
     assert 1 == plan.root["Actual Rows"]
 

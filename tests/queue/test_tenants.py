@@ -261,6 +261,44 @@ async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) ->
     assert ["new-queue"] == [queue.name for queue in (await queues.list_queues(db, "acme")).queues]
 
 
+async def test_what_came_after_a_delete_is_not_the_next_owners(steps: Steps) -> None:
+    """M1: another server believes a revoked key for two seconds; the next owner sees nothing of its worker."""
+    await create(steps.db, "acme")
+    await delete(steps.db, steps.lanes, "acme")
+    await steps.worker("late-worker", tenant="acme", host="old-host")
+    await tasks.publish(steps.db, "acme", {"mail": "{}"})
+
+    await create(steps.db, "acme")
+
+    assert [] == (await fleet.list_workers(steps.db, "acme")).workers
+    assert [] == (await tasks.list_tasks(steps.db, "acme")).tasks
+
+
+async def test_a_worker_that_comes_before_its_tenant_stays(steps: Steps) -> None:
+    """A tenant may be made after its worker has registered; a name that was never deleted has no last owner."""
+    worker = await steps.worker("early-worker", tenant="acme")
+    await tasks.publish(steps.db, "acme", {"mail": "{}"})
+
+    await create(steps.db, "acme")
+
+    assert ["early-worker"] == [worker.worker for worker in (await fleet.list_workers(steps.db, "acme")).workers]
+    assert 1 == len((await tasks.list_tasks(steps.db, "acme")).tasks)
+    assert (await steps.beat(worker)).alive
+
+
+async def test_a_create_that_is_refused_changes_nothing(steps: Steps) -> None:
+    """M1: the owner of a name that was deleted before keeps its workers when somebody creates the tenant again."""
+    await create(steps.db, "acme")
+    await delete(steps.db, steps.lanes, "acme")
+    await create(steps.db, "acme")
+    worker = await steps.worker(tenant="acme")
+
+    with pytest.raises(AlreadyExists):
+        await create(steps.db, "acme")
+
+    assert (await steps.beat(worker)).alive
+
+
 async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submit that comes between the look and the lock holds its tenant, with all that the tenant had."""
     await create(steps.db, "acme")

@@ -383,11 +383,19 @@ async def test_what_there_is_of_a_job_comes_in_pages(
     rest = (await client.get(f"/jobs/{job_id}/events?cursor={events['next_cursor']}")).json()
 
     assert [[1], [2], [3]] == [[attempt["fence"] for attempt in page["attempts"]] for page in pages]
-    assert (1, 1, None) == (len(report["attempts"]), report["attempts_cursor"], report["timeline_cursor"])
+    assert (1, "1_1_0", None) == (len(report["attempts"]), report["attempts_cursor"], report["timeline_cursor"])
+    by_fence = (await client.get(f"/jobs/{job_id}/attempts?cursor=2")).json()
+    assert pages[2] == by_fence
     assert report["timeline"] == events["events"] + rest["events"]
-    assert [422, 422] == [
-        (await client.get(f"/jobs/{job_id}/{path}")).status_code for path in ("attempts?limit=0", "events?cursor=x")
-    ]
+    refused = (
+        "attempts?limit=0",
+        "events?cursor=x",
+        "attempts?cursor=x",
+        "attempts?cursor=1_1",
+        "attempts?cursor=1_1_2",
+    )
+    assert {422} == {(await client.get(f"/jobs/{job_id}/{path}")).status_code for path in refused}
+    assert [] == (await client.get(f"/jobs/{job_id}/attempts?cursor=9999999999_99999_1")).json()["attempts"]
 
 
 @pytest.mark.one_kind

@@ -17,6 +17,7 @@ from tests.server.api import WORKER, Json, claim, lease, submit, submit_and_clai
 from windlass.clock import to_us
 from windlass.db.sqlite import SqliteDatabase
 from windlass.engine.engine import Engine
+from windlass.queue import views
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -66,6 +67,19 @@ async def test_workers_are_listed_with_what_they_hold(client: httpx2.AsyncClient
         words[0][k] for k in ("id", "status", "currentPage", "pagesCompleted", "pagesFailed")
     )
     assert 404 == (await client.get("/workers/nobody")).status_code
+
+
+async def test_the_status_of_every_worker_is_told(client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H4: long lists of tasks, which it does not show, push no worker out of the answer."""
+    monkeypatch.setattr(views, "LIST_BYTES", 1000)
+    names = [f"worker-{number}" for number in range(4)]
+    for name in names:
+        asked = {"worker_id": name, "session": str(uuid4()), "tasks": ["t" * 200, "u" * 200, "v" * 200]}
+        await client.post("/workers/register", json=asked)
+
+    told = (await client.get("/workers/status")).json()["workers"]
+
+    assert names == [worker["id"] for worker in told]
 
 
 async def test_a_worker_is_drained_and_removed(calls: Calls) -> None:

@@ -140,7 +140,7 @@ def retry(job_id: UUID, *, reason: str | None = None) -> Request:
     return Request(method="POST", path=f"/jobs/{job_id}/retry", body=body, answer=wire.Moved, repeatable=False)
 
 
-def attempts(job_id: UUID, *, after: int | None = None) -> Request:
+def attempts(job_id: UUID, *, after: str | None = None) -> Request:
     """Ask for a page of the ended attempts of a job."""
     place = {} if after is None else {"cursor": after}
     return Request(method="GET", path=f"/jobs/{job_id}/attempts", query=place, answer=wire.AttemptList)

@@ -74,7 +74,7 @@ class Database(Section, frozen=True, kw_only=True):
     pool_size: Annotated[int, Meta(ge=1, le=100)] = 3
     """Raise it when dashboards and lists wait for each other: connections for reads; the others are fixed."""
     allow_undurable: bool = False
-    """Only where losing jobs does not matter: serve a PostgreSQL with fsync or full_page_writes off."""
+    """Only where losing jobs is no harm: serve PostgreSQL with fsync, full_page_writes or synchronous_commit off."""
 
 
 class Worker(Section, frozen=True, kw_only=True):

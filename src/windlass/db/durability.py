@@ -1,7 +1,7 @@
 """Durability: what was acknowledged must survive a crash of the database's machine.
 
-Each commit of ours waits for the disk (`synchronous_commit`, postgres.py), whatever the database or the role says.
-What only the database's operator can set is looked at when a server starts.
+What the database's operator has set is looked at when a server starts. Beside it each commit of ours waits for the disk
+(`synchronous_commit`, postgres.py): the setting of a database or a role may change while a server runs.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SQL = load(__file__)
 
 async def check_durable(db: Statements, *, is_allowed: bool) -> None:
     """Raise SetupError if a commit would not survive a crash; it names the settings and how to mend them."""
-    found = [row["name"] for row in await db.fetch(SQL.undurable)]
+    found = await db.fetch(SQL.undurable)
     if not found:
         return
-    values = " and ".join(f"{name}=off" for name in found)
+    values = " and ".join(f"{row['name']}=off" for row in found)
     if is_allowed:
         log.event("config.weak", detail=f"database.allow_undurable: the database has {values}: a crash loses jobs.")
         return
-    mend = " ".join(f"ALTER SYSTEM SET {name} = on;" for name in found)
+    mend = " ".join(row["mend"] for row in found)
     raise SetupError(
         f"The database has {values}: a crash of its machine would lose jobs that were accepted. Run `{mend} SELECT "
         "pg_reload_conf();` there, or set database.allow_undurable where losing jobs does not matter."

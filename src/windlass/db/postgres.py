@@ -31,7 +31,8 @@ HOT_SETTINGS = {
     "jit": "off",
     # Hot statements are shaped to have one plan; planning them anew for each length of a list cost 1 ms a batch.
     "plan_cache_mode": "force_generic_plan",
-    # What was acknowledged is on disk, whatever the database or the role says.
+    # What was acknowledged is on disk, here and on synchronous standbys, whatever the database or the role says.
+    # remote_apply would add only that standbys show it already, and we read from none.
     "synchronous_commit": "on",
     "lock_timeout": "1s",
     "statement_timeout": "30s",

@@ -46,13 +46,17 @@ async def _take(pool: asyncpg.Pool[Any]) -> Any:
 
 
 async def _give_back(pool: asyncpg.Pool[Any], connection: Any) -> None:
-    """Give a connection back at once; one whose statement is being cancelled when that is over."""
+    """Give a connection back at once; one whose statement is being cancelled when that is over.
+
+    One that the pool closes, after many statements, is cut off if its server does not answer in time.
+    """
     taken = connection._con  # not published
-    if taken is None or taken._protocol._is_cancelling():
-        await pool.release(connection)
-        return
-    taken._on_release()
-    await connection._holder.release(None)
+    with suppress(TimeoutError):
+        if taken is None or taken._protocol._is_cancelling():
+            await pool.release(connection, timeout=CONNECT_TIMEOUT_S)
+            return
+        taken._on_release()
+        await connection._holder.release(CONNECT_TIMEOUT_S)
 
 
 def terminate(connection: Any) -> None:

@@ -49,7 +49,9 @@ async def keep(db: Statements, notes: Sequence[Note]) -> set[UUID]:
     merged = _merged(notes)
     if not merged:
         return set()
-    return {row["job_id"] for row in await db.fetch(SQL.keep, notes=merged)}
+    async with db.transaction() as transaction:
+        await transaction.fetch(SQL.lock_notes, notes=merged)
+        return {row["job_id"] for row in await transaction.fetch(SQL.keep, notes=merged)}
 
 
 def check_note(note: Note) -> None:

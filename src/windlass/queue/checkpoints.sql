@@ -1,3 +1,17 @@
+-- name: lock_notes
+-- Let nobody erase these jobs before what the holders of their leases tell is written (erasure.sql).
+-- guard: as in keep, which looks at the leases again.
+-- locks: a lock of its own for each job, by ascending id.
+-- postgres
+SELECT pg_advisory_xact_lock(hashtextextended(CAST(i.id AS text), 8))
+  FROM rows(:notes, id uuid, fence int, session uuid, worker text, tenant text, progress text, value text) AS i
+  JOIN queue q ON q.id = ANY(ARRAY[i.id])
+ WHERE q.fence = i.fence AND q.place + 0 = 1 AND (i.session IS NULL OR i.session = q.session)
+   AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[q.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
+ ORDER BY i.id
+-- sqlite   (one writer at a time)
+SELECT i.id FROM rows(:notes) AS i WHERE false
+
 -- name: keep
 -- Keep how far attempts are, and from where a later one may go on; of one field that is not told the old value stays.
 -- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named; never over a later fence.

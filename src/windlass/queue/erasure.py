@@ -141,11 +141,15 @@ async def under_way(db: Statements, *, limit: int) -> list[str]:
 
 async def forget_names(db: Statements, *, age_ms: int, limit: int) -> int:
     """Forget tenants erased longer ago than the age, with what callers let in before have left; return how many."""
-    names = [row["name"] for row in await db.fetch(SQL.ended, age_ms=age_ms, limit=limit)]
-    for name in names:
-        await remove_named(db, name)
-        await db.fetch(SQL.forget, tenant=name)
-    return len(names)
+    forgotten = 0
+    for row in await db.fetch(SQL.ended, age_ms=age_ms, limit=limit):
+        async with db.transaction() as transaction:
+            # The name may have a new owner by now, who has workers.
+            if await transaction.fetch(SQL.lock_ended, tenant=row["name"], age_ms=age_ms):
+                await remove_named(transaction, row["name"])
+                await transaction.fetch(SQL.forget, tenant=row["name"])
+                forgotten += 1
+    return forgotten
 
 
 async def _batch(db: Statements, ids: Ids, name: str) -> Erasure | None:
@@ -258,6 +262,7 @@ async def remove_jobs(transaction: Statements, job_ids: Sequence[UUID]) -> int:
     """Remove all there is of jobs in an open transaction; return how many there were."""
     if not job_ids:
         return 0
+    await transaction.fetch(SQL.lock_words, ids=sorted(job_ids))
     await transaction.fetch(SQL.lock_places, ids=sorted(job_ids))
     # In the next statement: a job that was moved while its lock was waited for is found where it is now.
     [row] = await transaction.fetch(SQL.remove_jobs, ids=sorted(job_ids))
@@ -285,6 +290,7 @@ async def erase_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor) 
         found = await transaction.fetch(SQL.empty_done, id=job_id, tenant=tenant, reason=ERASED)
         found += await transaction.fetch(SQL.empty_dead, id=job_id, tenant=tenant, reason=ERASED)
         if found and (marked := await transaction.fetch(SQL.mark_erased, id=job_id)):
+            await transaction.fetch(SQL.lock_words, ids=[job_id])
             await transaction.fetch(SQL.empty_attempts, id=job_id)
             await note_events(transaction, [job_id], "erased", actor)
             return Erased(job_id, marked[0]["erased_at"])

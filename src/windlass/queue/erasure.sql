@@ -38,6 +38,14 @@ SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - CAST(:age_ms 
 -- sqlite
 SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - :age_ms * 1000 LIMIT :limit
 
+-- name: lock_ended
+-- Take the row of a tenant that was erased longer ago than the age; no row: another has forgotten the tenant, or made it again.
+-- locks: tenant.
+-- postgres
+SELECT name FROM tenant WHERE name = :tenant AND erasing = '' AND created_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' FOR UPDATE
+-- sqlite
+SELECT name FROM tenant WHERE name = :tenant AND erasing = '' AND created_at < :now - :age_ms * 1000
+
 -- name: forget
 -- Forget the name of a tenant that was erased.
 -- both
@@ -105,6 +113,15 @@ SELECT x.id FROM (
 -- Forget whose a lane was that is empty.
 -- both
 UPDATE lane SET labels = '' WHERE id = :lane AND tenant = ''
+
+-- name: lock_words
+-- Wait for those who are writing lines or checkpoints of jobs: the next statement sees what they wrote. Whoever writes later finds no lease.
+-- locks: the locks of logs.sql and checkpoints.sql, by ascending id; before places, as in report.py.
+-- postgres
+SELECT pg_advisory_xact_lock(hashtextextended(CAST(x.id AS text), 7)), pg_advisory_xact_lock(hashtextextended(CAST(x.id AS text), 8))
+  FROM unnest(CAST(:ids AS uuid[])) AS x(id) ORDER BY x.id
+-- sqlite
+SELECT i.value FROM json_each(:ids) AS i WHERE false
 
 -- name: lock_places
 -- Lock jobs that wait or run: whoever moves one has moved it before the next statement.

@@ -86,9 +86,18 @@ class Threads(msgspec.Struct, frozen=True):
 
 
 async def list_workers(
-    db: Statements, tenant: str, *, status: Status | None = None, limit: int = 100, cursor: str | None = None
+    db: Statements,
+    tenant: str,
+    *,
+    status: Status | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+    with_texts: bool = True,
 ) -> WorkerPage:
-    """Return up to `limit` workers of a tenant by name, those after `cursor`; of one status or of any."""
+    """Return up to `limit` workers of a tenant by name, those after `cursor`; of one status or of any.
+
+    With labels, tasks and queues as many workers as fit into one answer.
+    """
     limit = max(1, min(limit, MAX_PAGE))
     rows = await db.fetch(
         SQL.list_workers,
@@ -98,6 +107,7 @@ async def list_workers(
         cursor=cursor or "",
         limit=limit + 1,
         most=views.LIST_BYTES,
+        with_texts=int(with_texts),
     )
     workers = await _with_jobs(db, tenant, rows[:limit])
     return WorkerPage(workers, workers[-1].worker if rows and rows[0]["found"] > len(workers) else None)
@@ -105,7 +115,7 @@ async def list_workers(
 
 async def get_worker(db: Statements, tenant: str, worker: str) -> Worker:
     """Return the worker of this name; NotFound if none has registered, or it ended long ago."""
-    asked = {"tenant": tenant, "worker": worker, "status": None, "cursor": "", "limit": 1}
+    asked = {"tenant": tenant, "worker": worker, "status": None, "cursor": "", "limit": 1, "with_texts": 1}
     rows = await db.fetch(SQL.list_workers, most=views.LIST_BYTES, **asked)
     if not rows:
         raise NotFound(f"There is no worker {worker}.")

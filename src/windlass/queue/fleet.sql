@@ -3,7 +3,8 @@
 -- Rows of one start (a session, and the presence of calls that do not name it) are told together: counts, last heartbeat, skew.
 -- A session that was not heard for its lease is dead, also before rescue has said so; one that has not beaten yet is starting.
 -- It is as busy as it told, or as it holds leases in all its live sessions: `held` in its own, `alone` in those of single jobs.
--- As many as fit into :most bytes, the first always; found: how many there were to show, up to :limit.
+-- As many as fit into :most bytes, the first always; found: how many there were to show, up to :limit. What a worker says of itself at length
+-- is read of those that are shown, and only :with_texts.
 -- index: session_worker, queue_leased.  cost: where the tenant has bare callers, all leases are looked through once.
 -- both
 WITH alone AS MATERIALIZED (
@@ -14,23 +15,22 @@ WITH alone AS MATERIALIZED (
      GROUP BY b.worker
 ),
 newest AS (
-    SELECT s.*, row_number() OVER (PARTITION BY s.worker ORDER BY CASE WHEN s.state = 0 AND s.expires_at > :now THEN 0 ELSE 1 END,
-                                   s.started_at DESC, s.presence, s.id DESC) AS place
+    SELECT s.id, s.tenant, s.worker, s.state, s.draining, s.expires_at, s.started_at, s.heartbeat_at, s.capacity, s.busy, s.completed, s.failed, s.skew_ms,
+           row_number() OVER (PARTITION BY s.worker ORDER BY CASE WHEN s.state = 0 AND s.expires_at > :now THEN 0 ELSE 1 END,
+                              s.started_at DESC, s.presence, s.id DESC) AS place
       FROM session s
      WHERE s.bare = 0 AND s.tenant = :tenant AND s.worker > CAST(:cursor AS text) AND (CAST(:worker AS text) IS NULL OR s.worker = :worker)
-)
-SELECT z.* FROM (
-SELECT count(*) OVER () AS found, octets(y.labels, y.tasks, y.queues) AS bytes, sum(octets(y.labels, y.tasks, y.queues)) OVER (ORDER BY y.worker) AS upto,
-       y.worker, y.session, y.status, y.heartbeat_at, y.expires_at, y.started_at, y.ended_at, y.lease_ms, y.total_threads, y.busy_threads,
-       y.held, y.alone, y.completed, y.failed, y.host, y.pid, y.version, y.build, y.region, y.labels, y.tasks, y.queues, y.skew_ms FROM (SELECT x.* FROM (
+),
+page AS MATERIALIZED (
+SELECT x.* FROM (
     SELECT w.*, CASE WHEN w.told_busy > w.held + w.alone THEN w.told_busy ELSE w.held + w.alone END AS busy_threads,
            CASE WHEN w.state = 2 THEN 'stopped' WHEN w.state = 1 OR w.expires_at <= :now THEN 'dead' WHEN w.draining = 1 THEN 'draining'
                 WHEN w.told_busy = 0 AND w.held + w.alone = 0 THEN CASE WHEN w.heartbeat_at = w.started_at THEN 'starting' ELSE 'idle' END
                 WHEN w.told_busy < w.total_threads AND w.held + w.alone < w.total_threads THEN 'active' ELSE 'busy' END AS status
       FROM (
-        SELECT s.worker, s.id AS session, s.state, s.draining, s.expires_at, s.started_at, s.ended_at, s.lease_ms, s.capacity AS total_threads,
-               s.busy AS told_busy, s.host, s.pid, s.version, s.build, s.region, s.labels, s.tasks, s.queues, t.heartbeat_at, t.completed,
-               t.failed, coalesce(s.skew_ms, t.skew_ms) AS skew_ms, coalesce((SELECT a.count FROM alone a WHERE a.worker = s.worker), 0) AS alone,
+        SELECT s.worker, s.id AS session, s.state, s.draining, s.expires_at, s.started_at, s.capacity AS total_threads, s.busy AS told_busy,
+               t.heartbeat_at, t.completed, t.failed, coalesce(s.skew_ms, t.skew_ms) AS skew_ms,
+               coalesce((SELECT a.count FROM alone a WHERE a.worker = s.worker), 0) AS alone,
                CAST((SELECT coalesce(sum((SELECT count(*) FROM queue q WHERE q.place = 1 AND q.session = h.id)), 0) FROM session h
                       WHERE h.bare = 0 AND h.state = 0 AND h.tenant = s.tenant AND h.worker = s.worker) AS int) AS held
           FROM newest s JOIN (
@@ -39,8 +39,22 @@ SELECT count(*) OVER () AS found, octets(y.labels, y.tasks, y.queues) AS bytes, 
                  FROM newest o GROUP BY o.worker, o.started_at) t ON t.worker = s.worker AND t.started_at = s.started_at
          WHERE s.place = 1
       ) w
-) x WHERE CAST(:status AS text) IS NULL OR x.status = :status ORDER BY x.worker LIMIT :limit) y
-) z WHERE z.upto <= :most OR z.upto = z.bytes ORDER BY z.worker
+) x WHERE CAST(:status AS text) IS NULL OR x.status = :status ORDER BY x.worker LIMIT :limit
+),
+sized AS MATERIALIZED (
+    SELECT p.worker, p.session, CASE WHEN CAST(:with_texts AS int) = 1 THEN octets(s.labels, s.tasks, s.queues) ELSE 0 END AS bytes
+      FROM page p JOIN session s ON s.id = p.session
+),
+cut AS MATERIALIZED (
+    SELECT c.session, c.found FROM (
+        SELECT z.*, count(*) OVER () AS found, sum(z.bytes) OVER (ORDER BY z.worker) AS upto FROM sized AS z) AS c
+     WHERE c.upto <= :most OR c.upto = c.bytes
+)
+SELECT c.found, p.worker, p.session, p.status, p.heartbeat_at, p.expires_at, p.started_at, s.ended_at, s.lease_ms, p.total_threads, p.busy_threads,
+       p.held, p.alone, p.completed, p.failed, s.host, s.pid, s.version, s.build, s.region, p.skew_ms,
+       CASE WHEN CAST(:with_texts AS int) = 1 THEN s.labels END AS labels, CASE WHEN CAST(:with_texts AS int) = 1 THEN s.tasks END AS tasks,
+       CASE WHEN CAST(:with_texts AS int) = 1 THEN s.queues END AS queues
+  FROM cut c JOIN page p ON p.session = c.session JOIN session s ON s.id = c.session ORDER BY p.worker
 
 -- name: held_jobs
 -- The jobs that the live sessions of workers hold, but for those of single jobs; up to :most of each session, smallest id first.

@@ -32,6 +32,7 @@ from windlass.queue.newjob import check_instant
 from windlass.queue.recent import JobEvent as JobEvent
 from windlass.queue.recent import events_since as events_since
 from windlass.queue.views import Attempt as Attempt
+from windlass.queue.views import AttemptPlace as AttemptPlace
 from windlass.queue.views import Event as Event
 from windlass.queue.views import Job as Job
 from windlass.queue.views import Slice as Slice
@@ -58,7 +59,7 @@ FIRST_PORTION = 8
 """Jobs that are read before their sizes are known: each has a payload, a result and an error at most."""
 NEWEST = UUID(int=2**128 - 1)
 MAX_ENDINGS = 20
-NONE_CLAIMED = -1
+BEFORE_ALL = AttemptPlace(-1, 0, 0)
 """Below every fence: a job that was never claimed has 0."""
 _END = re.compile(r"[0-9a-fA-F-]{4,36}")
 
@@ -119,8 +120,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     outcome: State | None
     """None: it has not ended."""
-    timeline: Slice[Event]
-    attempts: Slice[Attempt]
+    timeline: Slice[Event, int]
+    attempts: Slice[Attempt, AttemptPlace]
     waits: Waits
     metrics: str | None
 
@@ -254,22 +255,22 @@ async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> C
 
 
 async def attempts(
-    db: Statements, job_id: UUID, *, tenant: str, after: int = NONE_CLAIMED, limit: int = views.MAX_OF_JOB
-) -> Slice[Attempt]:
-    """Return the ended attempts of a job after a fence, oldest first, as many as fit; NotFound as in `get`."""
+    db: Statements, job_id: UUID, *, tenant: str, after: AttemptPlace = BEFORE_ALL, limit: int = views.MAX_OF_JOB
+) -> Slice[Attempt, AttemptPlace]:
+    """Return the ended attempts of a job after a place, oldest first, as many as fit; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
     return await _attempts(db, job_id, after=after, limit=limit)
 
 
 async def timeline(
     db: Statements, job_id: UUID, *, tenant: str, skip: int = 0, limit: int = views.MAX_OF_JOB
-) -> Slice[Event]:
+) -> Slice[Event, int]:
     """Return what happened to a job, in order, without the first `skip`; NotFound as in `get`."""
     await get(db, job_id, tenant=tenant)
     return await events_of(db, job_id, skip=skip, limit=limit)
 
 
-async def events_of(db: Statements, job_id: UUID, *, skip: int = 0, limit: int = views.MAX_OF_JOB) -> Slice[Event]:
+async def events_of(db: Statements, job_id: UUID, *, skip: int = 0, limit: int = views.MAX_OF_JOB) -> Slice[Event, int]:
     """Return what happened to a job or a schedule that the caller has found, in order, without the first `skip`."""
     rows = await db.fetch(SQL.timeline, id=job_id, skip=skip, limit=limit + 1, longest=views.LONGEST_DETAIL)
     events = [Event(row["happened_at"], row["kind"], row["worker"], row["detail"], row["actor"]) for row in rows]
@@ -284,16 +285,19 @@ async def report(db: Statements, job_id: UUID, *, tenant: str) -> Report:
         job=job,
         outcome=job.state if job.state in FINAL_STATES else None,
         timeline=await events_of(db, job_id),
-        attempts=await _attempts(db, job_id, after=NONE_CLAIMED, limit=views.MAX_OF_JOB),
+        attempts=await _attempts(db, job_id, after=BEFORE_ALL, limit=views.MAX_OF_JOB),
         waits=waits_of(job, [Times(**row) for row in times]),
         metrics=job.metrics,
     )
 
 
-async def _attempts(db: Statements, job_id: UUID, *, after: int, limit: int) -> Slice[Attempt]:
-    rows = await db.fetch(SQL.attempts, id=job_id, after=after, limit=limit, most=views.LIST_BYTES)
+async def _attempts(db: Statements, job_id: UUID, *, after: AttemptPlace, limit: int) -> Slice[Attempt, AttemptPlace]:
+    rows = await db.fetch(SQL.attempts, id=job_id, **after._asdict(), limit=limit, most=views.LIST_BYTES)
     found = [attempt_from_row(row) for row in rows]
-    return Slice(found, found[-1].fence if found and rows[0]["more"] else None)
+    if not rows or not rows[0]["more"]:
+        return Slice(found, None)
+    last = found[-1]
+    return Slice(found, AttemptPlace(last.fence, last.run, int(last.session is None)))
 
 
 class _Reading:

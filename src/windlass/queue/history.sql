@@ -291,21 +291,29 @@ WITH found AS MATERIALIZED (SELECT * FROM jobs WHERE id = ANY(CAST(:ids AS uuid[
 SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(:ids)) AND tenant = :tenant
 
 -- name: attempts
--- The ended attempts of a job in order, those after a fence, up to :limit and as many as fit into :most bytes, the first always.
--- An end without a claim has the fence of the one before: these come together. more: whether others follow.
+-- The ended attempts of a job in order, those after a place, up to :limit and as many as fit into :most bytes, the first always.
+-- An end without a claim has the fence of the claim before. A claim ends once, a run ends once without a claim: the order has no ties.
+-- more: whether others follow.
 -- both
 WITH sized AS MATERIALIZED (
-    SELECT a.fence, octets(a.result, a.metrics, a.error, a.traceback, a.reason) AS bytes
-      FROM attempts AS a WHERE a.job_id = :id AND a.fence > :after ORDER BY a.fence LIMIT :limit
+    SELECT a.fence, a.run, CASE WHEN a.session IS NULL THEN 1 ELSE 0 END AS unclaimed, octets(a.result, a.metrics, a.error, a.traceback, a.reason) AS bytes
+      FROM attempts AS a
+     WHERE a.job_id = :id AND a.fence >= :fence AND (a.fence, a.run, CASE WHEN a.session IS NULL THEN 1 ELSE 0 END) > (:fence, :run, :unclaimed)
+     ORDER BY a.fence, a.run, unclaimed LIMIT :limit
 ),
 cut AS MATERIALIZED (
-    SELECT max(c.fence) AS fence FROM (SELECT s.fence, s.bytes, sum(s.bytes) OVER (ORDER BY s.fence) AS upto FROM sized AS s) AS c
-     WHERE c.upto <= :most OR c.fence = (SELECT min(s.fence) FROM sized AS s)
+    SELECT c.fence, c.run, c.unclaimed FROM (SELECT s.*, sum(s.bytes) OVER (ORDER BY s.fence, s.run, s.unclaimed) AS upto FROM sized AS s) AS c
+     WHERE c.upto <= :most OR c.upto = c.bytes ORDER BY c.fence DESC, c.run DESC, c.unclaimed DESC LIMIT 1
 )
 SELECT a.job_id, a.run, a.attempt, a.fence, a.outcome, a.result, a.metrics, a.error_type, a.error, a.traceback, a.reason, a.worker, a.session,
        a.claimed_at, a.started_at, a.finished_at, a.next_run_at,
-       CASE WHEN EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = :id AND b.fence > c.fence) THEN 1 ELSE 0 END AS more
-  FROM cut AS c CROSS JOIN attempts AS a WHERE a.job_id = :id AND a.fence > :after AND a.fence <= c.fence ORDER BY a.fence, a.finished_at
+       CASE WHEN EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = :id AND b.fence >= c.fence
+                            AND (b.fence, b.run, CASE WHEN b.session IS NULL THEN 1 ELSE 0 END) > (c.fence, c.run, c.unclaimed)) THEN 1 ELSE 0 END AS more
+  FROM cut AS c CROSS JOIN attempts AS a
+ WHERE a.job_id = :id AND a.fence >= :fence AND a.fence <= c.fence
+   AND (a.fence, a.run, CASE WHEN a.session IS NULL THEN 1 ELSE 0 END) > (:fence, :run, :unclaimed)
+   AND (a.fence, a.run, CASE WHEN a.session IS NULL THEN 1 ELSE 0 END) <= (c.fence, c.run, c.unclaimed)
+ ORDER BY a.fence, a.run, CASE WHEN a.session IS NULL THEN 1 ELSE 0 END
 
 -- name: attempt_times
 -- When the ended attempts of a job were claimed, began and ended, in order.

@@ -8,6 +8,7 @@ A deleted tenant leaves its lanes behind, plain, empty and retired: a lane's num
 remembers it, and a submit that began before may still put its job there. That job is not lost; it runs, and is found by
 its id. Whoever sees that the lane is retired makes it, and the tenant, again. Everything else that bears the name goes
 with the tenant, and entries of the audit are for those above tenants: the next owner of the name reads nothing of it.
+A retired lane says that the name had a tenant: `create` then removes what has come under the name since.
 
 A tenant that has jobs or schedules is removed with all of them by erasure.py.
 """
@@ -65,10 +66,11 @@ async def create(db: Statements, name: str) -> Tenant:
     check_name("tenant", name)
     async with db.transaction() as transaction:
         was = await transaction.fetch(LANES.lock_tenant, tenant=name)
-        if was and was[0]["erasing"] == "":
-            # What came after the erasure, as from a worker whose key was believed for two more seconds, is another's.
-            await erasure.remove_named(transaction, name)
         rows = await transaction.fetch(SQL.create_tenant, tenant=name)
+        if rows and (was or await transaction.fetch(SQL.was_deleted, tenant=name)):
+            # What came after the end of the last owner, as from a worker whose key was believed for two more seconds.
+            # A name that was never deleted keeps its workers: they may come before the tenant is made.
+            await erasure.remove_named(transaction, name)
     if not rows:
         raise AlreadyExists(f"There is a tenant {name} already. Use it, or choose another name.")
     return Tenant(rows[0]["name"], rows[0]["created_at"])
@@ -107,6 +109,7 @@ async def delete(db: Statements, lanes: Lanes, name: str) -> None:
         await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
         await erasure.remove_named(transaction, name)
         await transaction.fetch(erasure.SQL.drop_keys, tenant=name)
+        await transaction.fetch(SQL.leave_mark, tenant=name, credit_ms=STRICT_PRIORITY_MS)
         await transaction.fetch(SQL.drop_tenant, tenant=name)
     lanes.forget(name)
 

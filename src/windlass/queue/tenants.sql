@@ -5,6 +5,11 @@ INSERT INTO tenant (name, created_at) VALUES (:tenant, :now)
 ON CONFLICT (name) DO UPDATE SET created_at = excluded.created_at, erasing = NULL WHERE tenant.erasing = ''
 RETURNING name, created_at
 
+-- name: was_deleted
+-- A row if a tenant of this name was deleted, and has not been erased since.
+-- both
+SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 1 LIMIT 1
+
 -- name: get_tenant
 -- One tenant by its name, and its pause.
 -- both
@@ -61,6 +66,12 @@ UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fi
 -- sqlite
 UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
  WHERE tenant = :tenant
+
+-- name: leave_mark
+-- Leave a retired lane of no queue, also of a tenant that had no lanes: it says that the tenant was deleted.
+-- both
+INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, retired) VALUES (:tenant, '', '', '', '', 0, 0, :credit_ms, 0, 1)
+ON CONFLICT (tenant, queue, task, labels, key) DO NOTHING
 
 -- name: drop_tenant
 -- Remove a tenant that is locked.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -16,20 +16,31 @@ from windlass.db import Row
 from windlass.job import Outcome, Source, State
 
 Item = TypeVar("Item")
+Place = TypeVar("Place")
 
 LIST_BYTES = 512 << 10
 """Of texts in one answer with a list: a page ends there, and its cursor goes on. One item may be beyond it."""
 MAX_OF_JOB = 1000
 """How many attempts or events of one job are in a page."""
+LAST_RUN = 2**15 - 1
 LONGEST_DETAIL = 1000
 """Characters of what is told with an event."""
 
 
-class Slice(msgspec.Struct, Generic[Item], frozen=True):
+class Slice(msgspec.Struct, Generic[Item, Place], frozen=True):
     """Some of what there is of one job, in order, and after what the next page begins; None on the last."""
 
     items: list[Item]
-    next_cursor: int | None
+    next_cursor: Place | None
+
+
+class AttemptPlace(NamedTuple):
+    """Where an ended attempt of a job stands among the others."""
+
+    fence: int
+    run: int
+    unclaimed: int
+    """1: the run ended without another claim, 0 otherwise."""
 
 
 def fitting(sizes: Iterable[int]) -> int:

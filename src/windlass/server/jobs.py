@@ -13,7 +13,8 @@ from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, erasure, explain, history
 from windlass.queue import recurring as both
-from windlass.queue.views import fitting
+from windlass.queue.views import LAST_RUN, fitting
+from windlass.queue.workers import MAX_INT
 from windlass.server import recurring
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call, Reply
@@ -272,16 +273,26 @@ async def erase(call: Call) -> Reply:
 
 async def attempts(call: Call) -> wire.AttemptList:
     """Answer ended attempts of a job, oldest first."""
-    asked: wire.OfJobQuery = call.query
-    db, after = call.engine.db, history.NONE_CLAIMED if asked.cursor is None else asked.cursor
+    asked: wire.AttemptsOfJobQuery = call.query
+    after = history.BEFORE_ALL if asked.cursor is None else _attempt_place(asked.cursor)
     try:
-        found = await history.attempts(db, call.job_id, tenant=call.tenant, after=after, limit=asked.limit)
+        found = await history.attempts(call.engine.db, call.job_id, tenant=call.tenant, after=after, limit=asked.limit)
     except NotFound:
         found = await recurring.attempts(call)
     return wire.AttemptList(
         attempts=[attempt async for attempt in in_turns(call, found.items, shown_attempt)],
-        next_cursor=found.next_cursor,
+        next_cursor=_attempt_cursor(found.next_cursor),
     )
+
+
+def _attempt_cursor(place: history.AttemptPlace | None) -> str | None:
+    return None if place is None else "_".join(map(str, place))
+
+
+def _attempt_place(cursor: str) -> history.AttemptPlace:
+    """Return the place that a cursor names; of a fence alone the last place."""
+    fence, run, unclaimed = (*map(int, cursor.split("_")), LAST_RUN, 1)[:3]
+    return history.AttemptPlace(min(fence, MAX_INT), min(run, LAST_RUN), unclaimed)
 
 
 async def events(call: Call) -> wire.EventList:
@@ -309,7 +320,7 @@ async def report(call: Call) -> wire.JobReport:
         timeline=[event async for event in in_turns(call, found.timeline.items, shown_event)],
         timeline_cursor=found.timeline.next_cursor,
         attempts=[attempt async for attempt in in_turns(call, found.attempts.items, shown_attempt)],
-        attempts_cursor=found.attempts.next_cursor,
+        attempts_cursor=_attempt_cursor(found.attempts.next_cursor),
         metrics=await shown_apart(call, found.metrics, redacted),
     )
 

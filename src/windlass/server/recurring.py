@@ -19,7 +19,7 @@ from windlass.queue.control import Actor
 from windlass.queue.runs import Run, find_runs
 from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulewrites import keep_within
-from windlass.queue.views import Attempt, Event, Job, Slice
+from windlass.queue.views import Attempt, AttemptPlace, Event, Job, Slice
 from windlass.server.accepted import accept
 from windlass.server.call import Call, Reply
 from windlass.server.shown import shown_schedule
@@ -117,7 +117,7 @@ async def resume(call: Call, actor: Actor) -> State:
     return found.state
 
 
-async def attempts(call: Call) -> Slice[Attempt]:
+async def attempts(call: Call) -> Slice[Attempt, AttemptPlace]:
     """Return the newest ended attempts of the jobs that the schedule in the path made, oldest first."""
     await _found(call)
     where = AttemptFilter(tenant=call.tenant, schedule_id=call.job_id)
@@ -125,7 +125,7 @@ async def attempts(call: Call) -> Slice[Attempt]:
     return Slice([listed.attempt for listed in reversed(page.attempts)], None)
 
 
-async def events(call: Call) -> Slice[Event]:
+async def events(call: Call) -> Slice[Event, int]:
     """Return what happened to the schedule in the path, in order: it was made, and its newest slots were decided."""
     found = await _found(call)
     db = call.engine.db

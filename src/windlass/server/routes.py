@@ -94,7 +94,7 @@ ROUTES: tuple[Route, ...] = (
                 "its id, times and state stay. It can be neither retried nor replayed. 202: somebody reads the SQLite "
                 "file from before, so its log still has the bytes; the server removes them when that has ended."),
     _line("GET", "/jobs/{id}/attempts", jobs.attempts, "read", "The ended attempts of a job", {200: j.AttemptList},
-          query=j.OfJobQuery, bound="job"),
+          query=j.AttemptsOfJobQuery, bound="job"),
     _line("GET", "/jobs/{id}/report", jobs.report, "read", "Everything about a job",
           {200: j.JobReport}, query=Words, bound="job"),
     _line("GET", "/jobs/{id}/events", jobs.events, "read", "What happened to a job", {200: j.EventList},

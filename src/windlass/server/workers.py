@@ -90,7 +90,7 @@ async def find(call: Call) -> wire_people.WorkerList:
 
 async def statuses(call: Call) -> wire_people.WorkerStatuses:
     """Answer how the workers are, in the words of item workers."""
-    page = await fleet.list_workers(call.engine.db, call.tenant, limit=fleet.MAX_PAGE)
+    page = await fleet.list_workers(call.engine.db, call.tenant, limit=fleet.MAX_PAGE, with_texts=False)
     return wire_people.WorkerStatuses(
         workers=[
             wire_people.WorkerStatus(

@@ -18,6 +18,8 @@ from windlass.wire.vocabulary import OUTCOMES, any_case
 MAX_OF_JOB = 1000
 _ATTEMPT_CURSOR = "^[0-9]{1,16}_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_[0-9]{1,10}$"
 """Microseconds since 1970, job, fence."""
+_ATTEMPT_PLACE = "^[0-9]{1,10}(_[0-9]{1,5}_[01])?$"
+"""Fence, run, and whether that run ended without another claim; a fence alone: after all that have it."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,12 +54,20 @@ class AttemptList(msgspec.Struct, frozen=True, kw_only=True):
     """The ended attempts of a job, oldest first."""
 
     attempts: list[Attempt]
-    next_cursor: int | None = None
+    next_cursor: str | None = None
     """After which the next page begins; null on the last."""
 
 
+class AttemptsOfJobQuery(Query, frozen=True, kw_only=True):
+    """Which attempts of a job to show."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_OF_JOB)] = MAX_OF_JOB
+    cursor: Annotated[str, Meta(max_length=20, pattern=_ATTEMPT_PLACE)] | None = None
+    """`next_cursor` of the page before."""
+
+
 class OfJobQuery(Query, frozen=True, kw_only=True):
-    """Which attempts or events of a job to show."""
+    """Which events of a job to show."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_OF_JOB)] = MAX_OF_JOB
     cursor: Annotated[int, Meta(ge=0, le=2**31 - 2)] | None = None

@@ -17,6 +17,7 @@ from windlass.job import GivenOption, Source, State, WaitCode
 from windlass.wire.attempts import Attempt as Attempt
 from windlass.wire.attempts import AttemptList as AttemptList
 from windlass.wire.attempts import AttemptPage as AttemptPage
+from windlass.wire.attempts import AttemptsOfJobQuery as AttemptsOfJobQuery
 from windlass.wire.attempts import AttemptsQuery as AttemptsQuery
 from windlass.wire.attempts import ListedAttempt as ListedAttempt
 from windlass.wire.attempts import OfJobQuery as OfJobQuery
@@ -338,7 +339,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     timeline: list[Event]
     timeline_cursor: int | None = None
     attempts: list[Attempt]
-    attempts_cursor: int | None = None
+    attempts_cursor: str | None = None
     """Where /attempts goes on, as `timeline_cursor` where /events does; null if these are all."""
     metrics: AnyJson
 

@@ -334,6 +334,7 @@ async def erase(stage: Stage, db: Database, scene: Scene) -> object:
     await erasure.begin(db, Lanes(), name, actor="me")
     await erasure.under_way(db, limit=1)
     await erasure.go_on(db, stage.ids, name)
+    await erasure.forget_names(db, age_ms=-1, limit=1)
     return await erasure.erase_job(db, scene.id, tenant="default", actor=ME)
 
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
-from tests.queue.races.stage import LOOK, Stage, no_jitter
+from tests.queue.races.stage import LEASE_MS, LOOK, Stage, no_jitter
 from tests.queue.races.test_administration import exists
 from windlass.db import Database
 from windlass.errors import BeingErased, Conflict, WindlassError
+from windlass.queue import checkpoints, deadletters, erasure, history, logs, tenants, workers
 from windlass.queue import claim as claims
-from windlass.queue import deadletters, erasure, history
 from windlass.queue.claim import Claimed, Group, Want
 from windlass.queue.control import Actor
 from windlass.queue.deadletters import Retried
 from windlass.queue.erasure import Erased
 from windlass.queue.lanes import Lanes
-from windlass.queue.report import Answer, Fail, report
+from windlass.queue.report import Answer, Complete, Fail, report
 from windlass.queue.submit import submit
 
 ME = Actor("me")
@@ -176,3 +176,116 @@ async def test_rel_t24_a_job_is_erased_or_runs_again(stage: Stage) -> None:
             assert '"kept"' == payload
 
     assert 8 <= await Race(prepare, erase, retry, judge).in_every_order(stage)
+
+
+async def tell(db: Database, lease: Claimed, worker: str, tenant: str = "default") -> None:
+    """Keep a line of a lease."""
+    line = logs.Line(lease.claimed_at, "a secret")
+    chunk = logs.Chunk(job_id=lease.id, fence=lease.fence, worker=worker, tenant=tenant, seq=0, lines=[line])
+    await logs.keep(db, [chunk])
+
+
+async def note(db: Database, lease: Claimed, worker: str, tenant: str = "default") -> None:
+    """Keep a checkpoint of a lease."""
+    told = checkpoints.Note(job_id=lease.id, fence=lease.fence, worker=worker, tenant=tenant, checkpoint='"a secret"')
+    await checkpoints.keep(db, [told])
+
+
+async def words_of(stage: Stage, job_id: UUID) -> tuple[list[logs.Written], dict[UUID, checkpoints.Kept]]:
+    """Return the lines and the checkpoint of a job."""
+    return (await logs.read(stage.db, job_id)).lines, await checkpoints.find(stage.db, [job_id])
+
+
+@pytest.mark.parametrize("words", [tell, note])
+async def test_rel_t24_words_that_are_being_written_are_erased(postgres_stage: Stage, words: Any) -> None:
+    """T24: an erasure waits for a writer that has seen the lease, and removes what the writer wrote."""
+    stage = postgres_stage
+    scene, writing = await stage.leased(), Pausing(stage.servers[1])
+    point = writing.hold_before(COMMIT)
+    written = asyncio.create_task(words(writing, scene.lease, scene.worker))
+    await point.reached.wait()
+    await report(stage.db, [scene.complete()], chance=no_jitter)
+
+    erasing = asyncio.create_task(erasure.erase_job(stage.db, scene.id, tenant="default", actor=ME))
+    waited = await stage.until_parked(erasing, writing, Pausing(stage.db))
+    point.release()
+    await asyncio.gather(written, erasing)
+
+    assert ([], {}) == await words_of(stage, scene.id)
+    assert waited
+
+
+@pytest.mark.parametrize("words", [tell, note])
+async def test_rel_t24_words_of_a_tenant_that_is_being_erased_are_erased(postgres_stage: Stage, words: Any) -> None:
+    """T24: also those of a lease whose holder began to write after the erasure had begun."""
+    stage = postgres_stage
+    scene, writing, erasing = await scene_of(stage), Pausing(stage.servers[1]), Erasing(stage)
+    [lease] = await leased(stage, stage.db, scene)
+    await erasing.begin(stage.db, scene)
+    point = writing.hold_before(COMMIT)
+    written = asyncio.create_task(words(writing, lease, "w", scene.tenant))
+    await point.reached.wait()
+
+    finished = asyncio.create_task(erasing.finish(scene))
+    waited = await stage.until_parked(finished, writing, Pausing(stage.db))
+    point.release()
+    await asyncio.gather(written, finished)
+
+    assert ([], {}) == await words_of(stage, scene.job_id)
+    assert waited
+
+
+async def test_rel_t24_a_line_that_waited_is_not_written_after_an_erasure(postgres_stage: Stage) -> None:
+    """T24: who has seen a lease and waits for the log of another job looks again before writing."""
+    stage = postgres_stage
+    scene, first = await stage.leased(2), Pausing(stage.servers[1])
+    one, other = sorted(scene.leases, key=lambda lease: lease.id)
+    point = first.hold_before(COMMIT)
+    writing = asyncio.create_task(tell(first, one, scene.worker))
+    await point.reached.wait()
+    line = logs.Line(other.claimed_at, "a secret")
+    chunks = [
+        logs.Chunk(job_id=lease.id, fence=lease.fence, worker=scene.worker, seq=1, lines=[line])
+        for lease in (one, other)
+    ]
+    late = asyncio.create_task(logs.keep(stage.servers[1], chunks))
+    assert await stage.until_parked(late, first, Pausing(stage.servers[1]))
+
+    done = Complete(job_id=other.id, fence=other.fence, worker=scene.worker, session=scene.session)
+    await report(stage.db, [done], chance=no_jitter)
+    await erasure.erase_job(stage.db, other.id, tenant="default", actor=ME)
+    point.release()
+    await asyncio.gather(writing, late)
+
+    assert ([], {}) == await words_of(stage, other.id)
+    assert 2 == len((await logs.read(stage.db, one.id)).lines)
+
+
+async def test_rel_t24_a_name_is_forgotten_or_given_again(stage: Stage) -> None:
+    """M1: whoever forgets names that were erased long ago leaves the new owner of one alone."""
+    erasing = Erasing(stage)
+
+    async def prepare() -> Scene:
+        scene = await scene_of(stage)
+        await erasing.begin(stage.db, scene)
+        await erasing.finish(scene)
+        stage.clock.advance(1)
+        return scene
+
+    async def forget(db: Database, _: Scene) -> int:
+        return await erasure.forget_names(db, age_ms=500, limit=MOST)
+
+    async def give(db: Database, scene: Scene) -> UUID:
+        await tenants.create(db, scene.tenant)
+        session = workers.NewSession(id=stage.ids.new(), worker="new", tenant=scene.tenant, lease_ms=LEASE_MS)
+        await workers.register(db, session)
+        return session.id
+
+    async def judge(scene: Scene, forgotten: object, session: UUID | WindlassError) -> None:
+        assert isinstance(forgotten, int)
+        assert isinstance(session, UUID)
+        assert await exists(stage, scene.tenant)
+        [beat] = await workers.heartbeat(stage.db, [workers.Beat(session, tenant=scene.tenant)])
+        assert beat.alive
+
+    assert 6 <= await Race(prepare, forget, give, judge).in_every_order(stage)
