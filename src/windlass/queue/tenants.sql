@@ -27,7 +27,7 @@ SELECT t.name, t.created_at, t.erasing, p.reason, p.actor, p.paused_at, p.resume
 -- name: count_held
 -- What a tenant still has, each counted up to :most: live jobs (also those in the outbox), finished ones, attempts of jobs that are gone, schedules, and keys that
 -- may be used.
--- Not hot: blocked, held and timed jobs are found by reading all of them.
+-- Blocked, held and timed jobs are found by reading all of them, on a connection that reads.
 -- postgres
 SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
                                UNION ALL
