@@ -241,6 +241,42 @@ async def test_a_large_request_that_was_refused_while_it_waited_is_not_written(m
     assert [] == flush.batches
 
 
+async def test_only_the_flush_of_a_large_request_is_measured() -> None:
+    """Neither the wait for its turn nor the rest after it is time of the flush."""
+    now_s = 0.0
+
+    async def pause(seconds: float) -> None:
+        nonlocal now_s
+        now_s += 1000 * seconds
+
+    async def flush(requests: Sequence[str]) -> list[str]:
+        nonlocal now_s
+        now_s += 2.0
+        return list(requests)
+
+    outside = Outside(monotonic=lambda: now_s, pause=pause)
+    recent = Recent(outside.monotonic)
+    turns, seen = LargeWrites(recent, outside, one_writer=True), list[tuple[str, int, float]]()
+    line: Batcher[str, str] = Batcher(
+        *("test", flush),
+        weigh=weigh,
+        outside=outside,
+        room=20 * MOST_ROWS,
+        large_writes=turns,
+        observe=lambda *given: seen.append(given),
+    )
+    large = "A".ljust(MOST_ROWS, "-")
+    async with turns.turn("A"):
+        [asked] = await begun(line, large)
+        now_s += 100.0
+        recent.note("B")
+    await asked
+    await line.idle()
+
+    assert [("test", MOST_ROWS, 2.0)] == seen
+    assert now_s > 1000
+
+
 async def test_large_requests_of_tenants_take_turns() -> None:
     """A tenant with one large request waits for one of another tenant that has many, not for all."""
     flush = Flushes()

@@ -342,3 +342,29 @@ async def test_a_long_check_gives_way(db: Database, monkeypatch: pytest.MonkeyPa
     await beside
 
     assert 5 <= turns
+
+
+async def test_rel_t9_reading_many_signatures_gives_way(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T9: what is published of a task is decoded in one go at most, also for what tasks give."""
+    elapsed, turns = Elapsed(), 0
+    known = signatures_of(db, elapsed)
+    await known.publish("default", {str(number): ADD for number in range(5)})
+    newest_first = module._newest_first
+
+    def slow(*given: Any) -> Any:
+        elapsed.now += 2 * TURN_S
+        return newest_first(*given)
+
+    async def counted(_: str) -> None:
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(module, "_newest_first", slow)
+    monkeypatch.setattr(known._loop_turns, "wait", counted)
+    jobs = [job({"x": 1}, str(number)) for number in range(5)]
+
+    await known.check(jobs)
+    checked = turns
+    await known.given({(one.tenant, one.task) for one in jobs})
+
+    assert (5, 10) == (checked, turns)

@@ -137,7 +137,6 @@ class Attack:
 
     async def _costly_requests(self, tally: Tally) -> None:
         await call_all(large.costly(self._hostile), self._server.address, tally, callers=2)
-        # Those that run every second would be a load for the parts after this one.
         for schedule in large.MADE:
             await self._client.delete(f"/schedules/{schedule}")
 

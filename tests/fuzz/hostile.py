@@ -173,7 +173,7 @@ class Hostile:
     def __init__(self, named: Sequence[Named], token: str, *, above: str, seed: int) -> None:
         self._named = named
         self._random = random.Random(seed)
-        self._key = f"Authorization: Bearer {token}".encode()
+        self.key = f"Authorization: Bearer {token}".encode()
         self._above = f"Authorization: Bearer {above}".encode()
         self._asks = {route.name: next(iter(asks(route))) for route in ROUTES if route.scopes}
 
@@ -267,9 +267,9 @@ class Hostile:
                 b"Authorization: Basic eDp5",
             ),
             *(b"Authorization: Bearer " + token, b"X-API-Key: " + token, b"X-API-Key: \xff", b"Cookie: key=x"),
-            *(self._key[:-1], self._key + b"a", self._key + b" ", self._key.upper(), b"Authorization: " + b"B" * 9_000),
+            *(self.key[:-1], self.key + b"a", self.key + b" ", self.key.upper(), b"Authorization: " + b"B" * 9_000),
             b"Authorization: Bearer " + token + b"\r\nX-API-Key: x",
-            self._key + b"\r\n" + self._key.replace(b"wl_", b"wl-"),
+            self.key + b"\r\n" + self.key.replace(b"wl_", b"wl-"),
         ]
         for ask in self._asks.values():
             for header in bad:
@@ -283,7 +283,7 @@ class Hostile:
 
     def _method(self, path: str, method: str) -> Request:
         url = re.sub(r"\{\w+\}", "nobody", path) + ("?seconds=0.001" if path.endswith("/events") else "")
-        head = f"{method} {url} HTTP/1.1\r\nHost: x\r\n".encode() + self._key + b"\r\n\r\n"
+        head = f"{method} {url} HTTP/1.1\r\nHost: x\r\n".encode() + self.key + b"\r\n\r\n"
         return Request(head, f"{method} {path}")
 
     def _headers(self) -> Iterator[Callable[[], Request]]:
@@ -303,7 +303,7 @@ class Hostile:
         """Return the bytes of a request to a route."""
         target = url.removeprefix("http://windlass.test").encode("utf-8", "replace")
         media = b"" if b"Content-Type" in more or not body else b"Content-Type: application/json\r\n"
-        own = self._key if self._random.random() > ABOVE_SHARE else self._above
+        own = self.key if self._random.random() > ABOVE_SHARE else self._above
         credentials = (own if key is None else key) + b"\r\n" if key != b"" else b""
         length = f"Content-Length: {len(body)}\r\n".encode() if body or route.method != "GET" else b""
         head = route.method.encode() + b" " + target + b" HTTP/1.1\r\nHost: x\r\n" + credentials + media + more + length

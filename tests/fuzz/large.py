@@ -28,6 +28,10 @@ LARGE_JOBS = 60
 FAILED_JOBS = 480
 ERROR = "".join(f"password{number}=x " for number in range(5_000))[: 64 * KIB - 1]
 """Not a line of it is one that redaction can pass over quickly."""
+SHAPES: tuple[Any, ...] = ("://:", "a b", [""], {"": ""})
+"""Items of payloads that take longest to redact."""
+LARGE_ITEMS = 8
+"""Jobs or results of the largest size in one body."""
 SIGNATURES = 30
 UNREAD = 12
 UNREAD_PAGES = 16
@@ -39,15 +43,16 @@ ITEMS = (b"{}", b"0", b'""', b"null", b"[]", b'{"a":{}}', b'{"task":"t"}', b'{"z
 
 async def fill(client: httpx2.AsyncClient) -> list[str]:
     """Store large jobs, failed ones with long errors, and a long log; return the ids of some."""
-    payload = "x" * PAYLOAD_BYTES
-    ids: list[str] = []
-    for _ in range(LARGE_JOBS // 30):
-        ids += await _batch(client, [{"task": "large", "queue": "large", "payload": payload}] * 30)
+    large = [{"task": "large", "queue": "large", "payload": "x" * PAYLOAD_BYTES}] * (LARGE_JOBS // 2)
+    costly = [{"task": "large", "queue": "large", "payload": _costly(SHAPES[0])}] * (LARGE_JOBS // 2)
+    [first_large, *_], [first_costly, *_] = [await _batch(client, jobs) for jobs in (large, costly)]
     failing = await _batch(client, [{"task": "failing", "queue": "failing", "max_attempts": 1}] * FAILED_JOBS)
     lease = {"worker_id": "filler", "session": str(uuid4())}
     await _post(client, "/workers/register", {**lease, "max_threads": 1000, "lease_seconds": 3600})
     claimed = await _post(client, "/jobs/claim", {**lease, "queues": ["failing"], "count": FAILED_JOBS})
     first, *others = claimed["jobs"]
+    beat = {**lease, "fence": first["fence"], "checkpoint": _costly(SHAPES[0])}
+    await _post(client, f"/jobs/{first['id']}/heartbeat", beat)
     line = {"at": SINCE, "text": ERROR[: 16 * KIB]}
     for seq in range(4):
         chunk = {"job_id": first["id"], "fence": first["fence"], "seq": seq, "lines": [line] * 400}
@@ -65,7 +70,17 @@ async def fill(client: httpx2.AsyncClient) -> list[str]:
             for job in others[start : start + 50]
         ]
         await _post(client, "/jobs/report", {**lease, "reports": reports})
-    return [first["id"], others[0]["id"], ids[0], failing[-1]]
+    return [others[0]["id"], failing[-1], first_large, first_costly, first["id"]]
+
+
+def _costly(item: Any) -> list[Any]:
+    """Return a payload that is as large as it may be."""
+    return [item] * (PAYLOAD_BYTES // (len(_text(item)) + 1))
+
+
+def _text(body: Any) -> bytes:
+    """Return JSON without a space."""
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 async def _batch(client: httpx2.AsyncClient, jobs: list[dict[str, Any]]) -> list[str]:
@@ -168,6 +183,9 @@ def costly(hostile: Hostile) -> Iterator[Request]:
         {"kind": "fail", "job_id": str(uuid4()), "fence": 1, "error": ERROR, "traceback": ERROR} for _ in range(60)
     ]
     yield _to(hostile, "POST /jobs/report", {"worker_id": "nobody", "reports": reports}, "ends of no lease")
+    result = {"kind": "complete", "fence": 1, "result": _costly(SHAPES[0])}
+    reports = [{**result, "job_id": str(uuid4())} for _ in range(LARGE_ITEMS)]
+    yield _to(hostile, "POST /jobs/report", {"worker_id": "nobody", "reports": reports}, "results of no lease")
     held = [{"job_id": str(uuid4()), "fence": 1, "progress": "x" * 700} for _ in range(10_000)]
     yield _to(
         hostile, "POST /workers/heartbeat", {"worker_id": "w", "session": str(uuid4()), "held": held}, "10,000 leases"
@@ -176,12 +194,45 @@ def costly(hostile: Hostile) -> Iterator[Request]:
     yield _to(hostile, "POST /dead-letter/retry", {"ids": ids, "payload": "x" * 200_000}, "1,000 unknown")
     yield _to(hostile, "POST /dead-letter/retry", {"task": "failing"}, "1,000 at once")
     yield _to(hostile, "POST /dead-letter/purge", {"task": "failing"}, "1,000 at once")
+    payloads = [{"task": "t", "payload": _costly(SHAPES[0])}] * LARGE_ITEMS
+    yield _to(hostile, "POST /jobs/batch", {"jobs": payloads}, "large payloads")
+    yield from _payloads(hostile)
     yield from _schedules(hostile)
+
+
+def _payloads(hostile: Hostile) -> Iterator[Request]:
+    """Return schedules with large payloads, and all that shows or compares these."""
+    for number, shape in enumerate(SHAPES):
+        name, payload = f"costly-{number}", _costly(shape)
+        same = {"payload": payload}
+        made = {"name": name, "task": "t", "cron": "0 2 * * *", **same}
+        other = {"payload": [payload]}
+        bodies: list[tuple[str, dict[str, Any] | None]] = [
+            ("POST /schedules", made),
+            ("POST /jobs", {"task": "t", "schedule": "0 2 * * *", "schedule_name": f"costly-job-{number}"} | same),
+            ("GET /schedules/{schedule}", None),
+            ("PATCH /schedules/{schedule}", {**other, "dry_run": True}),
+            ("POST /schedules", {**made, **other, "replace_existing": True, "dry_run": True}),
+            ("PATCH /schedules/{schedule}", other),
+            ("PUT /schedules/{schedule}", made),
+            ("POST /schedules/{schedule}/pause", {}),
+            ("POST /schedules/{schedule}/resume", {}),
+            ("POST /schedules/{schedule}/run", other),
+        ]
+        for route_name, body in bodies:
+            route = _of(route_name)
+            url = f"/api/v1{route.path}".replace("{schedule}", name)
+            content = b"" if body is None else _text(body)
+            yield hostile.request(route, url, content, f"a payload of {shape}", key=hostile.key)
 
 
 SECONDLY = 6
 """Which of the hard triggers has a slot in every second."""
-MADE = [f"hard-{SECONDLY}-{number}" for number in range(1_000)]
+MADE = [
+    *(f"hard-{SECONDLY}-{number}" for number in range(1_000)),
+    *(f"{kind}-{number}" for kind in ("costly", "costly-job") for number in range(len(SHAPES))),
+]
+"""Schedules that would be a load for the parts after this one."""
 
 
 def _schedules(hostile: Hostile) -> Iterator[Request]:
@@ -223,7 +274,7 @@ def _schedule(trigger: dict[str, Any], number: int, name: str) -> dict[str, Any]
 
 def _to(hostile: Hostile, name: str, body: dict[str, Any], what: str) -> Request:
     route = _of(name)
-    return hostile.request(route, next(iter(asks(route))).url(_ANY), json.dumps(body).encode(), what[:120])
+    return hostile.request(route, next(iter(asks(route))).url(_ANY), _text(body), what[:120])
 
 
 def at_once(hostile: Hostile, count: int) -> list[Request]:

@@ -431,12 +431,6 @@ MUTANTS = (
         "L13: what the database says is for the log",
     ),
     Mutant(
-        "much-shown-in-one-go",
-        (Edit("server/shown.py", "        if size > TURN_BYTES:\n", "        if size < 0:\n"),),
-        ("tests/server/test_shown.py::test_others_get_their_turn_between_items",),
-        "H5: no request holds the event loop",
-    ),
-    Mutant(
         "lines-redacted-before-leases",
         (Edit("engine/trail.py", "told = await logs.held(self._db, told)", "pass"),),
         ("tests/server/test_logs.py::test_lines_of_a_lease_that_is_not_there_cost_nothing",),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant
 
 BATCH = "tests/engine/test_batch.py::test_"
+CHANGES = "tests/engine/test_changes.py::test_"
 DISPATCH = "tests/engine/test_dispatch.py::test_"
 FAIR = "tests/engine/test_dispatch_fair.py::test_"
 LIVE = "tests/server/test_live.py::test_"
@@ -115,6 +116,18 @@ MUTANTS = (
         (Edit("engine/changes.py", "if len(self._heard) + len(found) > MOST_BEHIND:", "if False:"),),
         (f"{LIVE}a_reader_that_is_too_far_behind_is_dropped",),
         "S8: what waits for a slow reader is bounded",
+    ),
+    Mutant(
+        "long-looks-without-rest",
+        (
+            Edit(
+                "engine/changes.py",
+                "            if rest_s > 0 and not self._over:\n",
+                "            if rest_s < -1e9:\n",
+            ),
+        ),
+        (f"{CHANGES}rel_t15_a_tenant_rests_after_a_long_look[1.0-rests1]",),
+        "T15: a tenant rests after a long look",
     ),
     Mutant(
         "batch-forgets-what-comes-at-its-end",

@@ -18,6 +18,7 @@ DEFAULTS = "tests/server/test_defaults.py::test_"
 TASKS = "tests/engine/test_defaults.py::test_"
 KEPT = "tests/queue/test_tasks.py::test_"
 SIGNATURES = "tests/engine/test_signatures.py::test_"
+BAD_INPUT = "tests/queue/test_bad_input.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -67,6 +68,24 @@ MUTANTS = (
         (Edit("engine/signatures.py", "sum(sizes.values()) > MOST_BYTES", "sum(sizes.values()) < 0"),),
         (f"{SIGNATURES}rel_h4_what_is_remembered_of_signatures_has_a_bound[sqlite]",),
         "H4: what is remembered of signatures is bounded",
+    ),
+    Mutant(
+        "payloads-checked-on-the-loop",
+        (Edit("queue/submit.py", "if size <= CHECKED_BYTES else await", "if size else await"),),
+        tuple(f"{BAD_INPUT}rel_t9_much_json_is_not_checked_on_the_event_loop[{kind}-2]" for kind in KINDS),
+        "T9: no request holds the event loop",
+    ),
+    Mutant(
+        "results-checked-on-the-loop",
+        (Edit("queue/report.py", "    if size <= CHECKED_BYTES:\n", "    if size >= 0:\n"),),
+        tuple(f"{BAD_INPUT}rel_t9_much_json_is_not_checked_on_the_event_loop[{kind}-2]" for kind in KINDS),
+        "T9: no request holds the event loop",
+    ),
+    Mutant(
+        "signatures-read-in-one-go",
+        (Edit("engine/signatures.py", "read(builds)\n            await pace.give_way()\n", "read(builds)\n"),),
+        tuple(f"{SIGNATURES}rel_t9_reading_many_signatures_gives_way[{kind}]" for kind in KINDS),
+        "T9: no request holds the event loop",
     ),
     Mutant(
         "a-look-from-before-a-hint-is-enough",
@@ -150,7 +169,7 @@ MUTANTS = (
         (
             Edit(
                 "queue/submit.py",
-                "            answers[number] = problem\n        else:",
+                "            refused[number] = problem\n        else:",
                 "            raise problem\n        else:",
             ),
         ),

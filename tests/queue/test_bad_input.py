@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
@@ -9,13 +10,16 @@ from uuid import UUID
 import pytest
 
 from tests.clock import TestClock
+from tests.queue.steps import Steps
 from windlass.db import Database
 from windlass.errors import AlreadyExists, InvalidInput, WindlassError
 from windlass.ids import Ids
+from windlass.queue import newjob, report
 from windlass.queue.control import Actor, pause_tenant, resume_tenant
 from windlass.queue.history import Count, Filter, Page, count, find
 from windlass.queue.lanes import Lanes
-from windlass.queue.newjob import NewJob
+from windlass.queue.newjob import NewJob, check_json
+from windlass.queue.report import Complete
 from windlass.queue.submit import submit, submit_requests
 from windlass.queue.workers import Beat, Held, NewSession, drain, heartbeat, register
 
@@ -96,6 +100,36 @@ async def test_an_id_twice_is_refused_for_its_request_alone(db: Database, clock:
 
     assert [False, True, True, False] == [isinstance(answer, WindlassError) for answer in answers]
     assert {ONE, fine} == {job.id for job in (await find(db, Filter(tenant="default"))).jobs}
+
+
+LARGE = "[" + ",".join(["[]"] * 50_000) + "]"
+"""Two of these are more than is checked on the event loop."""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_rel_t9_much_json_is_not_checked_on_the_event_loop(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """T9: the payloads of a large batch, and the results of a large report, are walked by a thread."""
+    here: list[bool] = []
+
+    def watched(field: str, text: str, **bounds: Any) -> None:
+        here.append(threading.current_thread() is threading.main_thread())
+        check_json(field, text, **bounds)
+
+    worker = await steps.worker()
+    leases = [await steps.lease(worker) for _ in range(count)]
+    for module in (newjob, report):
+        monkeypatch.setattr(module, "check_json", watched)
+
+    jobs = [NewJob(id=UUID(int=number + 1), task="t", payload=LARGE) for number in range(count)]
+    await submit(steps.db, steps.lanes, jobs)
+    await steps.report(*(Complete(**steps.named(lease), result=LARGE) for lease in leases))
+    with pytest.raises(InvalidInput, match="nested more than 64 deep") as refused:
+        await submit(steps.db, steps.lanes, [*jobs, NewJob(id=ONE, task="t", payload="[" * 65 + "]" * 65)])
+
+    assert [count == 1] * (3 * count + 1) == here
+    assert count == refused.value.index
 
 
 Look = Callable[[Database, str], Awaitable[Any]]

@@ -103,11 +103,14 @@ class Redactor:
         """Return a JSON-like value in which everything under a hidden name is hidden, at any depth."""
         if depth > MAX_DEPTH:
             return HIDDEN
+        # The kinds of JSON first: to find that a text is no Mapping takes as long as to redact a short one.
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item, depth + 1) for item in value]
         if isinstance(value, Mapping):
             return {key: HIDDEN if self.hides(str(key)) else self.value(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.value(item, depth + 1) for item in value]
-        return self.text(value) if isinstance(value, str) else value
+        return [self.value(item, depth + 1) for item in value] if isinstance(value, tuple) else value
 
 
 def url(text: str) -> str:

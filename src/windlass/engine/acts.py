@@ -36,6 +36,8 @@ LARGE_EACH = 60
 """Lists and large bodies of one tenant that are under way or wait, of one key half of these."""
 LARGE_AT_ONCE = 1000
 """Lists and large bodies of all tenants: a body may wait for the database, and others must not wait for it."""
+SHOWN_EACH = 200
+"""Large items of one tenant that are shown or wait for it, of one key half of these."""
 STOPPED_S = 7.0
 """For the last rungs of a worker's ladder, and its report."""
 
@@ -67,6 +69,7 @@ class Acts:
         self.wipe = Wipe()
         self.large = Turnstile("large requests", at_once=LARGE_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
         self._lists = Turnstile("lists", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
+        self.showing = Turnstile("large items to show", at_once=1, at_once_each=1, room_each=SHOWN_EACH)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
     @asynccontextmanager

@@ -148,17 +148,13 @@ class Batcher(Generic[Request, Answer]):
                     if len(self._small) or self._may_be_large():
                         continue  # the callers of all that waited in one queue had left
                     return
-                started = self._outside.monotonic()
                 self._busy_large += queue is self._large
                 if queue is self._large and len(self._small) and self._busy_count < self._most():
                     self._begin()
                 try:
-                    await (self._answer_large(batch) if queue is self._large else self._answer(batch))
+                    await (self._answer_large(batch) if queue is self._large else self._observed(batch))
                 finally:
                     self._busy_large -= queue is self._large
-                if self._observe is not None:
-                    rows = sum(waiting.rows for waiting in batch)
-                    self._observe(self._name, rows, self._outside.monotonic() - started)
         finally:
             self._busy_count -= 1
 
@@ -215,15 +211,23 @@ class Batcher(Generic[Request, Answer]):
     async def _answer_large(self, batch: list[_Waiting[Request, Answer]]) -> None:
         """Answer large requests, in turn with other large writes: so a small one waits for one of them at most."""
         if self._large_writes is None:
-            await self._answer(batch)
+            await self._observed(batch)
             return
         try:
             async with self._large_writes.turn(batch[0].tenant):
                 # What a caller was told to send again while it waited for the turn must not be written.
                 if remaining := [waiting for waiting in batch if not waiting.answer.done()]:
-                    await self._answer(remaining)
+                    await self._observed(remaining)
         except Unavailable as error:
             _refuse(batch, error)
+
+    async def _observed(self, batch: list[_Waiting[Request, Answer]]) -> None:
+        """Answer requests, and tell how long that took: without the wait for a turn and the rest after it."""
+        started = self._outside.monotonic()
+        await self._answer(batch)
+        if self._observe is not None:
+            rows = sum(waiting.rows for waiting in batch)
+            self._observe(self._name, rows, self._outside.monotonic() - started)
 
     async def _answer(self, batch: list[_Waiting[Request, Answer]]) -> None:
         try:

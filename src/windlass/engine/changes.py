@@ -8,8 +8,8 @@ Streams have a cap by tenant and by key, and their looks take turns by tenant (f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -146,7 +146,9 @@ class Changes:
         self._over = False
         self._feeds: dict[str, _Feed] = {}
         self.streams = Cap("streams", most=MOST_STREAMS, each=MOST_EACH, each_key=MOST_KEY)
-        self.turns = Turnstile("looks of streams", at_once=MOST_STREAMS, at_once_each=1, room_each=2 * MOST_EACH)
+        self._turns = Turnstile("looks of streams", at_once=MOST_STREAMS, at_once_each=1, room_each=2 * MOST_EACH)
+        self._rested_at: dict[str, float] = {}
+        """Until when a tenant rests, by `monotonic`."""
         self._looking = asyncio.Semaphore(LOOKS_AT_ONCE)
         wake.on_change.append(self._notice)
 
@@ -182,17 +184,31 @@ class Changes:
                 await self._feeds[tenant].began.wait()
         except TimeoutError:
             raise Unavailable("The events of this tenant could not be looked for yet. Try again.") from None
-        async with self.turns.turn(tenant):
+        async with self.turn(tenant):
             return await self._fresh(tenant, own)
 
+    @asynccontextmanager
+    async def turn(self, tenant: str) -> AsyncIterator[None]:
+        """Run a look in its tenant's turn, after the rest that is due since the last long look.
+
+        So what was found is told at once, and the rest is in the turn of the look that comes next. Raises TooMany or
+        Unavailable if there are too many looks, or it was not the tenant's turn for long.
+        """
+        async with self._turns.turn(tenant):
+            rest_s = self._rested_at.get(tenant, 0.0) - self._monotonic()
+            if rest_s > 0 and not self._over:
+                await self._pause(rest_s)
+            yield
+
     async def _fresh(self, tenant: str, looks: Looks) -> list[Told]:
-        """Look once; after a long look rest, in the tenant's turn."""
+        """Look once, in the tenant's turn."""
         async with self._looking:
             begun_s = self._monotonic()
             found = await looks.fresh(self._db, tenant)
-            spent_s = self._monotonic() - begun_s
-        if spent_s > LONG_S and not self._over:
-            await self._pause(REST * spent_s)
+            ended_s = self._monotonic()
+        if ended_s - begun_s > LONG_S:
+            self._rested_at = {name: at_s for name, at_s in self._rested_at.items() if at_s > ended_s}
+            self._rested_at[tenant] = ended_s + REST * (ended_s - begun_s)
         return found
 
     async def _look(self, tenant: str, began: asyncio.Event, followers: set[Follower]) -> None:
@@ -202,7 +218,7 @@ class Changes:
             while not self._over:
                 found: list[Told] = []
                 with suppress(WindlassError):  # the database is away, or others have their turn
-                    async with self.turns.turn(tenant):
+                    async with self.turn(tenant):
                         if looks is None:
                             looks = Looks(await read_clock(self._db) - OVERLAP)
                             began.set()

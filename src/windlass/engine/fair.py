@@ -122,20 +122,35 @@ class Turnstile:
 
         Raises TooMany if the tenant or the key has too many callers here, Unavailable if the wait was too long.
         """
+        with self.place(tenant, key):
+            async with self.sure_turn(tenant, self._patience_s):
+                yield
+
+    @contextmanager
+    def place(self, tenant: str, key: str | None = None) -> Iterator[None]:
+        """Count a caller within the block. Raises TooMany if the tenant or the key has too many callers here."""
         self._check_room(tenant, key)
         parties = {(tenant, None), (tenant, key)}
         self._room.update(parties)
         try:
-            await self._enter(tenant)
-            try:
-                yield
-            finally:
-                self._leave(tenant)
+            yield
         finally:
             for party in parties:
                 self._room[party] -= 1
                 if not self._room[party]:
                     del self._room[party]
+
+    @asynccontextmanager
+    async def sure_turn(self, tenant: str, patience_s: float | None = None) -> AsyncIterator[None]:
+        """Run the block when it is this tenant's turn, however many callers wait.
+
+        Raises Unavailable if the wait was longer than `patience_s`, if given.
+        """
+        await self._enter(tenant, patience_s)
+        try:
+            yield
+        finally:
+            self._leave(tenant)
 
     def _check_room(self, tenant: str, key: str | None) -> None:
         if self._room[tenant, None] >= self._room_each:
@@ -143,18 +158,18 @@ class Turnstile:
         if key is not None and self._room[tenant, key] >= self._room_each // 2:
             raise TooMany(f"{self._room_each // 2} {self._what} of this key are under way here. Try again later.")
 
-    async def _enter(self, tenant: str) -> None:
+    async def _enter(self, tenant: str, patience_s: float | None) -> None:
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.push(tenant, (tenant, admitted))
         self._admit()
         if admitted.done():
             return
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(patience_s):
                 await admitted
         except TimeoutError:
             self._give_up(tenant, admitted)
-            raise Unavailable(f"Other {self._what} took all turns for {self._patience_s:g} s. Try again.") from None
+            raise Unavailable(f"Other {self._what} took all turns for {patience_s:g} s. Try again.") from None
         except BaseException:
             self._give_up(tenant, admitted)
             raise

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -55,6 +55,7 @@ MOST_BYTES = 16 << 20
 WRITES_S = 60.0
 """Within this a tenant may publish as many bytes of new signatures as are kept of it."""
 
+Value = TypeVar("Value")
 _NOTHING = Defaults()
 logger = logging.getLogger("windlass")
 
@@ -208,11 +209,12 @@ class Signatures:
 
     async def check(self, jobs: Sequence[NewJob]) -> None:
         """Return if the payloads of the jobs can be taken; InvalidInput names the argument, and the job of a list."""
-        found = await self._builds({(job.tenant, job.task) for job in jobs})
         since = self._outside.monotonic() - tasks.VALID_MS / 1000
-        valid = {
-            name: [signature for signature, _ in _newest_first(builds, since)][::-1] for name, builds in found.items()
-        }
+
+        def read(builds: _Builds) -> list[Signature]:
+            return [signature for signature, _ in _newest_first(builds, since)][::-1]
+
+        valid = await self._read_each({(job.tenant, job.task) for job in jobs}, read)
         pace = self._pace(jobs[0].tenant if jobs else "")
         for index, job in enumerate(jobs):
             problem = refusal(valid.get((job.tenant, job.task), []), job.payload, task=job.task)
@@ -234,8 +236,18 @@ class Signatures:
 
     async def given(self, names: Set[Named]) -> dict[Named, Defaults]:
         """Return what tasks give their jobs; those that give nothing are left out."""
-        found = {name: self._newest(builds) for name, builds in (await self._builds(names)).items()}
+        found = await self._read_each(names, self._newest)
         return {name: given for name, given in found.items() if given.options}
+
+    async def _read_each(self, names: Set[Named], read: Callable[[_Builds], Value]) -> dict[Named, Value]:
+        """Return what `read` returns of each task that is published; others get their turn in between."""
+        result: dict[Named, Value] = {}
+        found = await self._builds(names)
+        pace = self._pace(next(iter(found), ("", ""))[0])
+        for name, builds in found.items():
+            result[name] = read(builds)
+            await pace.give_way()
+        return result
 
     def known_of(self, tenant: str, task: str) -> Defaults:
         """Return what a task gives its jobs, as far as it is known here."""

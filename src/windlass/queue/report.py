@@ -8,6 +8,7 @@ the job's policy after its row is locked (moves.py, retry.py).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -22,12 +23,23 @@ from windlass.job import STATE_OF_OUTCOME, Outcome, State
 from windlass.queue import checkpoints, moves
 from windlass.queue.checkpoints import Note
 from windlass.queue.moves import Lease, LeaseName, Move, Moved, Record
-from windlass.queue.newjob import MAX_DELAY_MS, MAX_NAME, check_instant, check_json, check_range, check_text, storable
+from windlass.queue.newjob import (
+    CHECKED_BYTES,
+    MAX_DELAY_MS,
+    MAX_NAME,
+    check_instant,
+    check_json,
+    check_range,
+    check_text,
+    storable,
+)
 
 SQL = load(__file__)
 
 Chance = Callable[[], float]
 """Between 0 and 1: jitter."""
+_JSON_FIELDS = ("result", "metrics", "checkpoint")
+"""Asked by name and not by class: a thousand instance checks are a good part of a batch's time on this side."""
 
 
 class Status(StrEnum):
@@ -125,8 +137,11 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 async def report(db: Statements, reports: Sequence[Report], *, chance: Chance) -> list[Answer]:
     """Record how attempts ended; answer item by item, in order."""
     answers: dict[int, Answer] = {}
-    for number, item in enumerate(reports):
-        _validate(item, number)
+    size = sum(len(getattr(item, field, None) or "") for item in reports for field in _JSON_FIELDS)
+    if size <= CHECKED_BYTES:
+        _validate(reports)
+    else:
+        await asyncio.to_thread(_validate, reports)
     turns = _turns(reports)
     while turns:
         succeeded: dict[int, Complete] = {}
@@ -322,18 +337,23 @@ def _same_kind(item: Report, ended: Row) -> bool:
     return outcome is item.outcome
 
 
-def _validate(item: Report, index: int) -> None:
-    try:
-        check_text("worker", item.worker, longest=MAX_NAME)
-        if not 1 <= item.fence < 2**31:
-            raise InvalidInput("fence", f"{item.fence} was never given out; fences start at 1.")
-        # By name and not by class: a thousand instance checks are a good part of a batch's time on this side.
-        for field in ("result", "metrics", "checkpoint"):
-            text = getattr(item, field, None)
-            if text is not None:
-                check_json(field, text)
-        check_instant("until", getattr(item, "until", None))
-        for field in ("duration_ms", "delay_ms"):
-            check_range(field, getattr(item, field, None), 0, MAX_DELAY_MS)
-    except InvalidInput as problem:
-        raise problem.at(index) from None
+def _validate(reports: Sequence[Report]) -> None:
+    """Return if every report may be stored; InvalidInput names the index and the field of the first that may not."""
+    for index, item in enumerate(reports):
+        try:
+            _check(item)
+        except InvalidInput as problem:
+            raise problem.at(index) from None
+
+
+def _check(item: Report) -> None:
+    check_text("worker", item.worker, longest=MAX_NAME)
+    if not 1 <= item.fence < 2**31:
+        raise InvalidInput("fence", f"{item.fence} was never given out; fences start at 1.")
+    for field in _JSON_FIELDS:
+        text = getattr(item, field, None)
+        if text is not None:
+            check_json(field, text)
+    check_instant("until", getattr(item, "until", None))
+    for field in ("duration_ms", "delay_ms"):
+        check_range(field, getattr(item, field, None), 0, MAX_DELAY_MS)

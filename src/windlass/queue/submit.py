@@ -10,6 +10,7 @@ Next: claim.py hands ready jobs out.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from uuid import UUID
@@ -20,7 +21,7 @@ from windlass.db import Statements, load
 from windlass.errors import AlreadyExists, BeingErased, InvalidInput, KeyReused, TooMany, Unavailable, WindlassError
 from windlass.job import Flag, State
 from windlass.queue.lanes import Lane, LaneName, Lanes
-from windlass.queue.newjob import NewJob, tags_text, validate
+from windlass.queue.newjob import CHECKED_BYTES, NewJob, tags_text, validate
 from windlass.queue.retry import policy_to_json
 
 SQL = load(__file__)
@@ -76,17 +77,9 @@ async def submit_requests(
     if not db.capabilities.commits:
         # A refused request must be rolled back and the lanes it made must stay: neither is possible inside another's.
         raise TypeError("submit commits by itself; it cannot join an open transaction.")
-    answers: dict[int, list[Submitted] | WindlassError] = {}
-    ids: set[UUID] = set()
-    for number, jobs in enumerate(requests):
-        try:
-            validate(jobs)
-            if not ids.isdisjoint(job.id for job in jobs):
-                raise InvalidInput("id", "another request of the same moment has a job with this id.")
-        except InvalidInput as problem:
-            answers[number] = problem
-        else:
-            ids.update(job.id for job in jobs)
+    size = sum(len(job.payload) + len(job.headers or "") for jobs in requests for job in jobs)
+    refused = _refused(requests) if size <= CHECKED_BYTES else await asyncio.to_thread(_refused, requests)
+    answers: dict[int, list[Submitted] | WindlassError] = {**refused}
     remaining = {number: jobs for number, jobs in enumerate(requests) if number not in answers}
     tries = KEY_TRIES
     while remaining:
@@ -99,8 +92,8 @@ async def submit_requests(
             async with db.transaction(tracked=True) as transaction:
                 taken = remaining if take is None else await _taken(transaction, take, remaining)
                 stored = await _store_requests(transaction, lanes, places, taken)
-        except _Refusals as refused:
-            answers.update(refused.by_request)
+        except _Refusals as refusals:
+            answers.update(refusals.by_request)
             remaining = {number: jobs for number, jobs in remaining.items() if number not in answers}
         except AlreadyExists as exists:
             # Which request has the id that is taken is found by trying each alone.
@@ -116,6 +109,22 @@ async def submit_requests(
             answers.update({number: stored.get(number, []) for number in remaining})
             break
     return [answers[number] for number in range(len(requests))]
+
+
+def _refused(requests: Sequence[Sequence[NewJob]]) -> dict[int, InvalidInput]:
+    """Return which requests may not be stored, by their index, and why."""
+    refused: dict[int, InvalidInput] = {}
+    ids: set[UUID] = set()
+    for number, jobs in enumerate(requests):
+        try:
+            validate(jobs)
+            if not ids.isdisjoint(job.id for job in jobs):
+                raise InvalidInput("id", "another request of the same moment has a job with this id.")
+        except InvalidInput as problem:
+            refused[number] = problem
+        else:
+            ids.update(job.id for job in jobs)
+    return refused
 
 
 async def _taken(

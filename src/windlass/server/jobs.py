@@ -22,6 +22,7 @@ from windlass.server.newjobs import new_jobs, payload_text
 from windlass.server.shown import (
     in_turns,
     redacted,
+    room_to_show,
     shown_apart,
     shown_attempt,
     shown_event,
@@ -205,15 +206,17 @@ async def change(call: Call) -> wire.Job:
     asked: wire.ChangeRequest = call.body
     if asked.priority is None and asked.queue is None and asked.run_at is None:
         raise InvalidInput("body", "it changes nothing. Give priority, queue or run_at.")
-    await call.engine.acts.change(
-        call.job_id,
-        tenant=call.tenant,
-        actor=call.actor(asked.reason),
-        priority=asked.priority,
-        queue=None if asked.queue is None else call.allow_queue(asked.queue),
-        run_at=asked.run_at,
-    )
-    return await _job(call)
+    with room_to_show(call, call.was):
+        await call.engine.acts.change(
+            call.job_id,
+            tenant=call.tenant,
+            actor=call.actor(asked.reason),
+            priority=asked.priority,
+            queue=None if asked.queue is None else call.allow_queue(asked.queue),
+            run_at=asked.run_at,
+        )
+        job = await call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0)
+        return await _with_trail(call, job, acted=True)
 
 
 async def pause(call: Call) -> wire.Moved:
@@ -325,13 +328,13 @@ async def report(call: Call) -> wire.JobReport:
     )
 
 
-async def _job(call: Call) -> wire.Job:
-    return await _with_trail(call, await call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
-
-
-async def _with_trail(call: Call, job: history.Job, reasons: list[explain.Reason] | None = None) -> wire.Job:
-    kept = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
-    shown = await shown_apart(call, job, partial(shown_job, kept=kept.get(job.id), reasons=reasons))
+async def _with_trail(
+    call: Call, job: history.Job, reasons: list[explain.Reason] | None = None, *, acted: bool = False
+) -> wire.Job:
+    found = await checkpoints.find(call.engine.db, [job.id]) if job.fence else {}
+    kept = found.get(job.id)
+    show = partial(shown_job, kept=kept, reasons=reasons)
+    shown = await shown_apart(call, job, show, beside=kept, acted=acted)
     if job.reason != erasure.ERASED:
         return shown
     erased = await erasure.erased_among(call.engine.db, [job.id])

@@ -48,7 +48,7 @@ async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]
         yield b": windlass\n\n"
         while not call.engine.draining:
             try:
-                async with changes.turns.turn(call.tenant):
+                async with changes.turn(call.tenant):
                     # Before the lines: what an attempt wrote is kept before its end is.
                     ended = call.job_id not in await history.live(call.engine.db, [call.job_id])
                     page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=place)

@@ -6,7 +6,7 @@ from windlass.queue import queues as step
 from windlass.queue.lanes import STRICT_PRIORITY_MS, LaneName
 from windlass.server.accepted import end_of_pause
 from windlass.server.call import Call
-from windlass.server.shown import shown_pause
+from windlass.server.shown import in_turns, shown_pause
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
 
@@ -15,7 +15,8 @@ async def find(call: Call) -> wire.QueueList:
     """Answer a page of queues by name."""
     asked: NamePages = call.query
     page = await step.list_queues(call.engine.db, call.tenant, limit=asked.limit, cursor=asked.cursor)
-    return wire.QueueList(queues=[shown_queue(call, queue) for queue in page.queues], next_cursor=page.next_cursor)
+    queues = [queue async for queue in in_turns(call, page.queues, shown_queue)]
+    return wire.QueueList(queues=queues, next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> wire.Queue:

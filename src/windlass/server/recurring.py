@@ -39,7 +39,7 @@ async def submit(call: Call, asked: wire.JobRequest) -> Reply:
         return Reply(200, _submitted(call, known, duplicate=True))
     made = await schedules.get(call.engine.db, stored.id, tenant=definition.tenant)
     call.action, call.subject, call.audit_tenant = "schedule.create", str(stored.id), definition.tenant
-    call.became = shown_schedule(call, made)
+    call.became = shown_schedule(call, made, arguments=False)
     return Reply(201, _submitted(call, recurring.as_job(made)))
 
 

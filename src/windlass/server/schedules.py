@@ -14,7 +14,6 @@ from functools import partial
 from uuid import UUID
 
 import msgspec
-from msgspec import Raw
 
 from windlass.engine import planned
 from windlass.errors import Conflict, InvalidInput, InvalidSchedule, NameTaken, NotFound, WindlassError
@@ -22,7 +21,7 @@ from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
-from windlass.queue.schedule import NewSchedule, differences
+from windlass.queue.schedule import NewSchedule
 from windlass.queue.schedulewrites import keep_within
 from windlass.server.accepted import accept, end_of_pause
 from windlass.server.acted import tell_changes
@@ -30,7 +29,14 @@ from windlass.server.auth import require
 from windlass.server.call import Call, Reply
 from windlass.server.enabling import keep_pause, may_declare, may_pause, may_pause_all, resume_enabled
 from windlass.server.newjobs import payload_text
-from windlass.server.shown import in_turns, redacted, shown_apart, shown_schedule, shown_submit
+from windlass.server.shown import (
+    in_turns,
+    room_to_show,
+    shown_apart,
+    shown_differences,
+    shown_schedule,
+    shown_submit,
+)
 from windlass.server.thinking import each_of, slots_after, think
 from windlass.wire import schedules as wire
 from windlass.wire.base import Because, PauseRequest
@@ -53,15 +59,17 @@ async def create(call: Call) -> Reply:
     if asked.replace_existing:
         await may_pause_all(call, [asked], [definition])
         was = await _of_name(call, definition)
-    made = await call.engine.schedules.create(
-        [definition], replace=asked.replace_existing, reach=call.reach, each=each_of(call)
-    )
-    [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
-    call.subject, call.audit_tenant = str(stored.id), definition.tenant
-    now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
-    if was is not None and stored.replaced:
-        tell_changes(call, was, now)
-    return Reply(200 if stored.replaced else 201, shown_schedule(call, now))
+    with room_to_show(call, definition):
+        made = await call.engine.schedules.create(
+            [definition], replace=asked.replace_existing, reach=call.reach, each=each_of(call)
+        )
+        [stored] = await resume_enabled(call, [asked], made, tenants=[definition.tenant])
+        call.subject, call.audit_tenant = str(stored.id), definition.tenant
+        now = await step.get(call.engine.db, stored.id, tenant=definition.tenant)
+        if was is not None and stored.replaced:
+            tell_changes(call, was, now)
+        shown = await shown_apart(call, now, shown_schedule, acted=True)
+    return Reply(200 if stored.replaced else 201, shown)
 
 
 async def create_batch(call: Call) -> wire.StoredSchedules:
@@ -195,23 +203,24 @@ async def _edit(
         [becomes] = await accept(call, [becomes], fires=not same_times(was.definition, becomes))
         if asked.dry_run:
             return await _difference(call, becomes, was)
-        try:
-            edited = await call.engine.schedules.edit(
-                was.id,
-                becomes,
-                tenant=call.tenant,
-                actor=call.actor(asked.reason),
-                version=asked.version or was.version,
-                reach=call.reach,
-            )
-        except NameTaken:
-            raise
-        except Conflict:
-            if asked.version is not None or not tries_left:
+        with room_to_show(call, becomes):
+            try:
+                edited = await call.engine.schedules.edit(
+                    was.id,
+                    becomes,
+                    tenant=call.tenant,
+                    actor=call.actor(asked.reason),
+                    version=asked.version or was.version,
+                    reach=call.reach,
+                )
+            except NameTaken:
                 raise
-        else:
-            tell_changes(call, was, edited)
-            return shown_schedule(call, edited)
+            except Conflict:
+                if asked.version is not None or not tries_left:
+                    raise
+            else:
+                tell_changes(call, was, edited)
+                return await shown_apart(call, edited, shown_schedule, acted=True)
     raise AssertionError("unreachable")
 
 
@@ -253,24 +262,26 @@ async def pause(call: Call) -> wire.Schedule:
     """Let a schedule make no jobs; those it has made go on."""
     asked: PauseRequest = call.body
     schedule = await call.schedule()
-    paused = await call.engine.schedules.pause(
-        schedule.id,
-        tenant=call.tenant,
-        actor=call.actor(asked.reason),
-        until=await end_of_pause(call, asked),
-        reach=call.reach,
-    )
-    return shown_schedule(call, paused)
+    with room_to_show(call, schedule):
+        paused = await call.engine.schedules.pause(
+            schedule.id,
+            tenant=call.tenant,
+            actor=call.actor(asked.reason),
+            until=await end_of_pause(call, asked),
+            reach=call.reach,
+        )
+        return await shown_apart(call, paused, shown_schedule, acted=True)
 
 
 async def resume(call: Call) -> wire.Schedule:
     """Let a schedule make jobs again, from its next slot on."""
     asked: Because = call.body
     schedule = await call.schedule()
-    resumed = await call.engine.schedules.resume(
-        schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), reach=call.reach
-    )
-    return shown_schedule(call, resumed)
+    with room_to_show(call, schedule):
+        resumed = await call.engine.schedules.resume(
+            schedule.id, tenant=call.tenant, actor=call.actor(asked.reason), reach=call.reach
+        )
+        return await shown_apart(call, resumed, shown_schedule, acted=True)
 
 
 async def preview(call: Call) -> wire.Preview:
@@ -381,18 +392,6 @@ async def _difference(call: Call, becomes: NewSchedule, was: step.Schedule | Non
     return wire.ScheduleChange(
         name=becomes.name,
         exists=was is not None,
-        differences=[] if was is None else _shown_differences(call, was.definition, becomes),
+        differences=[] if was is None else await shown_differences(call, was.definition, becomes),
         slots=await slots_after(call, becomes, now, base_at=base_at, count=SHOWN_SLOTS),
     )
-
-
-def _hidden(call: Call, text: str | None) -> Raw | None:
-    # A plain text: the queue marks what is JSON already by a type of its own.
-    return None if text is None else redacted(call, str(text))
-
-
-def _shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire.Difference]:
-    return [
-        wire.Difference(field=field, was=_hidden(call, before), becomes=_hidden(call, after))
-        for field, before, after in differences(was, becomes)
-    ]

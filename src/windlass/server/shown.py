@@ -7,8 +7,9 @@ in the log. A result is shown as it was reported: its reader asked for it, and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -23,6 +24,7 @@ from windlass.queue.checkpoints import Kept
 from windlass.queue.defaults import sources
 from windlass.queue.explain import Reason
 from windlass.queue.queues import Pause
+from windlass.queue.schedule import NewSchedule, differences
 from windlass.queue.schedules import Schedule
 from windlass.queue.submit import Submitted
 from windlass.server.call import Call
@@ -37,8 +39,10 @@ TURN_BYTES = 16 << 10
 """Of texts shown in one go on the event loop: redacting them takes some 10 ms at worst, 1 ms as a rule."""
 ITEM_BYTES = 2 << 10
 """What showing an item costs besides its texts, in bytes of text."""
+PIECE_BYTES = 256 << 10
+"""Of texts shown in one turn of the thread, which takes some 60 ms at worst. One item may be beyond it."""
 _apart = ThreadPoolExecutor(1, thread_name_prefix="windlass-redaction")
-"""One thread: more would only take the interpreter from the event loop more often."""
+"""One thread, in which tenants take turns: more would only take the interpreter from the event loop more often."""
 _MILLISECOND = timedelta(milliseconds=1)
 _AS_IT_IS = (
     *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
@@ -50,24 +54,80 @@ _AS_IT_IS = (
 
 
 async def in_turns(call: Call, items: Iterable[Item], show: Callable[[Call, Item], Shown]) -> AsyncIterator[Shown]:
-    """Yield items as they are shown; others get their turn in between, and a large one is shown by a thread."""
-    size = 0
+    """Yield items as they are shown; others get their turn in between, and large ones are shown by a thread.
+
+    Raises TooMany or Unavailable if there is no room, or no turn, for large ones.
+    """
+    is_first = True
+    for is_large, piece in _pieces(items):
+        if is_large:
+            async with call.engine.acts.showing.turn(call.tenant, call.principal.key_id):
+                done = await _by_thread(call, piece, show)
+        else:
+            if not is_first:
+                await call.give_way()
+            done = _all(call, piece, show)
+        is_first = False
+        for one in done:
+            yield one
+
+
+async def shown_apart(
+    call: Call,
+    item: Item,
+    show: Callable[[Call, Item], Shown],
+    *,
+    beside: object = None,
+    acted: bool = False,
+) -> Shown:
+    """Return an item as it is shown, by a thread if it is large together with what is shown `beside` it.
+
+    Raises TooMany or Unavailable if there is no room, or no turn, for a large one; never if the call has `acted` on it.
+    """
+    if not _is_large((item, beside)):
+        return show(call, item)
+    showing = call.engine.acts.showing
+    async with showing.sure_turn(call.tenant) if acted else showing.turn(call.tenant, call.principal.key_id):
+        [shown] = await _by_thread(call, [item], show)
+    return shown
+
+
+@contextmanager
+def room_to_show(call: Call, item: object) -> Iterator[None]:
+    """Keep room for an item that is shown after an act on it: so the call is refused before it acts, not after.
+
+    Raises TooMany if there is no room for a large one.
+    """
+    with call.engine.acts.showing.place(call.tenant, call.principal.key_id) if _is_large(item) else nullcontext():
+        yield
+
+
+def _pieces(items: Iterable[Item]) -> Iterator[tuple[bool, list[Item]]]:
+    """Yield the items in pieces: small ones for one turn on the event loop, or large ones for one of the thread."""
+    piece: list[Item] = []
+    size, is_large = 0, False
     for item in items:
         weight = ITEM_BYTES + _texts(item)
+        was_large, is_large = is_large, weight > TURN_BYTES
+        if piece and (is_large != was_large or size + weight > (PIECE_BYTES if is_large else TURN_BYTES)):
+            yield was_large, piece
+            piece, size = [], 0
+        piece.append(item)
         size += weight
-        if size > TURN_BYTES:
-            size = weight
-            await call.give_way()
-        yield show(call, item) if weight <= TURN_BYTES else await _by_thread(show, call, item)
+    if piece:
+        yield is_large, piece
 
 
-async def shown_apart(call: Call, item: Item, show: Callable[[Call, Item], Shown]) -> Shown:
-    """Return an item as it is shown, by a thread if it is large."""
-    return show(call, item) if _texts(item) <= TURN_BYTES else await _by_thread(show, call, item)
+async def _by_thread(call: Call, items: Sequence[Item], show: Callable[[Call, Item], Shown]) -> list[Shown]:
+    return await asyncio.get_running_loop().run_in_executor(_apart, _all, call, items, show)
 
 
-async def _by_thread(show: Callable[[Call, Item], Shown], call: Call, item: Item) -> Shown:
-    return await asyncio.get_running_loop().run_in_executor(_apart, show, call, item)
+def _all(call: Call, items: Sequence[Item], show: Callable[[Call, Item], Shown]) -> list[Shown]:
+    return [show(call, item) for item in items]
+
+
+def _is_large(item: object) -> bool:
+    return _texts(item) > TURN_BYTES
 
 
 def _texts(item: Any) -> int:
@@ -142,6 +202,17 @@ def shown_schedule(call: Call, schedule: Schedule, *, arguments: bool = True) ->
     null = Raw(b"null")
     shown = planned.shown(schedule, given=given, hide=lambda text: redacted(call, text) or null if arguments else null)
     return msgspec.structs.replace(shown, pause=shown_pause(call, schedule.pause))
+
+
+async def shown_differences(call: Call, was: NewSchedule, becomes: NewSchedule) -> list[wire_schedules.Difference]:
+    """Return the settings that differ as they are shown."""
+    found = differences(was, becomes)
+    texts = [text for _, *both in found for text in both]
+    shown = [text async for text in in_turns(call, texts, redacted)]
+    return [
+        wire_schedules.Difference(field=field, was=before, becomes=after)
+        for (field, _, _), before, after in zip(found, shown[::2], shown[1::2], strict=True)
+    ]
 
 
 def shown_pause(call: Call, pause: Pause | None) -> wire_people.Pause | None:

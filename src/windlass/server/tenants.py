@@ -7,6 +7,7 @@ from windlass.queue import tenants as step
 from windlass.server.accepted import end_of_pause
 from windlass.server.auth import actor_of
 from windlass.server.call import Call, Reply
+from windlass.server.shown import in_turns
 from windlass.wire import people as wire
 from windlass.wire.base import NamePages, PauseRequest
 
@@ -28,7 +29,8 @@ async def find(call: Call) -> wire.TenantList:
     asked: NamePages = call.query
     call.require_no_tenant()
     page = await step.list_tenants(call.engine.db, limit=asked.limit, cursor=asked.cursor)
-    return wire.TenantList(tenants=[_shown(call, tenant) for tenant in page.tenants], next_cursor=page.next_cursor)
+    tenants = [tenant async for tenant in in_turns(call, page.tenants, _shown)]
+    return wire.TenantList(tenants=tenants, next_cursor=page.next_cursor)
 
 
 async def get(call: Call) -> wire.Tenant:
