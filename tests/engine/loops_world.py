@@ -21,7 +21,6 @@ from uuid import UUID, uuid4
 
 from tests.clock import TestClock
 from windlass.db import Database, Query, Row, Statements
-from windlass.db.base import Step, T
 from windlass.engine.duty import Duty, Ran
 from windlass.engine.loops import Loops
 
@@ -113,10 +112,6 @@ class Line:
         if query.name in self.fails_after:
             raise self.fails_after.pop(query.name)
         return rows
-
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step."""
-        return await step(self)
 
     async def run(self, script: str) -> None:
         """Run a script."""

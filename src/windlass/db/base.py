@@ -17,15 +17,13 @@ What Python passes and gets, and what is stored:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from windlass.db.sqlfile import Query
-
-T = TypeVar("T")
 
 Row = Mapping[str, Any]
 Dialect = Literal["postgres", "sqlite"]
@@ -79,16 +77,8 @@ class Statements(Protocol):
         ...
 
 
-Step = Callable[[Statements], Coroutine[Any, Any, T]]
-"""A step of `queue/` with its parameters: it waits for the statements that it is given, and for nothing else."""
-
-
 class Database(Statements, Protocol):
     """An open database."""
-
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step. On SQLite it runs on the writer's thread: no statement waits for the event loop."""
-        ...
 
     async def maintain(self, statement: str) -> None:
         """Run one statement outside any transaction: VACUUM, DETACH PARTITION CONCURRENTLY."""

@@ -19,7 +19,7 @@ import asyncpg
 
 from windlass.clock import Clock
 from windlass.db import postgres_pool
-from windlass.db.base import Capabilities, Dialect, Row, Statements, Step, T
+from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.postgres_errors import BROKEN, UNAVAILABLE, is_over, set_up, translated
 from windlass.db.postgres_pool import acquired, terminate
 from windlass.db.sqlfile import Query
@@ -145,10 +145,6 @@ class PostgresDatabase:
                     told = f"The connection broke ({error.__cause__}); whether it was committed is not known."
                     raise CommitUnknown(told) from error
                 raise
-
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step."""
-        return await step(self)
 
     async def run(self, script: str) -> None:
         """Run a script in a transaction of its own."""

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import local
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from windlass import log
 from windlass.clock import Clock, system_clock, to_us
 from windlass.db import files
-from windlass.db.base import Capabilities, Dialect, Row, Statements, Step, T
+from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
 from windlass.db.sqlite_connection import SqliteConnection
 from windlass.errors import AlreadyExists, Contention, Damaged, InvalidInput, SetupError, Unavailable
+
+T = TypeVar("T")
 
 OLDEST_VERSION = (3, 38, 0)
 READERS = 3
@@ -153,11 +155,6 @@ class SqliteDatabase:
         async with self._turn_to_write():
             return await self._on_writer(lambda: self._write(query, parameters))
 
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step on the writer's thread."""
-        async with self._turn_to_write():
-            return await self._on_writer(lambda: _driven(step(OnWriterThread(self))))
-
     async def run(self, script: str) -> None:
         """Run a script in a transaction of its own."""
         async with self.transaction() as statements:
@@ -252,14 +249,8 @@ class SqliteDatabase:
         return await self._in_thread(self._reader_threads, lambda: work(self._reader()))
 
     async def _in_thread(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        with self._translating():
-            return await asyncio.get_running_loop().run_in_executor(threads, work)
-
-    @contextmanager
-    def _translating(self) -> Iterator[None]:
-        """Raise what callers of the seam know instead of the driver's errors."""
         try:
-            yield
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
         except sqlite3.DatabaseError as error:
             raised = _translated(error)
             if isinstance(raised, Damaged) and self._is_open and not self._is_damaged:
@@ -300,59 +291,6 @@ class SqliteTransaction:
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
         """Join this transaction."""
         yield self
-
-
-class OnWriterThread:
-    """The verbs for a step that runs on the writer's thread: nothing is waited for."""
-
-    dialect: Dialect = "sqlite"
-
-    def __init__(self, database: SqliteDatabase, *, now_us: int | None = None) -> None:
-        """`now_us` is when the transaction began that is open; None: there is none."""
-        self._database = database
-        self._now_us = now_us
-        self.capabilities = database.capabilities if now_us is None else database.capabilities.inside()
-
-    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
-        """Run one query; one that writes in a transaction of its own, unless one is open."""
-        database = self._database
-        with database._translating():
-            if self._now_us is None and query.writes:
-                return database._write(query, parameters)
-            return database._writer.fetch(query, parameters, self._now_us or database._tick())
-
-    async def run(self, script: str) -> None:
-        """Run a script of statements without parameters."""
-        async with self.transaction():
-            self._database._writer.run(script)
-
-    @asynccontextmanager
-    async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
-        """Open a transaction, or join the one that is open."""
-        if self._now_us is not None:
-            yield self
-            return
-        database = self._database
-        with database._translating():
-            now_us = database._begin()
-        try:
-            yield OnWriterThread(database, now_us=now_us)
-            with database._translating():
-                database._commit()
-        except BaseException:
-            database._writer.roll_back()
-            raise
-
-
-def _driven(step: Coroutine[Any, Any, T]) -> T:
-    """Run a step to its end, without an event loop."""
-    try:
-        step.send(None)
-    except StopIteration as ended:
-        value: T = ended.value
-        return value
-    step.close()
-    raise RuntimeError(f"{step!r} waits for something else than its statements.")
 
 
 def _code_of(error: sqlite3.DatabaseError) -> int:

@@ -296,7 +296,7 @@ class Engine:
         return await self._sessions.seen(tenant, worker, told)
 
     async def _submit(self, requests: Sequence[Sequence[NewJob]]) -> list[list[Submitted] | WindlassError]:
-        answers = await self.db.perform(lambda db: submit_requests(db, self.lanes, requests))
+        answers = await submit_requests(self.db, self.lanes, requests)
         with journal.after_commit("submit"):
             self._submitted(requests, answers)
         return answers
@@ -326,7 +326,7 @@ class Engine:
 
     async def _report(self, requests: Sequence[Sequence[Report]]) -> list[list[Answer] | WindlassError]:
         reports = [item for request in requests for item in request]
-        answers = await self.db.perform(lambda db: report(db, reports, chance=self.outside.chance))
+        answers = await report(self.db, reports, chance=self.outside.chance)
         with journal.after_commit("report"):
             journal.reported(reports, answers)
             self.meters.reported(reports, answers, self.lanes)
@@ -371,9 +371,7 @@ class Engine:
 
     async def _beat(self, beats: Sequence[Beat]) -> list[BeatAnswer | WindlassError]:
         grace_ms, now_s = timeout_grace_ms(self.settings), self.outside.monotonic()
-        answers = await self.db.perform(
-            lambda db: workers.heartbeat(db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s)
-        )
+        answers = await workers.heartbeat(self.db, beats, timeout_grace_ms=grace_ms, elapsed_s=now_s)
         self.meters.lateness.observe_all([late_ms / 1000 for answer in answers for late_ms in answer.late_ms])
         return list(answers)
 

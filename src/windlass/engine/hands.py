@@ -49,8 +49,8 @@ class Hands:
         ]
         try:
             if bare:
-                return await self._db.perform(lambda db: workers.claim_for_bare(db, bare, claiming))
-            return await self._db.perform(lambda db: claiming(db, []))
+                return await workers.claim_for_bare(self._db, bare, claiming)
+            return await claiming(self._db, [])
         finally:
             for _, waiter in slots:
                 waiter.reserved -= 1

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from windlass.db import Capabilities, Database, Query, Row, Statements
-from windlass.db.base import Dialect, Step, T
+from windlass.db.base import Dialect
 
 Check = Callable[[], None]
 """Raises DutyLost when the lease is over, or can no longer be trusted."""
@@ -49,10 +49,6 @@ class Trusted:
                 return await statements.fetch(query, **parameters)
         self._check()
         return await self._db.fetch(query, **parameters)
-
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step, each of its statements checked."""
-        return await step(self)
 
     async def run(self, script: str) -> None:
         """Run a script in a transaction of its own."""

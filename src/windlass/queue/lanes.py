@@ -64,17 +64,13 @@ class Lanes:
     async def resolve(self, db: Statements, names: Iterable[LaneName]) -> dict[LaneName, Lane]:
         """Return the lanes of `names`, making those that do not exist; TooMany past the tenant's cap."""
         wanted = set(names)
-        # Another thread may forget some of them meanwhile.
-        found = {name: lane for name in wanted if (lane := self._known.get(name)) is not None}
-        if len(found) < len(wanted) and not db.capabilities.commits:
+        if wanted - self._known.keys() and not db.capabilities.commits:
             raise TypeError(
                 "Lanes are made in a transaction of their own: what a rollback undid must not be remembered."
             )
-        for tenant in sorted({name.tenant for name in wanted - found.keys()}):
-            made = await make(db, tenant, wanted, per_tenant=self._per_tenant)
-            self.remember(made)
-            found |= {lane.name: lane for lane in made if lane.name in wanted}
-        return found
+        for tenant in sorted({name.tenant for name in wanted - self._known.keys()}):
+            self.remember(await make(db, tenant, wanted, per_tenant=self._per_tenant))
+        return {name: self._known[name] for name in wanted}
 
     async def serving(
         self, db: Statements, tenant: str, queues: Iterable[str], *, tasks: Iterable[str] | None, labels: Iterable[str]

@@ -10,9 +10,8 @@ it lives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -53,7 +52,7 @@ class SessionState(IntEnum):
 LeaseKey = tuple[UUID, int, UUID]
 """A lease: job, fence and session."""
 
-Claiming = Callable[[Statements, Sequence[UUID]], Coroutine[Any, Any, list[Claimed]]]
+Claiming = Callable[[Statements, Sequence[UUID]], Awaitable[list[Claimed]]]
 """Claims for the sessions given, free or under limits."""
 
 

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from windlass.db import Database, Query, Row, Statements
-from windlass.db.base import Capabilities, Dialect, Step, T
+from windlass.db.base import Capabilities, Dialect
 
 COMMIT = "commit"
 
@@ -87,10 +87,6 @@ class Pausing:
                 return await transaction.fetch(query, **parameters)
         await self._mark(query.name)
         return await self.inner.fetch(self._instead.get(query.name, query), **parameters)
-
-    async def perform(self, step: Step[T]) -> T:
-        """Run a whole step."""
-        return await step(self)
 
     async def run(self, script: str) -> None:
         """Run a script."""
