@@ -176,7 +176,13 @@ MUTANTS = (
     ),
     Mutant(
         "listed-leases-given-back",
-        (Edit("queue/workers.py", 'if (row["id"], row["fence"], row["session"]) not in own', "if own is not None"),),
+        (
+            Edit(
+                "queue/workers.py",
+                'row["session"]) for row in old}.difference(named)',
+                'row["session"]) for row in old}',
+            ),
+        ),
         races("reports::rel_x5_listed_or_young_leases_stay"),
         "X5: what a worker names it keeps",
     ),

@@ -69,6 +69,11 @@ async def ready(stage: Stage) -> Scene:
     return await stage.scene()
 
 
+async def ready_long(stage: Stage) -> Scene:
+    """Return a scene with one ready job whose payload is read by a query of its own."""
+    return await stage.scene(payload=f'"{"x" * 20_000}"')
+
+
 async def leased(stage: Stage) -> Scene:
     """Return a scene with one lease."""
     return await stage.leased(unique_key=f"unique-{stage.ids.new()}")
@@ -380,6 +385,9 @@ STEPS = {
     "relay": Step(written, lambda _, db, __: said.relay(db), State.QUEUED),
     "relay_finish": Step(finished, relay, State.SUCCEEDED),
     "claim": Step(ready, lambda stage, db, scene: stage.claim(db, scene.queue, scene.session), State.ASSIGNED),
+    "claim_long": Step(
+        ready_long, lambda stage, db, scene: stage.claim(db, scene.queue, scene.session), State.ASSIGNED
+    ),
     "claim_bare": Step(ready, serve, State.ASSIGNED),
     "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
     "claim_back": Step(
