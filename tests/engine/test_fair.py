@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from windlass.engine import fair
 from windlass.engine.fair import MOST_REMEMBERED, RECENT_S, FairQueue, LargeWrites, LoopTurns, Recent, Turnstile
 from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
@@ -216,6 +217,31 @@ async def test_one_request_computes_in_each_round_of_the_loop() -> None:
     assert ["a", "b", "a", "b", "a", "b"] == [tenant for _, tenant in computed[:6]]
 
 
+@pytest.mark.parametrize(("callers", "turns"), [("a", 2), ("ab", 1)])
+async def test_rel_t15_the_loop_is_left_to_others_after_a_turn(
+    callers: str, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T15: while another tenant calls the next turn comes after a rest; where nobody does, at once."""
+    monkeypatch.setattr(fair, "LOOP_REST_S", 1000.0)
+    recent, taken = Recent(Clock().monotonic), list[str]()
+    for tenant in callers:
+        recent.note(tenant)
+    shared = LoopTurns(recent)
+
+    async def compute() -> None:
+        await shared.wait("a")
+        taken.append("a")
+
+    waiting = [asyncio.create_task(compute()) for _ in range(2)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    assert turns == len(taken)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_a_turn_of_a_caller_that_left_goes_on() -> None:
     """A request that was cancelled while it waited for its turn keeps nobody from theirs."""
     turns = LoopTurns()
@@ -260,11 +286,11 @@ def test_tenants_that_call_are_remembered_for_a_while() -> None:
     assert ({"a", "b"}, {"b"}) == (before, recent.tenants())
 
 
-@pytest.mark.parametrize(("callers", "one_writer", "rests"), [("ab", True, [3.0]), ("a", True, []), ("ab", False, [])])
+@pytest.mark.parametrize(("callers", "one_writer", "rests"), [("ab", True, [6.0]), ("a", True, []), ("ab", False, [])])
 async def test_rel_t15_the_writer_is_left_to_others_after_a_large_write(
     callers: str, one_writer: bool, rests: list[float]
 ) -> None:
-    """T15: as long as the write took, where there is one writer and another tenant calls; else not at all."""
+    """T15: twice as long as the write took, where there is one writer and another tenant calls; else not at all."""
     clock = Clock()
     recent = Recent(clock.monotonic)
     writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=clock.pause), one_writer=one_writer)

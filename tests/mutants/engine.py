@@ -61,6 +61,12 @@ MUTANTS = (
         "T15: tenants cannot take all turns",
     ),
     Mutant(
+        "the-loop-is-never-left-to-others",
+        (Edit("engine/fair.py", "rest_s = LOOP_REST_S if", "rest_s = 0.0 if"),),
+        ("tests/engine/test_fair.py::test_rel_t15_the_loop_is_left_to_others_after_a_turn[ab-1]",),
+        "T15: one tenant's computing leaves the loop to others",
+    ),
+    Mutant(
         "a-refused-large-request-is-written",
         (Edit("engine/batch.py", "for waiting in batch if not waiting.answer.done()]:", "for waiting in batch]:"),),
         (f"{BATCH}a_large_request_that_was_refused_while_it_waited_is_not_written",),

@@ -33,7 +33,7 @@ MORE_MS = {"postgres": 150.0, "sqlite": 300.0}
 """By so much the p99 of a neighbour may rise."""
 SECONDS = 12
 """For each kind of requests."""
-PACE_S = 0.05
+PACE_S = 0.1
 """Between two calls of a kind, whatever became of those before: a stall is seen by all that come in it."""
 LEAST_SERVED = 5
 """Answers of 2xx that tenant a gets of each kind, or else it was no noise."""

@@ -84,8 +84,8 @@ class Engine:
         self.session_waits = SessionWaits(db, self.wake, outside=outside)
         self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
-        self.loop_turns = LoopTurns()
         self.recent = Recent(outside.monotonic)
+        self.loop_turns = LoopTurns(self.recent)
         self._large_writes = LargeWrites(self.recent, outside, one_writer=db.capabilities.one_writer)
         large = self._large_writes.turn
         self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns, large=large)

@@ -24,8 +24,12 @@ PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
 TURN_S = 0.002
 """How long a request is computed before others get their turn on the event loop: an answer takes some twenty rounds."""
+LOOP_REST_S = 0.001
+"""How long after a turn the event loop is left to others."""
 RECENT_S = 10.0
 """A tenant that has called within this time may call again in a moment."""
+WRITER_REST = 2
+"""How many times as long as a large write took the writer is left to others after it."""
 MOST_LARGE_WRITES = 10_000
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
@@ -200,52 +204,6 @@ class Turnstile:
         self._admit()
 
 
-class LoopTurns:
-    """Shares the event loop: in each of its rounds one request computes for a while, and tenants take turns.
-
-    So whatever the number of requests that compute, a short one waits for one of them in each round.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
-        self._is_scheduled = False
-
-    async def wait(self, tenant: str) -> None:
-        """Return when it is the tenant's turn: the caller computes for `TURN_S` at most, then waits again."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.push(tenant, turn)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._give, loop)
-        await turn
-
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (turn := self._waiting.pop()) is not None:
-            if not turn.done():  # else its caller has left
-                turn.set_result(None)
-                break
-        self._is_scheduled = bool(self._waiting)
-        if self._is_scheduled:
-            loop.call_soon(self._give, loop)
-
-
-class Pace:
-    """Cuts what one request computes on the event loop into turns."""
-
-    def __init__(self, turns: LoopTurns, tenant: str, monotonic: Callable[[], float]) -> None:
-        self._turns = turns
-        self._tenant = tenant
-        self._monotonic = monotonic
-        self._since_s = monotonic()
-
-    async def give_way(self) -> None:
-        """Return at once, or at the tenant's next turn if this one has lasted long enough."""
-        if self._monotonic() - self._since_s >= TURN_S:
-            await self._turns.wait(self._tenant)
-            self._since_s = self._monotonic()
-
-
 class Recent:
     """The tenants that have called lately: those who may call again in a moment, and for whom others leave room."""
 
@@ -266,11 +224,69 @@ class Recent:
             del self._called_at[next(iter(self._called_at))]
         return set(self._called_at)
 
+    def has_others(self, tenant: str) -> bool:
+        """Say whether other tenants have called lately."""
+        return bool(self.tenants() - {tenant})
+
+
+class LoopTurns:
+    """Shares the event loop: in each of its rounds one request computes for a while, and tenants take turns.
+
+    So whatever the number of requests that compute, a short one waits for one of them in each round.
+    While other tenants call, too, the loop is left to them for a moment after each turn.
+    """
+
+    def __init__(self, recent: Recent | None = None) -> None:
+        self._recent = recent
+        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
+        self._is_scheduled = False
+
+    async def wait(self, tenant: str) -> None:
+        """Return when it is the tenant's turn: the caller computes for `TURN_S` at most, then waits again."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.push(tenant, (tenant, turn))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._give, loop)
+        await turn
+
+    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
+        rest_s = 0.0
+        while (next_caller := self._waiting.pop()) is not None:
+            tenant, turn = next_caller
+            if not turn.done():  # else its caller has left
+                turn.set_result(None)
+                rest_s = LOOP_REST_S if self._recent is not None and self._recent.has_others(tenant) else 0.0
+                break
+        self._is_scheduled = len(self._waiting) > 0 or rest_s > 0
+        if rest_s:
+            # The turn itself begins in the next round of the loop.
+            loop.call_later(TURN_S + rest_s, self._give, loop)
+        elif self._is_scheduled:
+            loop.call_soon(self._give, loop)
+
+
+class Pace:
+    """Cuts what one request computes on the event loop into turns."""
+
+    def __init__(self, turns: LoopTurns, tenant: str, monotonic: Callable[[], float]) -> None:
+        self._turns = turns
+        self._tenant = tenant
+        self._monotonic = monotonic
+        self._since_s = monotonic()
+
+    async def give_way(self) -> None:
+        """Return at once, or at the tenant's next turn if this one has lasted long enough."""
+        if self._monotonic() - self._since_s >= TURN_S:
+            await self._turns.wait(self._tenant)
+            self._since_s = self._monotonic()
+
 
 class LargeWrites:
     """The turns of large writes where there is one writer: a small write waits for one of them at most.
 
-    While other tenants call, too, the writer is left to them after each large write for as long as that took.
+    While other tenants call, too, the writer is left to them after each large write for twice as long as that took.
     """
 
     def __init__(self, recent: Recent, outside: Outside, *, one_writer: bool) -> None:
@@ -288,8 +304,8 @@ class LargeWrites:
         async with self._turns.turn(tenant):
             begun_s = self._outside.monotonic()
             yield
-            if self._recent.tenants() - {tenant}:
-                await self._outside.pause(self._outside.monotonic() - begun_s)
+            if self._recent.has_others(tenant):
+                await self._outside.pause(WRITER_REST * (self._outside.monotonic() - begun_s))
 
 
 class Cap:

@@ -20,7 +20,7 @@ from windlass.queue.report import Chance
 
 SQL = load(__file__)
 
-RESCUE_BATCH = 500
+RESCUE_BATCH = 200
 SESSION_KEEP_MS = 24 * 3600 * 1000
 """How long an ended session is shown, and looked at for a claim that commits late."""
 BARE_KEEP_MS = 60_000
