@@ -146,6 +146,7 @@ KINDS = (
     *("batches", "claims", "lists", "attempts", "streams", "schedules", "previews", "registrations", "logs"),
     *("heartbeats", "reports"),
 )
+ALL = "all"
 
 
 async def main(address: str, kind: str, seconds: float) -> None:
@@ -161,7 +162,7 @@ async def main(address: str, kind: str, seconds: float) -> None:
         ends_s = time.monotonic() + seconds
 
         async def call(number: int) -> None:
-            name = KINDS[number % len(KINDS)] if kind == "all" else kind
+            name = KINDS[number % len(KINDS)] if kind == ALL else kind
             act: Callable[[], Awaitable[None]] = getattr(noise, name)
             while time.monotonic() < ends_s:
                 try:
