@@ -225,7 +225,7 @@ async def test_rel_t15_the_loop_is_left_to_others_after_a_turn(
     monkeypatch.setattr(fair, "LOOP_REST_S", 1000.0)
     recent, taken = Recent(Clock().monotonic), list[str]()
     for tenant in callers:
-        recent.note(tenant)
+        recent.begin(tenant)
     shared = LoopTurns(recent)
 
     async def compute() -> None:
@@ -272,13 +272,29 @@ class Clock:
         self.now_s += seconds
 
 
+def test_others_are_waited_for_until_they_are_answered() -> None:
+    """Not one's own calls, not those that are answered, and not those that wait for longer than the loop takes."""
+    clock = Clock()
+    recent = Recent(clock.monotonic)
+    recent.begin("a")
+    alone = recent.is_awaited_by_others("a")
+    recent.begin("b")
+    beside = recent.is_awaited_by_others("a")
+    recent.end("b")
+    answered = recent.is_awaited_by_others("a")
+    recent.begin("b")
+    clock.now_s += 2
+
+    assert (False, True, False, False) == (alone, beside, answered, recent.is_awaited_by_others("a"))
+
+
 def test_tenants_that_call_are_remembered_for_a_while() -> None:
     """A tenant that has not called for ten seconds is none that others make room for."""
     clock = Clock()
     recent = Recent(clock.monotonic)
-    recent.note("a")
+    recent.begin("a")
     clock.now_s = RECENT_S - 1
-    recent.note("b")
+    recent.begin("b")
 
     before = recent.tenants()
     clock.now_s += 2
@@ -295,7 +311,7 @@ async def test_rel_t15_the_writer_is_left_to_others_after_a_large_write(
     recent = Recent(clock.monotonic)
     writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=clock.pause), one_writer=one_writer)
     for tenant in callers:
-        recent.note(tenant)
+        recent.begin(tenant)
 
     async with writes.turn("a"):
         clock.now_s += 3

@@ -30,6 +30,8 @@ RECENT_S = 10.0
 """A tenant that has called within this time may call again in a moment."""
 WRITER_REST = 2
 """How many times as long as a large write took the writer is left to others after it."""
+MOMENT_S = 1.0
+"""A call that is not answered for longer than this waits for something else than the event loop."""
 MOST_LARGE_WRITES = 10_000
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
@@ -205,17 +207,25 @@ class Turnstile:
 
 
 class Recent:
-    """The tenants that have called lately: those who may call again in a moment, and for whom others leave room."""
+    """The tenants that call, or have called lately and may call again in a moment: others leave room for them."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._called_at: dict[str, float] = {}
         """The latest at the end."""
+        self._unanswered: Counter[str] = Counter()
 
-    def note(self, tenant: str) -> None:
+    def begin(self, tenant: str) -> None:
         """Note a call of a tenant."""
         self._called_at.pop(tenant, None)
         self._called_at[tenant] = self._monotonic()
+        self._unanswered[tenant] += 1
+
+    def end(self, tenant: str) -> None:
+        """Note that a call of a tenant is answered."""
+        self._unanswered[tenant] -= 1
+        if not self._unanswered[tenant]:
+            del self._unanswered[tenant]
 
     def tenants(self) -> set[str]:
         """Return the tenants that have called lately."""
@@ -224,16 +234,22 @@ class Recent:
             del self._called_at[next(iter(self._called_at))]
         return set(self._called_at)
 
-    def has_others(self, tenant: str) -> bool:
-        """Say whether other tenants have called lately."""
-        return bool(self.tenants() - {tenant})
+    def is_awaited_by_others(self, tenant: str) -> bool:
+        """Say whether other tenants have called a moment ago and are not answered."""
+        since = self._monotonic() - MOMENT_S
+        for other, called_at in reversed(self._called_at.items()):
+            if called_at < since:
+                return False
+            if other != tenant and other in self._unanswered:
+                return True
+        return False
 
 
 class LoopTurns:
     """Shares the event loop: in each of its rounds one request computes for a while, and tenants take turns.
 
     So whatever the number of requests that compute, a short one waits for one of them in each round.
-    While other tenants call, too, the loop is left to them for a moment after each turn.
+    While calls of other tenants wait for their answers the loop is left to them for a moment after each turn.
     """
 
     def __init__(self, recent: Recent | None = None) -> None:
@@ -257,7 +273,7 @@ class LoopTurns:
             tenant, turn = next_caller
             if not turn.done():  # else its caller has left
                 turn.set_result(None)
-                rest_s = LOOP_REST_S if self._recent is not None and self._recent.has_others(tenant) else 0.0
+                rest_s = LOOP_REST_S if self._recent and self._recent.is_awaited_by_others(tenant) else 0.0
                 break
         self._is_scheduled = len(self._waiting) > 0 or rest_s > 0
         if rest_s:
@@ -304,7 +320,7 @@ class LargeWrites:
         async with self._turns.turn(tenant):
             begun_s = self._outside.monotonic()
             yield
-            if self._recent.has_others(tenant):
+            if self._recent.tenants() - {tenant}:
                 await self._outside.pause(WRITER_REST * (self._outside.monotonic() - begun_s))
 
 
