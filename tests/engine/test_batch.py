@@ -269,7 +269,7 @@ async def test_only_the_flush_of_a_large_request_is_measured() -> None:
     async with turns.turn("A"):
         [asked] = await begun(line, large)
         now_s += 100.0
-        recent.begin("B")
+        recent.note("B")
     await asked
     await line.idle()
 

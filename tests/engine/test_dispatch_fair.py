@@ -74,7 +74,7 @@ async def test_rel_t15_a_round_is_short_while_another_tenant_calls(
     [group] = engine._dispatch._line.groups(Turns())
     for _ in range(10):
         group.grow(True)  # as after rounds in which every slot was filled
-    engine.recent.begin("b")
+    engine.recent.note("b")
 
     await engine.submit([NewJob(id=engine.ids.new(), task="t", tenant="a") for _ in range(500)])
     await asyncio.wait_for(task, PATIENCE_S)

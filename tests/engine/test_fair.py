@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from windlass.engine import fair
 from windlass.engine.fair import MOST_REMEMBERED, RECENT_S, FairQueue, LargeWrites, LoopTurns, Recent, Turnstile
 from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
@@ -217,31 +216,6 @@ async def test_one_request_computes_in_each_round_of_the_loop() -> None:
     assert ["a", "b", "a", "b", "a", "b"] == [tenant for _, tenant in computed[:6]]
 
 
-@pytest.mark.parametrize(("callers", "turns"), [("a", 2), ("ab", 1)])
-async def test_rel_t15_the_loop_is_left_to_others_after_a_turn(
-    callers: str, turns: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """T15: while another tenant calls the next turn comes after a rest; where nobody does, at once."""
-    monkeypatch.setattr(fair, "LOOP_REST_S", 1000.0)
-    recent, taken = Recent(Clock().monotonic), list[str]()
-    for tenant in callers:
-        recent.begin(tenant)
-    shared = LoopTurns(recent)
-
-    async def compute() -> None:
-        await shared.wait("a")
-        taken.append("a")
-
-    waiting = [asyncio.create_task(compute()) for _ in range(2)]
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-    assert turns == len(taken)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-
-
 async def test_a_turn_of_a_caller_that_left_goes_on() -> None:
     """A request that was cancelled while it waited for its turn keeps nobody from theirs."""
     turns = LoopTurns()
@@ -272,29 +246,13 @@ class Clock:
         self.now_s += seconds
 
 
-def test_others_are_waited_for_until_they_are_answered() -> None:
-    """Not one's own calls, not those that are answered, and not those that wait for longer than the loop takes."""
-    clock = Clock()
-    recent = Recent(clock.monotonic)
-    recent.begin("a")
-    alone = recent.is_awaited_by_others("a")
-    recent.begin("b")
-    beside = recent.is_awaited_by_others("a")
-    recent.end("b")
-    answered = recent.is_awaited_by_others("a")
-    recent.begin("b")
-    clock.now_s += 2
-
-    assert (False, True, False, False) == (alone, beside, answered, recent.is_awaited_by_others("a"))
-
-
 def test_tenants_that_call_are_remembered_for_a_while() -> None:
     """A tenant that has not called for ten seconds is none that others make room for."""
     clock = Clock()
     recent = Recent(clock.monotonic)
-    recent.begin("a")
+    recent.note("a")
     clock.now_s = RECENT_S - 1
-    recent.begin("b")
+    recent.note("b")
 
     before = recent.tenants()
     clock.now_s += 2
@@ -311,12 +269,16 @@ async def test_rel_t15_the_writer_is_left_to_others_after_a_large_write(
     recent = Recent(clock.monotonic)
     writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=clock.pause), one_writer=one_writer)
     for tenant in callers:
-        recent.begin(tenant)
+        recent.note(tenant)
 
     async with writes.turn("a"):
         clock.now_s += 3
+    answered_s = clock.now_s
+    async with writes.turn("a"):
+        next_s = clock.now_s
 
     assert rests == clock.pauses
+    assert (3, 3 + sum(rests)) == (answered_s, next_s)
 
 
 async def test_rel_t15_one_large_write_is_under_way_where_there_is_one_writer() -> None:

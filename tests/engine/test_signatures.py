@@ -304,6 +304,21 @@ async def test_rel_h4_a_tenant_publishes_so_much_in_a_minute(db: Database, monke
     assert module.WRITES_S == refused.value.retry_after_s
 
 
+async def test_rel_h4_of_one_tenant_no_more_is_remembered_than_is_stored(
+    db: Database, clock: TestClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told longest ago is forgotten, here as in the database, also where there is but one tenant."""
+    monkeypatch.setattr(tasks, "MOST_BUILDS", 2)
+    elapsed = Elapsed()
+    known = signatures_of(db, elapsed)
+    for name in ("first", "second", "third"):
+        await known.publish("a", {name: ADD})
+        elapsed.now += 1
+        clock.advance(1)
+
+    assert {"second", "third"} == set(known._known["a"].builds)
+
+
 @pytest.mark.one_kind
 async def test_rel_h4_what_many_workers_publish_is_remembered_once(
     db: Database, monkeypatch: pytest.MonkeyPatch

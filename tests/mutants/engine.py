@@ -61,10 +61,10 @@ MUTANTS = (
         "T15: tenants cannot take all turns",
     ),
     Mutant(
-        "the-loop-is-never-left-to-others",
-        (Edit("engine/fair.py", "rest_s = LOOP_REST_S if", "rest_s = 0.0 if"),),
-        ("tests/engine/test_fair.py::test_rel_t15_the_loop_is_left_to_others_after_a_turn[ab-1]",),
-        "T15: one tenant's computing leaves the loop to others",
+        "signatures-of-one-tenant-without-bound",
+        (Edit("engine/signatures.py", "        _trim(self._builds_of(tenant))\n", ""),),
+        ("tests/engine/test_signatures.py::test_rel_h4_of_one_tenant_no_more_is_remembered_than_is_stored[sqlite]",),
+        "H4: what is remembered of signatures has a bound",
     ),
     Mutant(
         "a-refused-large-request-is-written",

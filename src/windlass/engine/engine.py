@@ -85,7 +85,7 @@ class Engine:
         self.changes = Changes(db, self.wake, outside=outside)
         self.acts = Acts(db, self.lanes, ids, wake=self.wake, margin_ms=stop_margin_ms(settings))
         self.recent = Recent(outside.monotonic)
-        self.loop_turns = LoopTurns(self.recent)
+        self.loop_turns = LoopTurns()
         self._large_writes = LargeWrites(self.recent, outside, one_writer=db.capabilities.one_writer)
         large = self._large_writes.turn
         self.signatures = Signatures(db, settings, wake=self.wake, outside=outside, turns=self.loop_turns, large=large)
@@ -223,6 +223,7 @@ class Engine:
         await self._sessions.idle()
         for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
+        await self._large_writes.stop()
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
 

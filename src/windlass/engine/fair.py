@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Container, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -24,14 +24,10 @@ PATIENCE_S = 5.0
 """How long a caller waits to be admitted before it is told to come back."""
 TURN_S = 0.002
 """How long a request is computed before others get their turn on the event loop: an answer takes some twenty rounds."""
-LOOP_REST_S = 0.001
-"""How long after a turn the event loop is left to others."""
 RECENT_S = 10.0
 """A tenant that has called within this time may call again in a moment."""
 WRITER_REST = 2
 """How many times as long as a large write took the writer is left to others after it."""
-MOMENT_S = 1.0
-"""A call that is not answered for longer than this waits for something else than the event loop."""
 MOST_LARGE_WRITES = 10_000
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
@@ -206,80 +202,33 @@ class Turnstile:
         self._admit()
 
 
-class Recent:
-    """The tenants that call, or have called lately and may call again in a moment: others leave room for them."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._called_at: dict[str, float] = {}
-        """The latest at the end."""
-        self._unanswered: Counter[str] = Counter()
-
-    def begin(self, tenant: str) -> None:
-        """Note a call of a tenant."""
-        self._called_at.pop(tenant, None)
-        self._called_at[tenant] = self._monotonic()
-        self._unanswered[tenant] += 1
-
-    def end(self, tenant: str) -> None:
-        """Note that a call of a tenant is answered."""
-        self._unanswered[tenant] -= 1
-        if not self._unanswered[tenant]:
-            del self._unanswered[tenant]
-
-    def tenants(self) -> set[str]:
-        """Return the tenants that have called lately."""
-        since = self._monotonic() - RECENT_S
-        while self._called_at and next(iter(self._called_at.values())) < since:
-            del self._called_at[next(iter(self._called_at))]
-        return set(self._called_at)
-
-    def is_awaited_by_others(self, tenant: str) -> bool:
-        """Say whether other tenants have called a moment ago and are not answered."""
-        since = self._monotonic() - MOMENT_S
-        for other, called_at in reversed(self._called_at.items()):
-            if called_at < since:
-                return False
-            if other != tenant and other in self._unanswered:
-                return True
-        return False
-
-
 class LoopTurns:
     """Shares the event loop: in each of its rounds one request computes for a while, and tenants take turns.
 
     So whatever the number of requests that compute, a short one waits for one of them in each round.
-    While calls of other tenants wait for their answers the loop is left to them for a moment after each turn.
     """
 
-    def __init__(self, recent: Recent | None = None) -> None:
-        self._recent = recent
-        self._waiting: FairQueue[tuple[str, asyncio.Future[None]]] = FairQueue()
+    def __init__(self) -> None:
+        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_scheduled = False
 
     async def wait(self, tenant: str) -> None:
         """Return when it is the tenant's turn: the caller computes for `TURN_S` at most, then waits again."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.push(tenant, (tenant, turn))
+        self._waiting.push(tenant, turn)
         if not self._is_scheduled:
             self._is_scheduled = True
             loop.call_soon(self._give, loop)
         await turn
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        rest_s = 0.0
-        while (next_caller := self._waiting.pop()) is not None:
-            tenant, turn = next_caller
+        while (turn := self._waiting.pop()) is not None:
             if not turn.done():  # else its caller has left
                 turn.set_result(None)
-                rest_s = LOOP_REST_S if self._recent and self._recent.is_awaited_by_others(tenant) else 0.0
                 break
-        self._is_scheduled = len(self._waiting) > 0 or rest_s > 0
-        if rest_s:
-            # The turn itself begins in the next round of the loop.
-            loop.call_later(TURN_S + rest_s, self._give, loop)
-        elif self._is_scheduled:
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
             loop.call_soon(self._give, loop)
 
 
@@ -299,6 +248,27 @@ class Pace:
             self._since_s = self._monotonic()
 
 
+class Recent:
+    """The tenants that have called lately: those who may call again in a moment, and for whom others leave room."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._called_at: dict[str, float] = {}
+        """The latest at the end."""
+
+    def note(self, tenant: str) -> None:
+        """Note a call of a tenant."""
+        self._called_at.pop(tenant, None)
+        self._called_at[tenant] = self._monotonic()
+
+    def tenants(self) -> set[str]:
+        """Return the tenants that have called lately."""
+        since = self._monotonic() - RECENT_S
+        while self._called_at and next(iter(self._called_at.values())) < since:
+            del self._called_at[next(iter(self._called_at))]
+        return set(self._called_at)
+
+
 class LargeWrites:
     """The turns of large writes where there is one writer: a small write waits for one of them at most.
 
@@ -310,6 +280,7 @@ class LargeWrites:
         self._recent = recent
         self._outside = outside
         self._turns = Turnstile("large writes", at_once=1, at_once_each=1, room_each=MOST_LARGE_WRITES)
+        self._resting: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
@@ -317,11 +288,26 @@ class LargeWrites:
         if not self._one_writer:
             yield
             return
-        async with self._turns.turn(tenant):
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(self._turns.turn(tenant))
             begun_s = self._outside.monotonic()
             yield
             if self._recent.tenants() - {tenant}:
-                await self._outside.pause(WRITER_REST * (self._outside.monotonic() - begun_s))
+                # The turn ends after the rest, and the caller is answered before it.
+                rest_s = WRITER_REST * (self._outside.monotonic() - begun_s)
+                task = asyncio.create_task(self._rest(held.pop_all(), rest_s), name="writer-rest")
+                self._resting.add(task)
+                task.add_done_callback(self._resting.discard)
+
+    async def _rest(self, held: AsyncExitStack, seconds: float) -> None:
+        async with held:
+            await self._outside.pause(seconds)
+
+    async def stop(self) -> None:
+        """End all rests."""
+        for task in self._resting:
+            task.cancel()
+        await asyncio.gather(*self._resting, return_exceptions=True)
 
 
 class Cap:

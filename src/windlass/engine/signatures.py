@@ -363,6 +363,7 @@ class Signatures:
             builds[item.fingerprint] = _Known(item.signature, self._settings, build=build, told_at=told_at)
             while len(builds) > MOST_EACH:
                 del builds[next(iter(builds))]
+        _trim(self._builds_of(tenant))
         sizes = {
             name: sum(len(one.text) for builds in known.builds.values() for one in builds.values())
             for name, known in self._known.items()
@@ -370,6 +371,21 @@ class Signatures:
         while len(sizes) > 1 and sum(sizes.values()) > MOST_BYTES:
             first = next(iter(sizes))
             del sizes[first], self._known[first]
+
+
+def _trim(known: dict[str, _Builds]) -> None:
+    """Forget the signatures of a tenant that were told longest ago, where they are more than are stored of one."""
+    told = sorted(
+        ((one.told_at, name, fingerprint) for name, builds in known.items() for fingerprint, one in builds.items()),
+        reverse=True,
+    )
+    size = 0
+    for number, (_, name, fingerprint) in enumerate(told):
+        size += len(known[name][fingerprint].text)
+        if number and (number >= tasks.MOST_BUILDS or size > tasks.MOST_BYTES):
+            del known[name][fingerprint]
+            if not known[name]:
+                del known[name]
 
 
 def _newest_first(builds: _Builds, since: float) -> Iterator[tuple[Signature, Defaults]]:

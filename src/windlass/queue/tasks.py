@@ -29,9 +29,9 @@ MAX_PAGE = 500
 MAX_SIGNATURE = 65_536
 MAX_BUILDS = 20
 """How many builds of a task are listed, the newest."""
-MOST_BUILDS = 5000
-"""Signatures that are kept of one tenant: a thousand tasks in five builds."""
-MOST_BYTES = 4 << 20
+MOST_BUILDS = 2500
+"""Signatures that are kept of one tenant: five hundred tasks in five builds."""
+MOST_BYTES = 2 << 20
 """Bytes of signatures that are kept of one tenant."""
 
 

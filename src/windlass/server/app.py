@@ -146,9 +146,6 @@ class Door:
             fields = {"request": request_id, "tenant": call.tenant, "method": scope["method"], "route": _shown(route)}
             log.event("request.failed", error=error, **fields)
             reply = unexpected(request_id)
-        finally:
-            if call.is_noted:
-                self._engine.recent.end(call.tenant)
         if isinstance(reply.content, AsyncGenerator):
             await self._stream(reply, call, send)
         else:
@@ -183,8 +180,7 @@ class Door:
         query = names_once(pairs)
         if route.scopes:
             _choose_tenant(call, route, query)
-            self._engine.recent.begin(call.tenant)
-            call.is_noted = True
+            self._engine.recent.note(call.tenant)
         if ready.index is not None:
             call.path = _parameter(route, value)
         if call.principal.queues is not None:

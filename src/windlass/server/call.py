@@ -104,7 +104,6 @@ class Call:
         "body",
         "engine",
         "headers",
-        "is_noted",
         "lobby",
         "look_s",
         "named_tenant",
@@ -139,8 +138,6 @@ class Call:
         self.principal = NOBODY
         self.tenant = DEFAULT_TENANT
         self.named_tenant: str | None = None
-        self.is_noted = False
-        """Whether it counts among the calls of its tenant that are not answered."""
         """The tenant of the key or of the query; None: the caller is above tenants and has named none."""
         self.path = ""
         """What stands in the path for its one parameter."""
