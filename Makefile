@@ -73,7 +73,7 @@ mutants: $(STAMP) ## remove each guard in turn and see its test fail
 soak-store: $(STAMP) ## the long profile of the store's model tests
 	WINDLASS_HYPOTHESIS_PROFILE=long $(BIN)/pytest tests/queue/test_model.py tests/queue/test_model_open.py $(ARGS)
 
-fuzz: $(STAMP) ## 130,000 hostile requests on both databases, broken framing among them: some ten minutes
+fuzz: $(STAMP) ## 130,000 hostile requests on both databases, broken framing among them: some seven minutes
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lock: $(STAMP) ## write the requirements files anew: newest versions, with the hashes of all their files

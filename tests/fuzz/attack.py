@@ -27,8 +27,8 @@ AT_ONCE = 60
 GROWTH = 2.0
 """What memory after all of it may be, over what it was before."""
 UNREAD_S = 40.0
-FILLED_S = 20.0
-"""In which the connections that nobody reads are full: a hundred pages that are slow to show."""
+FILLED_S = 10.0
+"""In which a hundred pages that are slow to show are made for the connections that nobody reads."""
 SETTLE_S = 15.0
 """In which a server gives back what it needs no more."""
 HOSTILE_S = 600.0
@@ -147,6 +147,8 @@ class Attack:
         unread = large.Unread(self._server.address)
         largest = next(request for request in requests if request.name.startswith("GET /jobs of"))
         await unread.open(largest)
+        await _pass(FILLED_S)
+        await unread.ask_again(largest)
         await _pass(FILLED_S)
         begun_s = asyncio.get_running_loop().time()
         asked = [request for request in requests for _ in range(READERS)]

@@ -10,6 +10,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -300,6 +301,12 @@ class Unread:
             await loop.sock_connect(made, self._address)
             await loop.sock_sendall(made, request.data * UNREAD_PAGES)
             self._sockets.append(made)
+
+    async def ask_again(self, request: Request) -> None:
+        """Ask once more: what the system keeps for a connection may hold the first pages."""
+        for made in self._sockets:
+            with suppress(OSError):
+                await asyncio.get_running_loop().sock_sendall(made, request.data * UNREAD_PAGES)
 
     def close(self) -> int:
         """Close them; return how many of them the server has not ended."""

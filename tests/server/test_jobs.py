@@ -412,15 +412,17 @@ async def test_pages_are_passed_over_by_their_ids(client: httpx2.AsyncClient) ->
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_rel_t9_a_list_is_bounded_in_bytes(client: httpx2.AsyncClient) -> None:
-    """T9: a page of large jobs ends at 512 KiB, and its cursor goes on: every job is listed once."""
+    """T9: a page of large jobs ends at 256 KiB, and its cursor goes on: every job is listed once."""
     await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": "x" * 15_000}] * 40})
 
-    first = await client.get("/jobs?limit=500")
-    second = await client.get(f"/jobs?limit=500&cursor={first.json()['next_cursor']}")
+    pages, cursor = [], ""
+    while cursor is not None:
+        pages.append((await client.get(f"/jobs?limit=500{cursor and f'&cursor={cursor}'}")).json())
+        cursor = pages[-1]["next_cursor"]
 
-    assert (34, 6) == (len(first.json()["jobs"]), len(second.json()["jobs"]))
-    assert 40 == len({job["id"] for answer in (first, second) for job in answer.json()["jobs"]})
-    assert (40, None) == (first.json()["total"], second.json()["next_cursor"])
+    assert [17, 17, 6] == [len(page["jobs"]) for page in pages]
+    assert 40 == len({job["id"] for page in pages for job in page["jobs"]})
+    assert 40 == pages[0]["total"]
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

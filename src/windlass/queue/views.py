@@ -18,7 +18,7 @@ from windlass.job import Outcome, Source, State
 Item = TypeVar("Item")
 Place = TypeVar("Place")
 
-LIST_BYTES = 512 << 10
+LIST_BYTES = 256 << 10
 """Of texts in one answer with a list: a page ends there, and its cursor goes on. One item may be beyond it."""
 MAX_OF_JOB = 1000
 """How many attempts or events of one job are in a page."""
