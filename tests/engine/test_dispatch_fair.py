@@ -13,10 +13,17 @@ from tests.engine.test_dispatch import PATIENCE_S, POLL_S, asking, ids_of, submi
 from windlass.engine import dispatch
 from windlass.engine.engine import Engine
 from windlass.engine.hands import Hands
-from windlass.engine.line import SHARED_SLOTS, Ask, Capability, Line, Turns, Waiter
+from windlass.engine.line import SHARED_SLOTS, Ask, Capability, Handout, Line, Turns, Waiter
 from windlass.queue.claim import Claimed, claim
 from windlass.queue.lanes import LaneName
 from windlass.queue.newjob import NewJob
+
+
+async def leave(tasks: Sequence[asyncio.Task[Handout]]) -> None:
+    """End claims that wait."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.one_kind
@@ -111,9 +118,7 @@ async def test_rel_t9_a_round_looks_at_so_many_lanes_of_a_tenant(
 
     assert 10 == rounds
     assert 30 * 50 == looked["a"]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await leave(tasks)
 
 
 async def test_rel_t9_a_claim_behind_many_others_is_answered_when_it_was_looked_for(
@@ -130,9 +135,7 @@ async def test_rel_t9_a_claim_behind_many_others_is_answered_when_it_was_looked_
 
     assert [job_id] == ids_of(found)
     assert [] == empty.jobs
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await leave(tasks)
 
 
 async def test_rel_t15_limited_queues_of_tenants_are_claimed_from_by_turns(

@@ -50,7 +50,7 @@ class Group(msgspec.Struct, frozen=True):
     wants: Sequence[Want]
     slots: Sequence[UUID]
     tenant: str = ""
-    """Whose they are; a claim from lanes of several tenants gives each the same share of its bytes."""
+    """The tenant of the lanes. A claim for several tenants gives each of them the same share of its bytes."""
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):

@@ -338,7 +338,7 @@ def _same_kind(item: Report, ended: Row) -> bool:
 
 
 def _validate(reports: Sequence[Report]) -> None:
-    """Return if every report may be stored; InvalidInput names the index and the field of the first that may not."""
+    """Raise InvalidInput if a report cannot be stored; the error names the index and the field of the first."""
     for index, item in enumerate(reports):
         try:
             _check(item)

@@ -164,7 +164,7 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 
 
 class _Found(msgspec.Struct):
-    """What was found of the leases of some sessions."""
+    """The leases of some sessions, as the database has them."""
 
     own: dict[LeaseKey, int] = {}
     """Those that are really theirs, with their flags."""

@@ -1,10 +1,10 @@
 """The protocol: bytes of a connection before they are a request, and after they are an answer.
 
 The parser has no limits of its own, so they stand here: how large the head of a request may be, how long it may take,
-how many requests of a connection wait, and how many connections there are. What is no request is answered as a problem
-like every other error, and written to no log: who sends rubbish must not fill it. At the cap the connection that has
-waited longest without a request makes room; only where all are at work is the newcomer told to come back. A reader that
-takes nothing is dropped, and so is one that takes a whole answer more slowly than a least pace. Streams are bounded
+how many requests of a connection wait, and how many connections there are. Bytes that are no request are answered as a
+problem like every other error, and are not logged: a sender of rubbish must not fill the log. At the cap the connection
+that has waited longest without a request makes room; only where all are at work is the newcomer told to come back. A
+reader that takes nothing is dropped, and so is one that takes a whole answer more slowly than a least pace. Streams are bounded
 otherwise, in number and in what waits of them (live.py).
 
 No other protocol is spoken here. A request that asks for one is answered as if it had not asked, and is the last of its
