@@ -4,8 +4,8 @@ The parser has no limits of its own, so they stand here: how large the head of a
 how many requests of a connection wait, and how many connections there are. Bytes that are no request are answered as a
 problem like every other error, and are not logged: a sender of rubbish must not fill the log. At the cap the connection
 that has waited longest without a request makes room; only where all are at work is the newcomer told to come back. A
-reader that takes nothing is dropped, and so is one that takes a whole answer more slowly than a least pace. Streams are bounded
-otherwise, in number and in what waits of them (live.py).
+reader that takes nothing is dropped, and so is one that takes a whole answer more slowly than a least pace. Streams are
+bounded otherwise, in number and in what waits of them (live.py).
 
 No other protocol is spoken here. A request that asks for one is answered as if it had not asked, and is the last of its
 connection: the parser does not read its body, so what comes behind it cannot be told from that body.
