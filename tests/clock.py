@@ -26,3 +26,7 @@ class TestClock:
         """Move on and return the new instant; a negative span moves back, as a wall clock may."""
         self._now += timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         return self._now
+
+
+async def no_pause(_seconds: float) -> None:
+    """Return at once, where the product would wait."""

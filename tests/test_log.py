@@ -208,6 +208,26 @@ def test_rel_t17_secrets_and_payloads_are_not_logged(form: Form) -> None:
     assert "***" in lines[0]
 
 
+@pytest.mark.parametrize("count", [20, 1000])
+def test_rel_t9_no_more_of_a_mapping_is_redacted_than_is_shown(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends large metrics does not decide what a line costs; what is left out is counted."""
+    read: list[str] = []
+    redact = Redactor.text
+
+    def noted(redactor: Redactor, text: str) -> str:
+        read.append(text)
+        return redact(redactor, text)
+
+    monkeypatch.setattr(Redactor, "text", noted)
+    metrics = {f"m{number}": "x " * 10_000 for number in range(count)}
+
+    found = fields_of(lambda: log.event("job.completed", metrics=[metrics] * 5))
+
+    assert len(found["metrics"]) < 2 * log.MAX_VALUE
+    assert "and 4 more" in found["metrics"]
+    assert sum(map(len, read)) <= 5 * 2 * log.MAX_READ
+
+
 def test_rel_t17_a_secret_is_hidden_before_a_value_is_cut() -> None:
     """Cutting a value does not cut away what tells that it is a secret."""
     url = f"{'x' * 950} postgresql://u:{CANARY}{'p' * 200}@h/d"

@@ -8,6 +8,7 @@ where its name says secret; payloads and results are never logged. A log that ca
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -337,41 +338,40 @@ class Trace(str):
 
 
 def _shown(value: Any, redactor: Redactor) -> Any:
-    if isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
+    if (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Trace):
         return redactor.text(value[-MAX_TRACE:])
-    if isinstance(value, Mapping | list | tuple | set | frozenset) and (kept := _kept(value, redactor)) is not None:
-        return kept
-    text = redactor.text(_text(value, redactor))
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return _shown_items(value, redactor)
+    return _cut(redactor.text(_text(value)))
+
+
+def _shown_items(value: Any, redactor: Redactor) -> dict[str, Any] | list[Any] | str:
+    """Return a short list or mapping with the types of its values; else as a text; no more is read than it shows."""
+    is_mapping, size = isinstance(value, Mapping), 0
+    kept: dict[str, Any] = {}
+    for key, item in itertools.islice(value.items() if is_mapping else enumerate(value), MAX_ITEMS):
+        name = str(key)
+        kept[name] = HIDDEN if is_mapping and redactor.hides(name) else _shown(item, redactor)
+        if (size := size + len(json.dumps({name: kept[name]}))) > MAX_VALUE:
+            break
+    shown = kept if is_mapping else list(kept.values())
+    if (left := len(value) - len(kept)) == 0 and size <= MAX_VALUE:
+        return shown
+    return _cut(json.dumps(shown) if is_mapping else _joined(shown)) + (f" and {left} more" if left else "")
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}… ({len(text)} characters)"
 
 
-def _kept(value: Any, redactor: Redactor) -> dict[str, Any] | list[Any] | None:
-    """Return a short list or mapping with the types of its values; None for one that is cut, as a text."""
-    if len(value) > MAX_ITEMS:
-        return None
-    kept: dict[str, Any] | list[Any]
-    if isinstance(value, Mapping):
-        kept = {str(k): HIDDEN if redactor.hides(str(k)) else _shown(item, redactor) for k, item in value.items()}
-    else:
-        kept = [_shown(item, redactor) for item in value]
-    return kept if len(json.dumps(kept)) <= MAX_VALUE else None
-
-
-def _text(value: Any, redactor: Redactor) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"
     try:
-        if isinstance(value, Mapping):
-            return json.dumps(redactor.value(value), default=str)[:MAX_READ]
-        if isinstance(value, list | tuple | set | frozenset):
-            more = f" and {len(value) - MAX_ITEMS} more" if len(value) > MAX_ITEMS else ""
-            return ",".join(_text(item, redactor) for _, item in zip(range(MAX_ITEMS), value, strict=False)) + more
         return str(value)[:MAX_READ]
     except Exception:  # a value that cannot be written must not stop the event
         return f"unprintable {type(value).__name__}"
@@ -379,7 +379,7 @@ def _text(value: Any, redactor: Redactor) -> str:
 
 def _quoted(value: Any) -> str:
     if isinstance(value, list):
-        text = ",".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+        text = _joined(value)
     else:
         text = json.dumps(value) if isinstance(value, bool | dict) else str(value)
     if _BARE.fullmatch(text) and text.isprintable():
@@ -387,10 +387,12 @@ def _quoted(value: Any) -> str:
     return '"' + "".join(_escaped(letter) for letter in text) + '"'
 
 
+def _joined(items: Iterable[Any]) -> str:
+    return ",".join(item if isinstance(item, str) else json.dumps(item) for item in items)
+
+
 def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return f"\\{letter}"
-    return _visible(letter)
+    return f"\\{letter}" if letter in '"\\' else _visible(letter)
 
 
 def _visible(letter: str) -> str:

@@ -197,6 +197,30 @@ def test_files_that_cannot_be_read_are_named(environment: dict[str, str], messag
         ("WINDLASS_DATABASE_URL", f"postgresql:/u:{CANARY}@h/d"),
         ("WINDLASS_DATABASE_URL", f"host=h password={CANARY}"),
         ("WINDLASS_DATABASE_REPLICA_URL", f"u:{CANARY}@h"),
+        ("WINDLASS_URL", f"ftp://u:{CANARY}@x"),
+        ("WINDLASS_URL", f"http//u:{CANARY}@x"),
+        ("WINDLASS_URL", f"u:{CANARY}@x"),
+        ("WINDLASS_URL", f"{CANARY}@x"),
+        ("WINDLASS_URL", f"ftp://u:{CANARY}{'.' * 100}@x"),
+        ("WINDLASS_URL", f"ftp://u:{CANARY}/?#@{CANARY}@x"),
+        ("WINDLASS_URL", f"ftp://x/?password={CANARY}"),
+        ("WINDLASS_URL", f"wl_abc_{CANARY}"),
+        ("WINDLASS_URL", f"http://u:{CANARY}/@x"),
+        ("WINDLASS_URL", f"http://u:{CANARY}℀@x"),
+        ("WINDLASS_URL", f"http://u:{CANARY}@[x"),
+        ("WINDLASS_DATABASE_URL", f"postgresql://u:{CANARY}℀@x"),
+        ("SERVER_URL", f"ftp://u:{CANARY}@x"),
+        ("WINDLASS_WORKER_SPOT_URL", f"ftp://u:{CANARY}@x"),
+        ("WINDLASS_SERVER_HOST", f"http://u:{CANARY}@x"),
+        ("WINDLASS_METRICS_STATSD_ADDRESS", f"udp://u:{CANARY}@x:8125"),
+        ("WINDLASS_METRICS_STATSD_ADDRESS", f"{CANARY}@x:8125"),
+        ("WINDLASS_WORKER_QUEUES", f"a,http://u:{CANARY}@x/b"),
+        ("WINDLASS_MODE", f"http://u:{CANARY}@x"),
+        ("JOB_MAX_RETRIES", f"http://u:{CANARY}@x"),
+        ("WINDLASS_DATABASE_URL_FILE", f"postgresql://u:{CANARY}@h/d"),
+        ("WINDLASS_DATABASE_URL_FILE", f"u:{CANARY}@h/d"),
+        ("WINDLASS_KEY_FILE", f"wl_abc_{CANARY}"),
+        ("WINDLASS_CONFIG", f"http://u:{CANARY}@h/d"),
         ("WINDLASS_KEY", f"{CANARY} {CANARY}"),
         ("WINDLASS_SECURITY_BOOTSTRAP_KEY", f"{CANARY}\n{CANARY}"),
     ],
@@ -204,6 +228,26 @@ def test_files_that_cannot_be_read_are_named(environment: dict[str, str], messag
 def test_rel_t17_a_refused_secret_is_not_shown(variable: str, text: str, tmp_path: Path) -> None:
     """The message about a secret that cannot be accepted does not give it away."""
     assert CANARY not in refusal(tmp_path, {variable: text})
+
+
+def test_what_is_no_secret_of_a_refused_url_is_shown(tmp_path: Path) -> None:
+    """Scheme and host stay: mostly one of them is wrong."""
+    assert "server.url: 'ftp://***@x' is not" in refusal(tmp_path, {"WINDLASS_URL": f"ftp://u:{CANARY}@x"})
+    assert "server.url: '***@x' is not" in refusal(tmp_path, {"WINDLASS_URL": f"u:{CANARY}@x"})
+
+
+def test_rel_t17_a_secret_in_a_table_of_the_file_is_not_shown(tmp_path: Path) -> None:
+    """What stands where no table is expected is shown without the passwords of its URLs."""
+    (tmp_path / "windlass.toml").write_text(f'[server.url]\nmain = "http://u:{CANARY}@x"\n')
+
+    assert CANARY not in refusal(tmp_path, {})
+
+
+def test_a_path_with_an_at_sign_is_named(tmp_path: Path) -> None:
+    """systemd's credentials of an instance lie in such a folder; nothing in it looks like a password."""
+    assert "credentials/windlass@1.service/key: No such file" in refusal(
+        tmp_path, {"WINDLASS_KEY_FILE": "credentials/windlass@1.service/key"}
+    )
 
 
 def test_exit_codes_follow_the_kind(tmp_path: Path) -> None:

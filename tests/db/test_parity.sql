@@ -33,3 +33,10 @@ SELECT l.name, l."unique" AS single, CASE WHEN l.origin = 'pk' THEN 1 ELSE 0 END
 UNION ALL
 SELECT 'rowid', 1, 1, '', group_concat(name, ', ') FROM pragma_table_info(:relation) WHERE pk > 0 AND type = 'INTEGER'
    AND NOT EXISTS (SELECT 1 FROM pragma_index_list(:relation) WHERE origin = 'pk') HAVING count(*) > 0
+
+-- name: without_rowid
+-- Tables whose rows lie in the B-tree of their key; only SQLite has such.
+-- postgres
+SELECT '' AS name WHERE false
+-- sqlite
+SELECT name FROM pragma_table_list WHERE schema = 'main' AND wr = 1 ORDER BY name

@@ -27,7 +27,7 @@ from windlass.db import Database, open_database
 from windlass.db.migrate import migrate
 from windlass.db.open import Role
 from windlass.db.sqlite import CEILING_STEP_US, SqliteDatabase
-from windlass.errors import Contention, DatabaseLocked, SetupError
+from windlass.errors import Contention, DatabaseLocked, InvalidInput, SetupError
 from windlass.queue.claim import Group, Want, claim
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
@@ -255,6 +255,24 @@ async def test_a_url_must_name_a_file(url: str) -> None:
     """A URL without a file, or with a host, is refused with an example."""
     with pytest.raises(Exception, match=r"names no file; write sqlite:///windlass\.db"):
         await open_database(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://u:hunter2@host/jobs.db",
+        "postgresql://u:hunter2",
+        "postgresql://u:hunter2/x@host/d",
+        "postgresql://u:hunter2℀@host/d",
+        "postgresql://u:hunter2@[host/d",
+    ],
+)
+async def test_rel_t17_a_url_that_cannot_be_opened_keeps_its_password(url: str) -> None:
+    """What is told about a URL is never a part of it that may be a password."""
+    with pytest.raises(InvalidInput) as caught:
+        await open_database(url)
+
+    assert "hunter2" not in str(caught.value)
 
 
 async def test_odd_file_names_work(tmp_path: Path, sqlite_template: Path) -> None:

@@ -59,6 +59,28 @@ async def test_rel_t9_a_tenant_with_much_to_compute_delays_another_by_one_piece(
     await asyncio.gather(*much)
 
 
+async def test_rel_t9_what_does_not_count_takes_turns_all_the_same() -> None:
+    """What the size of a request bounds uses up nothing of its budget, and lets others have their turn."""
+    work, held = Work(computing.BUDGET_S), threading.Event()
+    times = Computing(work.now_s)
+    budget = times.budget("a", None)
+
+    def wait(item: str) -> str:
+        done = work(item)
+        assert held.wait(60)
+        return done
+
+    much = asyncio.create_task(budget.each(wait, ["a"] * 20, counted=False))
+    await asyncio.to_thread(work.begun.wait)
+    other = asyncio.create_task(times.budget("b", None).each(work, ["b"], counted=False))
+    await asyncio.sleep(0)  # it waits for its turn
+    held.set()
+
+    assert (["B"], ["A"] * 20) == (await other, await much)
+    assert ["a", "b", "a"] == work.done[:3]
+    assert ["C"] == await budget.each(work, ["c"], limit_s=2 * computing.BUDGET_S)
+
+
 async def test_rel_t9_a_request_over_its_budget_is_refused_with_the_item() -> None:
     """H6: 422 for good, not 503: sent again it would take as long; the budget is for all that a request computes."""
     work = Work(computing.BUDGET_S * 0.13)

@@ -273,7 +273,7 @@ async def test_room_made_while_a_rival_claims_is_used_at_once(engine: Engine, mo
         return await claimed(*arguments)
 
     monkeypatch.setattr(engine._dispatch._hands, "claimed", refused_once)
-    engine._dispatch._full.clear()
+    engine._dispatch._limited._full.clear()
     second = await asyncio.wait_for(engine.claim(asking(session=session, queues=("mail",))), PATIENCE_S)
 
     assert ids == [handed.job.id, *ids_of(second)]
@@ -538,3 +538,29 @@ async def test_one_bad_claim_refuses_nobody_else(engine: Engine) -> None:
 
     [job_id] = await submit(engine)
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+async def test_a_tenant_erased_during_a_claim_refuses_nobody_else(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T24: the lanes of that tenant are forgotten at once; another tenant's claim of the same round is answered."""
+    own = engine.ids.new()
+    await engine.register(NewSession(id=own, worker="w", tenant="erased", capacity=10))
+    tasks = await waiting(
+        engine,
+        asking(session=await opened(engine, "w")),
+        Ask(tenant="erased", worker="w", session=own, wait_s=POLL_S, queues=("default",)),
+    )
+
+    async def beside(*arguments: Any, **named: Any) -> list[Claimed]:
+        jobs = await claim(*arguments, **named)
+        if any(job.session == own for job in jobs):
+            engine.lanes.forget("erased")
+        return jobs
+
+    monkeypatch.setattr(dispatch, "claim", beside)
+    jobs = [NewJob(id=engine.ids.new(), task="t", tenant=tenant) for tenant in ("erased", "default")]
+    await engine.submit(jobs)
+
+    assert [jobs[1].id] == ids_of(await asyncio.wait_for(tasks[0], PATIENCE_S))
+    tasks[1].cancel()

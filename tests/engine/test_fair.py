@@ -7,9 +7,25 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from windlass.engine.fair import MOST_REMEMBERED, RECENT_S, FairQueue, LargeWrites, LoopTurns, Recent, Turnstile
+from windlass.config import Settings
+from windlass.db import Database
+from windlass.engine.batch import MUCH
+from windlass.engine.engine import Engine
+from windlass.engine.fair import (
+    MOST_REMEMBERED,
+    MOST_REST_OF_ALL_S,
+    MOST_REST_S,
+    RECENT_S,
+    FairQueue,
+    LargeWrites,
+    LoopTurns,
+    Recent,
+    Turnstile,
+)
 from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
+from windlass.ids import Ids
+from windlass.queue.newjob import NewJob
 
 
 def drained(queue: FairQueue[str]) -> list[str]:
@@ -260,25 +276,96 @@ def test_tenants_that_call_are_remembered_for_a_while() -> None:
     assert ({"a", "b"}, {"b"}) == (before, recent.tenants())
 
 
-@pytest.mark.parametrize(("callers", "one_writer", "rests"), [("ab", True, [6.0]), ("a", True, []), ("ab", False, [])])
+@pytest.mark.parametrize(
+    ("callers", "one_writer", "took_s", "rests"),
+    [
+        ("ab", True, 0.125, [MOST_REST_OF_ALL_S, 0.25 - MOST_REST_OF_ALL_S]),
+        ("ab", True, 20.0, [MOST_REST_OF_ALL_S, MOST_REST_S - MOST_REST_OF_ALL_S]),
+        ("a", True, 0.125, []),
+        ("ab", False, 0.125, []),
+    ],
+)
 async def test_rel_t15_the_writer_is_left_to_others_after_a_large_write(
-    callers: str, one_writer: bool, rests: list[float]
+    callers: str, one_writer: bool, took_s: float, rests: list[float]
 ) -> None:
-    """T15: twice as long as the write took, where there is one writer and another tenant calls; else not at all."""
+    """T15: twice as long as the write took, but not for long, where there is one writer and another tenant calls."""
     clock = Clock()
     recent = Recent(clock.monotonic)
     writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=clock.pause), one_writer=one_writer)
-    for tenant in callers:
-        recent.note(tenant)
 
     async with writes.turn("a"):
-        clock.now_s += 3
+        clock.now_s += took_s
+        for tenant in callers:
+            recent.note(tenant)
     answered_s = clock.now_s
     async with writes.turn("a"):
         next_s = clock.now_s
 
     assert rests == clock.pauses
-    assert (3, 3 + sum(rests)) == (answered_s, next_s)
+    assert (took_s, took_s + sum(rests)) == (answered_s, next_s)
+
+
+async def for_ever(_: float) -> None:
+    """Rest until it is ended."""
+    await asyncio.Event().wait()
+
+
+async def test_rel_t15_the_rest_after_a_large_write_is_for_the_most_part_its_tenants_own() -> None:
+    """T15: large writes of others, such as heartbeats that name many jobs, wait a moment; after a stop none does."""
+    clock, order = Clock(), list[str]()
+    recent, of_all = Recent(clock.monotonic), asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        await (of_all.wait() if seconds <= MOST_REST_OF_ALL_S else for_ever(seconds))
+
+    writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=pause), one_writer=True)
+
+    async def write(tenant: str) -> None:
+        async with writes.turn(tenant):
+            clock.now_s += 1
+            order.append(tenant)
+            recent.note("c")
+
+    await write("a")
+    again = [asyncio.create_task(write(tenant)) for tenant in "aab"]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    at_first = list(order)
+    of_all.set()
+    await again.pop()
+    later = list(order)
+    await writes.stop()
+    await asyncio.gather(*again)
+
+    assert (["a"], ["a", "b"], ["a", "b", "a", "a"]) == (at_first, later, order)
+
+
+async def test_a_rest_that_is_ended_before_it_began_holds_back_nobody() -> None:
+    """A stop in the very moment in which a write ends."""
+    clock = Clock()
+    recent = Recent(clock.monotonic)
+    writes = LargeWrites(recent, Outside(monotonic=clock.monotonic, pause=for_ever), one_writer=True)
+    recent.note("b")
+    async with writes.turn("a"):
+        pass
+
+    await writes.stop()
+
+    assert (0, 0) == (writes._own._inside_count, writes._turns._inside_count)
+
+
+async def test_a_stop_does_not_wait_for_rests_of_the_writer(db: Database) -> None:
+    """A large request behind the rest of the one before is stored at once when the server drains."""
+    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside(pause=for_ever))
+    engine.recent.note("other")
+    first, second = ([NewJob(id=engine.ids.new(), task="t") for _ in range(MUCH + 1)] for _ in range(2))
+    await engine.submit(first)
+    behind = asyncio.create_task(engine.submit(second))
+    await asyncio.sleep(0)
+
+    await engine.drain()
+
+    assert MUCH + 1 == len(await behind)
 
 
 async def test_rel_t15_one_large_write_is_under_way_where_there_is_one_writer() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from tests.clock import TestClock
-from tests.engine.test_dispatch import asking, opened, submit
+from tests.engine.test_dispatch import PATIENCE_S, asking, opened, submit, until
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
@@ -18,6 +21,24 @@ from windlass.ids import Ids
 from windlass.queue import duties
 from windlass.queue.report import Complete, Fail, Release, Report
 from windlass.queue.workers import Beat, Held
+
+
+class SlowFigure(Collector):
+    """A figure that is read when it is let go on, which knows by whom it was asked for."""
+
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
+        self.go_on = threading.Event()
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that it is not read when it is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Wait, and return nothing."""
+        self.threads.append(threading.current_thread())
+        self.go_on.wait(PATIENCE_S)
+        yield from ()
 
 
 def late(engine: Engine) -> list[float]:
@@ -119,3 +140,28 @@ async def test_every_server_tells_the_same_count_of_leaders(db: Database, clock:
     seen.append([(await each._gauged())["scheduler.leader_count"] for each in servers])
 
     assert [[0, 0], [1, 1], [1, 1], [1, 1], [2, 2], [0, 0]] == seen
+
+
+async def test_rel_t9_who_asks_while_the_figures_are_written_gets_the_same_page(engine: Engine) -> None:
+    """One page at a time, while the loop goes on; nothing is read anew under it, and the next asker gets a new one."""
+    slow = SlowFigure()
+    engine.meters.registry.register(slow)
+
+    asking = [asyncio.create_task(engine.gauges.page()) for _ in range(5)]
+    await until(lambda: bool(slow.threads))
+    refreshing = asyncio.create_task(engine.gauges.refresh())
+    leaving = asking.pop()
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    waits = not refreshing.done()
+    slow.go_on.set()
+    pages = await asyncio.gather(*asking)
+    await refreshing
+    written = len(slow.threads)
+    await submit(engine)
+    last = await engine.gauges.page()
+
+    assert waits
+    assert (1, 1) == (len(set(pages)), written)
+    assert threading.current_thread() not in slow.threads
+    assert b'jobs_submitted_total{queue="default"} 1.0' in last

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +15,7 @@ import pytest
 
 from tests.clock import TestClock
 from tests.engine.loops_world import Pace, Wake
+from tests.engine.test_dispatch import asking, opened, submit, until
 from tests.queue.fired import every_minute, fire
 from tests.queue.steps import Steps
 from windlass import log
@@ -20,12 +24,13 @@ from windlass.config.redact import Redactor
 from windlass.config.settings import Queue
 from windlass.db import Database
 from windlass.db.partitions import PARTITIONED
-from windlass.engine import journal
+from windlass.engine import exchange, journal
 from windlass.engine.duty import queue_duties
 from windlass.engine.engine import Engine
 from windlass.engine.looks import Looks
 from windlass.engine.whole import whole_duties
 from windlass.queue import rescue
+from windlass.queue.report import Answer, Fail, Release, Report
 from windlass.queue.schedule import Policy
 from windlass.queue.workers import NewSession
 
@@ -65,7 +70,7 @@ async def test_a_lost_lease_names_worker_tenant_and_last_heartbeat(
     await steps.beat(worker, lease, started=True)
     for _ in range(10):
         steps.clock.advance(5)
-        journal.moved((await rescue.rescue(steps.db, chance=lambda: 0.0)).moved)
+        await journal.moved((await rescue.rescue(steps.db, chance=lambda: 0.0)).moved)
 
     [lost], [retrying] = told(caplog, "job.lost"), told(caplog, "job.retrying")
     named = {"job": str(lease.id), "worker": "ann", "tenant": "default"}
@@ -130,3 +135,70 @@ async def test_a_job_that_waits_for_the_run_before_it_is_told(steps: Steps, capl
 
     assert [1, 2] == [line["jobs_ahead"] for line in waiting]
     assert {(str(schedule.id), "default")} == {(line["schedule"], line["tenant"]) for line in waiting}
+
+
+async def ends(engine: Engine, kind: type[Fail | Release], count: int) -> list[Report]:
+    """Return ends of so many leases."""
+    session = await opened(engine, "w")
+    await submit(engine, count)
+    handed = (await engine.claim(asking(session=session, count=count))).jobs
+    assert count == len(handed)
+    leases: list[dict[str, Any]] = [
+        {"job_id": one.job.id, "fence": one.job.fence, "session": session, "worker": "w"} for one in handed
+    ]
+    return [kind(**lease, error="x" * 4000) for lease in leases]
+
+
+@pytest.mark.parametrize("kind", [Fail, Release])
+async def test_rel_t9_the_lines_of_many_reports_are_written_in_portions(
+    engine: Engine, caplog: pytest.LogCaptureFixture, kind: type[Fail | Release]
+) -> None:
+    """Others have the event loop after every few jobs; each job is told of once, in the order of the reports."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    reports = await ends(engine, kind, 300)
+    caplog.clear()
+    written: list[int] = []
+
+    def look() -> None:
+        written.append(len(told(caplog, "job.failed")))
+        if not reporting.done():
+            asyncio.get_running_loop().call_soon(look)
+
+    reporting = asyncio.create_task(engine.report(reports))
+    look()
+    await reporting
+    look()
+
+    assert max(after - before for before, after in pairwise(written)) <= journal.TOLD_AT_ONCE
+    failed, retrying = ([line["job"] for line in told(caplog, name)] for name in ("job.failed", "job.retrying"))
+    assert [str(report.job_id) for report in reports] == failed == retrying
+
+
+async def test_the_lines_under_way_are_written_before_a_stop(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that stops waits for the line of reports, and that for its lines of the log."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    reports = await ends(engine, Fail, 300)
+
+    reporting: asyncio.Task[Sequence[Answer]] = asyncio.create_task(engine.report(reports))
+    await until(lambda: bool(told(caplog, "job.failed")))
+    await engine._reports.idle()
+
+    assert len(reports) == len(told(caplog, "job.failed"))
+    assert len(reports) == len(await reporting)
+
+
+async def test_the_lines_of_a_session_that_is_closed_are_written_in_portions(
+    engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it held is told of job by job, and others have the event loop in between."""
+    caplog.set_level(logging.INFO, logger="windlass")
+    held = await ends(engine, Release, 100)
+    closing = asyncio.create_task(
+        exchange.close(engine, "w", session=held[0].session or uuid4(), tenant="default", lost=False, reason="x")
+    )
+
+    await until(lambda: bool(told(caplog, "job.released")))
+
+    assert len(told(caplog, "job.released")) <= journal.TOLD_AT_ONCE
+    await closing
+    assert len(held) == len(told(caplog, "job.released"))

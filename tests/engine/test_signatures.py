@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import TestClock, no_pause
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine import signatures as module
@@ -203,7 +203,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
 
     clock.advance(module.RENEW_S)
     elapsed.now += module.RENEW_S
-    await tenants.delete(db, Lanes(), "acme")
+    await tenants.delete(db, Lanes(), "acme", pause=no_pause)
     here.forget("acme")
     await here.heard("acme", session)
     await tenants.create(db, "acme")

@@ -275,7 +275,9 @@ async def test_three_slow_lists_stop_nobody(hinting: tuple[Engine, Engine]) -> N
         handout = await asyncio.wait_for(engine.claim(asking(wait_s=PATIENCE_S)), PATIENCE_S / 2)
 
         assert [job_id] == ids_of(handout)
-        assert [] != await asyncio.wait_for(duties.list_duties(engine.db), PATIENCE_S / 2)
+        async with asyncio.timeout(PATIENCE_S):
+            while not await duties.list_duties(engine.db):
+                pass
 
 
 @pytest.mark.parametrize(("count", "named"), [(3, {"tenant-0", "tenant-1", "tenant-2"}), (3000, {None})])

@@ -27,8 +27,10 @@ AT_ONCE = 60
 GROWTH = 2.0
 """What memory after all of it may be, over what it was before."""
 UNREAD_S = 40.0
-FILLED_S = 10.0
-"""In which a hundred pages that are slow to show are made for the connections that nobody reads."""
+STILL_S, STILL = 2.0, 5
+"""Fewer answers than this in this time, our own look among them: the server is still."""
+REST_S = 3.0
+"""In which a large write on SQLite, and the writer's rest after it, are over: else the next would be late by design."""
 SETTLE_S = 15.0
 """In which a server gives back what it needs no more."""
 HOSTILE_S = 600.0
@@ -78,6 +80,8 @@ class Attack:
                 measured = await self._server.measured()
                 self.parts.append(Part(name, tally, measured, look(self._server.process.pid, 0).rss_mb))
                 print(row(self.parts[-1]), flush=True)
+                if (status := (await self._client.get("/queues?limit=1")).status_code) != 200:
+                    self._others.append(f"{name}: after it a good request is {status}; later parts say nothing")
         await _pass(SETTLE_S)
         after_mb = look(self._server.process.pid, 0).rss_mb
         print(f"memory: {self._before_mb:.0f} MB before, {after_mb:.0f} MB after", flush=True)
@@ -136,6 +140,9 @@ class Attack:
         await call_all(large.bodies(self._hostile, self._named), self._server.address, tally, callers=2)
 
     async def _costly_requests(self, tally: Tally) -> None:
+        for request in await large.ends(self._hostile, self._client):
+            await call_all([request], self._server.address, tally, callers=1)
+            await _pass(REST_S)
         await call_all(large.costly(self._hostile), self._server.address, tally, callers=2)
         for schedule in large.MADE:
             await self._client.delete(f"/schedules/{schedule}")
@@ -147,15 +154,22 @@ class Attack:
         unread = large.Unread(self._server.address)
         largest = next(request for request in requests if request.name.startswith("GET /jobs of"))
         await unread.open(largest)
-        await _pass(FILLED_S)
+        await self._until_still()
         await unread.ask_again(largest)
-        await _pass(FILLED_S)
+        await self._until_still()
         begun_s = asyncio.get_running_loop().time()
         asked = [request for request in requests for _ in range(READERS)]
         await call_all(asked, self._server.address, tally, callers=READERS)
         await _pass(begun_s + UNREAD_S - asyncio.get_running_loop().time())
         if left := unread.close():
             tally.fault(f"{left} of {large.UNREAD} readers that take nothing are still there after {UNREAD_S:g} s")
+
+    async def _until_still(self) -> None:
+        """Return when the server has no more to answer: its readers have asked for all, or take no more."""
+        before, answered = -STILL, 0
+        while answered - before >= STILL:
+            await _pass(STILL_S)
+            before, answered = answered, (await self._server.answered()).total()
 
     async def _bodies_at_once(self, tally: Tally) -> None:
         await call_all(large.at_once(self._hostile, AT_ONCE), self._server.address, tally, callers=AT_ONCE)

@@ -46,6 +46,8 @@ METHODS = (
     "PROPFIND",
 )
 ABOVE_SHARE = 0.1
+ENDS_ALL = frozenset({"DELETE /tenants/{name}"})
+"""What one above tenants is not let do: it would erase the tenant of all other requests."""
 NAMES = (
     "tenant",
     "tenant_id",
@@ -303,7 +305,7 @@ class Hostile:
         """Return the bytes of a request to a route."""
         target = url.removeprefix("http://windlass.test").encode("utf-8", "replace")
         media = b"" if b"Content-Type" in more or not body else b"Content-Type: application/json\r\n"
-        own = self.key if self._random.random() > ABOVE_SHARE else self._above
+        own = self.key if self._random.random() > ABOVE_SHARE or route.name in ENDS_ALL else self._above
         credentials = (own if key is None else key) + b"\r\n" if key != b"" else b""
         length = f"Content-Length: {len(body)}\r\n".encode() if body or route.method != "GET" else b""
         head = route.method.encode() + b" " + target + b" HTTP/1.1\r\nHost: x\r\n" + credentials + media + more + length

@@ -1,7 +1,8 @@
 """Large requests and large answers: bodies up to the limit in the worst shapes, and lists over large rows.
 
 The shapes of bodies are made from the table of routes: each list and each map of each body, filled up to the bytes
-that its route takes. `fill` stores what lists are then asked over: large payloads, errors, tracebacks and lines.
+that its route takes. `fill` stores what lists are then asked over: large payloads, errors, tracebacks and lines, and
+workers that say much of themselves beside jobs that none of them can run.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ SHAPES: tuple[Any, ...] = ("://:", "a b", [""], {"": ""})
 LARGE_ITEMS = 8
 """Jobs or results of the largest size in one body."""
 SIGNATURES = 30
+SAYING = 500
+"""Workers that say all they may, and as many that could run a job but for their labels."""
 UNREAD = 12
 UNREAD_PAGES = 16
 """Asked for over each connection that reads nothing: more than the system takes from the server."""
@@ -43,7 +46,8 @@ ITEMS = (b"{}", b"0", b'""', b"null", b"[]", b'{"a":{}}', b'{"task":"t"}', b'{"z
 
 
 async def fill(client: httpx2.AsyncClient) -> list[str]:
-    """Store large jobs, failed ones with long errors, and a long log; return the ids of some."""
+    """Store large jobs, failed ones with long errors, a long log and a large fleet; return the ids of some jobs."""
+    stuck = await _fleet(client)
     large = [{"task": "large", "queue": "large", "payload": "x" * PAYLOAD_BYTES}] * (LARGE_JOBS // 2)
     costly = [{"task": "large", "queue": "large", "payload": _costly(SHAPES[0])}] * (LARGE_JOBS // 2)
     [first_large, *_], [first_costly, *_] = [await _batch(client, jobs) for jobs in (large, costly)]
@@ -71,7 +75,21 @@ async def fill(client: httpx2.AsyncClient) -> list[str]:
             for job in others[start : start + 50]
         ]
         await _post(client, "/jobs/report", {**lease, "reports": reports})
-    return [others[0]["id"], failing[-1], first_large, first_costly, first["id"]]
+    return [others[0]["id"], failing[-1], first_large, first_costly, first["id"], stuck]
+
+
+async def _fleet(client: httpx2.AsyncClient) -> str:
+    """Register workers, and submit jobs that wait because of their labels; return the id of one."""
+    tasks = [f"stuck-{number}" for number in range(1_000)]
+    for number in range(SAYING):
+        names = {"tasks": [f"{number}-{n}-".ljust(64, "x") for n in range(1_000)]}
+        queues = [f"{number}-{n}-".ljust(200, "q") for n in range(300)]
+        few = {"tasks": tasks, "queues": ["stuck"], "labels": [f"label-{number}"]}
+        for kind, said in (("much", {**names, "queues": queues}), ("few", few)):
+            worker = {"worker_id": f"{kind}-{number}", "session": str(uuid4()), "lease_seconds": 3600}
+            await _post(client, "/workers/register", {**worker, **said})
+    labels = [f"wanted-{number}" for number in range(32)]
+    return (await _batch(client, [{"task": task, "queue": "stuck", "labels": labels} for task in tasks]))[0]
 
 
 def _costly(item: Any) -> list[Any]:
@@ -122,9 +140,10 @@ def bodies(hostile: Hostile, named: Named) -> Iterator[Request]:
             continue
         ask = next(iter(asks(route)))
         for site in sites(ask):
-            if _is_long(site.kind) and site.path.count(".") <= 1:
+            for place in _places(site.kind) if site.path.count(".") <= 1 else ():
                 for item in ITEMS:
-                    yield _filled(hostile, ask, site.build(named, "@odd@"), item, f"{site.path} of {item.decode()}")
+                    what = f"{site.path}: {json.dumps(place)} of {item.decode()}"
+                    yield _filled(hostile, ask, site.build(named, place), item, what)
         yield _filled(hostile, ask, {**(ask.content(named) or {}), "zzz": "@odd@"}, b'{"a":1}', "an unknown list")
         deep = b'{"a":' * (route.body_bytes // 6 - 200)
         yield hostile.request(route, ask.url(named), deep, "as deep as it goes")
@@ -141,6 +160,27 @@ def _filled(hostile: Hostile, ask: Ask, body: dict[str, Any], item: bytes, what:
     first = b'{"task":"t","name":"n","worker_id":"w","zzz":1}'
     raw = b"[" + first + (b"," + item) * (room // (len(item) + 1) - 100) + b"]"
     return hostile.request(ask.route, ask.url(_ANY), frame.replace(b'"@odd@"', raw), what)
+
+
+def _places(kind: Any) -> Iterator[Any]:
+    """Return the values of a field in which a long list may stand: in its place, or inside the values of a map."""
+    if _is_long(kind):
+        yield "@odd@"
+    if _maps_to_lists(kind):
+        yield from ({"a": "@odd@"}, {"a": ["@odd@"]}, {"a": {"b": "@odd@"}})
+
+
+def _maps_to_lists(kind: Any) -> bool:
+    match kind:
+        case inspect.Metadata():
+            return _maps_to_lists(kind.type)
+        case inspect.UnionType():
+            return any(_maps_to_lists(inner) for inner in kind.types)
+        case inspect.StructType():
+            return getattr(kind.cls, "extras", None) is not None
+        case inspect.DictType():
+            return _is_long(kind.value_type)
+    return False
 
 
 def _is_long(kind: Any) -> bool:
@@ -160,6 +200,31 @@ _ANY = Named(tenant="a", number=1, job=_ID, fence=1, session=_ID, schedule=_ID, 
 
 def _of(name: str) -> Route:
     return ROUTES_BY_NAME[name]
+
+
+async def ends(hostile: Hostile, client: httpx2.AsyncClient) -> list[Request]:
+    """Claim jobs; return reports that end a thousand leases each: dead, to be tried again, given back."""
+    lease = {"worker_id": "ender", "session": str(uuid4())}
+    await _post(client, "/workers/register", {**lease, "max_threads": 1000, "lease_seconds": 3600})
+    texts = {"error_message": ERROR[: 4 * KIB - 200], "traceback": ERROR[: 4 * KIB - 200]}
+    made: list[Request] = []
+    for kind, attempts, told in (
+        ("fail", 1, texts),
+        ("fail", 3, texts),
+        ("release", 3, {"error_message": ERROR[: 4 * KIB]}),
+        ("release", 3, {"reason": ERROR[:2_000]}),
+    ):
+        queue = f"ending-{len(made)}"
+        await _batch(client, [{"task": "ending", "queue": queue, "max_attempts": attempts}] * 1_000)
+        jobs: list[dict[str, Any]] = []
+        while len(jobs) < 1_000:
+            asked = {**lease, "queues": [queue], "count": 1_000 - len(jobs), "wait": 5}
+            jobs += (await _post(client, "/jobs/claim", asked))["jobs"]
+        reports = [{"kind": kind, "job_id": job["id"], "fence": job["fence"], **told} for job in jobs]
+        body = _text({**lease, "reports": reports})
+        route, what = _of("POST /jobs/report"), f"1,000 ends of leases: {kind}"
+        made.append(hostile.request(route, "/api/v1/jobs/report", body, what, key=hostile.key))
+    return made
 
 
 def costly(hostile: Hostile) -> Iterator[Request]:

@@ -29,6 +29,7 @@ from tests.mutants import (
     lists,
     outbox,
     planning,
+    polls,
     reports,
     sessions,
     shown,
@@ -63,6 +64,7 @@ ALL: tuple[Mutant, ...] = (
     *bodies.MUTANTS,
     *outbox.MUTANTS,
     *planning.MUTANTS,
+    *polls.MUTANTS,
     *trail.MUTANTS,
     *workers.MUTANTS,
 )

@@ -17,6 +17,19 @@ MUTANTS = (
         "W9: a body that was given up is reported once",
     ),
     Mutant(
+        "late-stop-is-taken-back",
+        (
+            Edit(
+                "worker/threads.py",
+                "        _set_async_exc(threading.get_ident(), Stopped)\n        while True:\n            pass\n",
+                "        ctypes.pythonapi.PyThreadState_SetAsyncExc.argtypes = (ctypes.c_ulong, ctypes.c_void_p)\n"
+                "        ctypes.pythonapi.PyThreadState_SetAsyncExc(threading.get_ident(), None)\n",
+            ),
+        ),
+        ("tests/worker/test_stopping_locks.py::test_code_can_be_profiled_after_a_stop_that_came_too_late",),
+        "W9: a stop that comes too late leaves nothing behind",
+    ),
+    Mutant(
         "stop-is-an-error",
         (Edit("client/context.py", "class Stopped(BaseException):", "class Stopped(Exception):"),),
         (f"{STOPPED}[never_checks-exception-cancel]",),

@@ -12,7 +12,7 @@ BYTES = "tests/queue/test_claim.py::test_rel_"
 MUTANTS = (
     Mutant(
         "a-claim-of-any-size",
-        (Edit("queue/claim.py", "if sum(job.size for job in jobs) > MOST_BYTES:", "if not jobs:"),),
+        (Edit("queue/claim.py", "is_first or sizes[tenant] <= share", "jobs"),),
         (f"{BYTES}h4_a_claim_takes_no_more_bytes_than_an_answer_holds",),
         "H4: a claim is bounded in bytes",
     ),
@@ -21,6 +21,28 @@ MUTANTS = (
         (Edit("queue/claim.py", "tenant = tenants.get(job.lane)", 'tenant = ""'),),
         (f"{BYTES}t15_tenants_share_the_bytes_of_a_claim",),
         "T15: tenants share the bytes of a claim",
+    ),
+    Mutant(
+        "leases-without-texts-stay",
+        (Edit("queue/claim.py", "            await undo(db, jobs)\n", "            pass\n"),),
+        ("tests/queue/test_claim.py::test_jobs_whose_texts_cannot_be_read_are_ready_again",),
+        "L4: a lease that nobody is told of does not stay",
+    ),
+    Mutant(
+        "leases-beyond-an-answer-stay",
+        (
+            Edit("engine/exchange.py", "fits, beyond = fitting", "handout, beyond = fitting"),
+            Edit("engine/exchange.py", "in fits.jobs", "in handout.jobs", count=2),
+            Edit("engine/exchange.py", "fits.cancel", "handout.cancel"),
+        ),
+        ("tests/server/test_exchange.py::test_all_jobs_of_a_claim_go_back_when_a_checkpoint_cannot_be_read",),
+        "L4: a lease that nobody is told of does not stay",
+    ),
+    Mutant(
+        "erasure-refuses-the-claims-of-others",
+        (Edit("engine/hands.py", "if waiter.gone or lane is None:", "assert lane\n            if waiter.gone:"),),
+        ("tests/engine/test_dispatch.py::test_a_tenant_erased_during_a_claim_refuses_nobody_else",),
+        "T24: the erasure of a tenant disturbs no other",
     ),
     Mutant(
         "claim-place-not-tested-again",

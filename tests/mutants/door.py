@@ -244,6 +244,44 @@ MUTANTS = (
         "T9: an object has a bounded number of names",
     ),
     Mutant(
+        "lists-of-capabilities-are-walked",
+        (
+            Edit(
+                "server/decoding.py", "            yield from _check_lists(spare, shape.lists.get(extras), where)\n", ""
+            ),
+        ),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[ClaimRequest capabilities.a0]",),
+        "T9: a bound is known before anything is walked",
+    ),
+    Mutant(
+        "lists-of-labels-are-walked",
+        (Edit("server/decoding.py", "yield from _check_lists(entries, shape.lists.get(field), where)", "pass"),),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[ClaimRequest capabilities.labels.]",),
+        "T9: a bound is known before anything is walked",
+    ),
+    Mutant(
+        "lists-in-lists-of-capabilities-are-walked",
+        (
+            Edit(
+                "server/decoding.py", "                _entries_of_list(held, most, inner)\n", "                pass\n"
+            ),
+        ),
+        (f"{DECODING}rel_t9_a_body_is_refused_before_it_is_walked[ClaimRequest capabilities.a2]",),
+        "T9: a bound is known before anything is walked",
+    ),
+    Mutant(
+        "capabilities-of-any-json",
+        (
+            Edit(
+                "wire/work.py",
+                "Capability = _Part | _Parts",
+                "Capability = bool | NumberOrText | tuple[Any, ...] | Inner | None",
+            ),
+        ),
+        (f"{BOUNDS}rel_t9_every_field_of_a_body_has_a_bound",),
+        "T9: every field of a body has a bound",
+    ),
+    Mutant(
         "renaming-without-end",
         (Edit("server/decoding.py", "        if self._left < 0:\n", "        if False:\n"),),
         (f"{DECODING}rel_t9_only_so_many_objects_may_have_names_of_others",),
@@ -462,9 +500,24 @@ MUTANTS = (
     ),
     Mutant(
         "ready-while-locked",
-        (Edit("server/admin.py", "            return [LOCKED]\n", "            return []\n"),),
+        (Edit("server/admin.py", "Error):\n            return [LOCKED]", "Error):\n            return []"),),
         ("tests/server/test_ready.py::test_a_sqlite_file_that_another_program_has_locked_is_not_ready",),
         "L1: a server whose database somebody else has locked is not ready",
+    ),
+    Mutant(
+        "ready-while-nobody-knows",
+        (Edit("server/admin.py", "done():\n            return [LOCKED]", "done():\n            return []"),),
+        ("tests/server/test_ready.py::test_while_a_write_has_not_come_back_the_server_is_not_ready[sqlite]",),
+        "L1: a server whose last write has not come back is not ready",
+    ),
+    Mutant(
+        "ready-only-without-other-writes",
+        (Edit("server/admin.py", "CALLER_S = 3.0", "CALLER_S = 0.0"),),
+        (
+            "tests/server/test_ready.py::test_a_busy_database_is_ready[sqlite]",
+            "tests/server/test_ready.py::test_a_busy_database_is_ready[postgres]",
+        ),
+        "L1: a server whose writes wait in line is ready",
     ),
     Mutant(
         "ready-while-a-table-is-locked",

@@ -8,7 +8,10 @@ BATCH = "tests/engine/test_batch.py::test_"
 CHANGES = "tests/engine/test_changes.py::test_"
 DISPATCH = "tests/engine/test_dispatch.py::test_"
 FAIR = "tests/engine/test_dispatch_fair.py::test_"
+FIGURES = "tests/engine/test_figures.py::test_"
+JOURNAL = "tests/engine/test_journal.py::test_"
 LIVE = "tests/server/test_live.py::test_"
+WRITER = "tests/engine/test_fair.py::test_rel_t15_"
 TWO = "tests/engine/test_two_servers.py::test_"
 
 MUTANTS = (
@@ -67,35 +70,57 @@ MUTANTS = (
         "H4: what is remembered of signatures has a bound",
     ),
     Mutant(
+        "rests-without-end",
+        (Edit("engine/fair.py", "begun_s), MOST_REST_S)", "begun_s), 10**9)"),),
+        (f"{WRITER}the_writer_is_left_to_others_after_a_large_write[ab-True-20.0-rests1]",),
+        "T15: a tenant's next large write waits half a second at most",
+    ),
+    Mutant(
+        "rests-hold-back-all-tenants",
+        (Edit("engine/fair.py", "min(seconds, MOST_REST_OF_ALL_S)", "seconds"),),
+        (f"{WRITER}the_rest_after_a_large_write_is_for_the_most_part_its_tenants_own",),
+        "T15: the rest after a large write is for the most part its tenant's own",
+    ),
+    Mutant(
+        "large-writes-of-several-tenants-without-rest",
+        (Edit("engine/fair.py", "min(seconds, MOST_REST_OF_ALL_S)", "0.0"),),
+        (f"{WRITER}the_writer_is_left_to_others_after_a_large_write[ab-True-0.125-rests0]",),
+        "T15: the writer is left to small writes after each large one",
+    ),
+    Mutant(
+        "rests-begin-after-the-stop",
+        (Edit("engine/fair.py", " and not self._is_stopped", ""),),
+        (f"{WRITER}the_rest_after_a_large_write_is_for_the_most_part_its_tenants_own",),
+        "T15: a stop does not wait for rests",
+    ),
+    Mutant(
+        "rests-ended-before-they-began",
+        (
+            Edit(
+                "engine/fair.py",
+                "        await asyncio.sleep(0)  # one that is cancelled",
+                "        # one that is cancelled",
+            ),
+        ),
+        ("tests/engine/test_fair.py::test_a_rest_that_is_ended_before_it_began_holds_back_nobody",),
+        "T15: a stop holds back nobody",
+    ),
+    Mutant(
+        "a-stop-waits-for-rests",
+        (Edit("engine/engine.py", "        await self._large_writes.stop()\n", ""),),
+        ("tests/engine/test_fair.py::test_a_stop_does_not_wait_for_rests_of_the_writer[sqlite]",),
+        "T15: a stop does not wait for rests",
+        only="sqlite",
+    ),
+    Mutant(
         "a-refused-large-request-is-written",
         (Edit("engine/batch.py", "for waiting in batch if not waiting.answer.done()]:", "for waiting in batch]:"),),
         (f"{BATCH}a_large_request_that_was_refused_while_it_waited_is_not_written",),
         "rule 15: what was refused was not done",
     ),
     Mutant(
-        "a-round-looks-at-every-lane-for-every-claim",
-        (Edit("engine/dispatch.py", "if looked[can.tenant] >= MOST_LOOKED:", "if looked[can.tenant] < 0:"),),
-        (f"{FAIR}rel_t9_a_round_looks_at_so_many_lanes_of_a_tenant",),
-        "T9: what is looked at in a round is bounded",
-    ),
-    Mutant(
-        "a-claim-is-answered-before-it-was-looked-for",
-        (Edit("engine/line.py", "if group not in groups or waiter.reserved:", "if waiter.reserved:"),),
-        (f"{FAIR}rel_t9_a_claim_behind_many_others_is_answered_when_it_was_looked_for",),
-        "T9: a claim beyond the bound of a round is not forgotten",
-    ),
-    Mutant(
-        "limited-queues-of-one-tenant-first",
-        (
-            Edit("engine/dispatch.py", "if claims[tenant] < MOST_LIMITED:", "if True:"),
-            Edit("engine/dispatch.py", "tenants.setdefault(queue[0], [])", 'tenants.setdefault("", [])'),
-        ),
-        (f"{FAIR}rel_t15_limited_queues_of_tenants_are_claimed_from_by_turns",),
-        "T15: limited queues of tenants take turns",
-    ),
-    Mutant(
         "a-round-of-claims-for-one-tenant-first",
-        (Edit("engine/line.py", "setdefault(group.capability.tenant, [])", 'setdefault("", [])'),),
+        (Edit("engine/line.py", "setdefault(group.tenant, [])", 'setdefault("", [])'),),
         (f"{FAIR}rel_t15_tenants_share_a_round",),
         "T15: claims of tenants take turns",
     ),
@@ -155,13 +180,19 @@ MUTANTS = (
     ),
     Mutant(
         "claim-hands-jobs-to-those-who-left",
-        (Edit("engine/hands.py", "            if waiter.gone:\n", "            if False:\n"),),
+        (Edit("engine/hands.py", "if waiter.gone or lane is None:", "if lane is None:"),),
         (f"{DISPATCH}rel_x31_a_client_that_left_during_the_statement_loses_nothing[sqlite]",),
         "X31: also while the statement is under way",
     ),
     Mutant(
         "claim-keeps-jobs-unsaid",
-        (Edit("engine/hands.py", "        finish((None, waiter) for waiter in self._laden)\n", "        pass\n"),),
+        (
+            Edit(
+                "engine/hands.py",
+                "        finish((None, waiter) for waiter in self._laden if waiter not in but)\n",
+                "        pass\n",
+            ),
+        ),
         (f"{DISPATCH}nobody_keeps_a_job_unsaid[sqlite]",),
         "whoever has jobs is answered, or its own heartbeats give them back",
     ),
@@ -185,7 +216,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-forgets-room-made-meanwhile",
-        (Edit("engine/dispatch.py", "        if freed == self._freed_count:\n", "        if True:\n"),),
+        (Edit("engine/limited.py", "        if freed == self._freed_count:\n", "        if True:\n"),),
         (f"{DISPATCH}room_made_while_a_rival_claims_is_used_at_once[sqlite]",),
         "a lease that ends while its limited queue is asked makes room at once",
     ),
@@ -238,5 +269,65 @@ MUTANTS = (
         (f"{TWO}a_result_is_waited_for_on_another_server[notify]",),
         "R12: who waits hears of an end on another server",
         only="postgres",
+    ),
+    Mutant(
+        "all-lines-of-a-report-in-one-go",
+        (Edit("engine/journal.py", "if number % TOLD_AT_ONCE == 0:", "if False:"),),
+        (
+            f"{JOURNAL}rel_t9_the_lines_of_many_reports_are_written_in_portions[sqlite-Fail]",
+            f"{JOURNAL}the_lines_of_a_session_that_is_closed_are_written_in_portions[sqlite]",
+        ),
+        "T9: what a request computes on the event loop in one go is bounded",
+    ),
+    Mutant(
+        "a-stop-does-not-wait-for-lines",
+        (
+            Edit("engine/engine.py", "await journal.reported(", "self._told = asyncio.ensure_future(journal.reported("),
+            Edit("engine/engine.py", "journal.reported(reports, answers)", "journal.reported(reports, answers))"),
+        ),
+        (f"{JOURNAL}the_lines_under_way_are_written_before_a_stop[sqlite]",),
+        "O17: each end of an attempt is told",
+    ),
+    Mutant(
+        "a-mapping-is-redacted-as-a-whole",
+        (
+            Edit(
+                "log.py",
+                "    if (size := size + len(json.dumps({name: kept[name]}))) > MAX_VALUE:\n            break\n",
+                "    size += len(json.dumps({name: kept[name]}))\n",
+            ),
+        ),
+        ("tests/test_log.py::test_rel_t9_no_more_of_a_mapping_is_redacted_than_is_shown[20]",),
+        "T9: what a line costs is bounded",
+    ),
+    Mutant(
+        "figures-are-written-on-the-loop",
+        (
+            Edit(
+                "engine/gauges.py",
+                "return await asyncio.to_thread(generate_latest, self._registry)",
+                "return generate_latest(self._registry)",
+            ),
+        ),
+        ("tests/server/test_people.py::test_rel_t9_the_figures_are_written_beside_the_event_loop[sqlite]",),
+        "T9: what a request computes on the event loop in one go is bounded",
+    ),
+    Mutant(
+        "each-asker-has-figures-written",
+        (Edit("engine/gauges.py", "if self._writing is None or self._writing.done():", "if True:"),),
+        (f"{FIGURES}rel_t9_who_asks_while_the_figures_are_written_gets_the_same_page[sqlite]",),
+        "T9: at most one page of figures is under way",
+    ),
+    Mutant(
+        "figures-are-read-under-the-page",
+        (
+            Edit(
+                "engine/gauges.py",
+                "            await self._read()\n            # Some",
+                "            await self._read()\n        if True:\n            # Some",
+            ),
+        ),
+        (f"{FIGURES}rel_t9_who_asks_while_the_figures_are_written_gets_the_same_page[sqlite]",),
+        "O7: a page has all figures",
     ),
 )

@@ -20,7 +20,7 @@ M1 = "M1: the next owner of a name reads nothing of the last one"
 
 def named(query: str) -> tuple[Edit, ...]:
     """Return the edit that leaves what bears a tenant's name."""
-    return (Edit("queue/erasure.py", f"    SQL.{query},\n", ""),)
+    return (Edit("queue/leftovers.py", f"    SQL.{query},\n", ""),)
 
 
 MUTANTS = (
@@ -33,7 +33,15 @@ MUTANTS = (
     Mutant("tenant-leaves-its-sessions", named("leave_sessions"), (AGAIN,), M1),
     Mutant("tenant-leaves-its-keys-of-jobs", named("remove_idempotency"), (AGAIN,), M1),
     Mutant("tenant-leaves-its-signatures", named("remove_tasks"), (AGAIN,), M1),
-    Mutant("tenant-leaves-its-figures", named("remove_stats"), (AGAIN,), M1),
+    Mutant(
+        "tenant-leaves-its-figures",
+        (
+            *named("remove_stats"),
+            Edit("queue/tenants.py", "await leftovers.remove_rows(db, leftovers.SQL.remove_stats, name)", "pass"),
+        ),
+        (AGAIN,),
+        M1,
+    ),
     Mutant("queues-of-the-last-owner", (sql("queues", "list_queues", "AND l.retired = 0", ""),), (AGAIN,), M1),
     Mutant(
         "audit-of-the-last-owner",
@@ -105,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "line-written-after-an-erasure",
-        (sql("logs", "keep", "AND q.fence = c.fence AND q.place = 1) = 1", ") IS DISTINCT FROM 2", "postgres"),),
+        (sql("logs", "keep", "AND q.fence = c.fence AND q.place + 0 = 1) = 1", ") IS DISTINCT FROM 2", "postgres"),),
         (f"{RACES}rel_t24_a_line_that_waited_is_not_written_after_an_erasure",),
         "T24: nothing is written of a job that was erased",
     ),
@@ -124,8 +132,24 @@ MUTANTS = (
     ),
     Mutant(
         "late-workers-of-a-deleted-tenant",
-        (Edit("queue/tenants.py", "(was or await transaction.fetch(SQL.was_deleted, tenant=name))", "was"),),
+        (
+            Edit(
+                "queue/leftovers.py", "was_there or await transaction.fetch(SQL.was_deleted, tenant=name)", "was_there"
+            ),
+        ),
         (f"{TENANTS}what_came_after_a_delete_is_not_the_next_owners",),
+        M1,
+    ),
+    Mutant(
+        "late-workers-at-the-first-use",
+        (Edit("queue/lanes.py", "await remove_late(transaction, tenant)", "pass"),),
+        (f"{TENANTS}what_came_after_a_delete_is_not_the_next_owners[sqlite-first submit]",),
+        M1,
+    ),
+    Mutant(
+        "late-workers-at-the-first-schedule",
+        (Edit("queue/schedulewrites.py", 'await remove_late(transaction, row["name"])', "pass"),),
+        (f"{TENANTS}what_came_after_a_delete_is_not_the_next_owners[sqlite-first schedule]",),
         M1,
     ),
     Mutant(
@@ -144,7 +168,7 @@ MUTANTS = (
         "worker-that-comes-before-its-tenant-is-ended",
         (
             sql(
-                "tenants",
+                "leftovers",
                 "was_deleted",
                 "SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 1 LIMIT 1",
                 "SELECT 1 AS one WHERE :tenant <> ''",
@@ -155,7 +179,13 @@ MUTANTS = (
     ),
     Mutant(
         "refused-create-ends-workers",
-        (Edit("queue/tenants.py", "if rows and (was or", "if (was or"),),
+        (
+            Edit(
+                "queue/tenants.py",
+                "        if rows:\n            await leftovers",
+                "        if was:\n            await leftovers",
+            ),
+        ),
         (f"{TENANTS}a_create_that_is_refused_changes_nothing",),
         "a call that is refused changes nothing",
     ),

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Edit, Mutant, both, races, sql
 KEYS = "tests/queue/test_keys.py::test_"
 TENANTS = "tests/queue/test_tenants.py::test_"
 AUTH = "tests/server/test_auth.py::test_"
+DELETED = "tests/queue/races/test_administration.py::test_a_tenant_deleted_"
 AUDIT = "tests/queue/test_audit.py::test_"
 
 MUTANTS = (
@@ -70,6 +71,24 @@ MUTANTS = (
         (Edit("queue/keys.py", "if found and found[3] == _checksum(found[1]) else None", "if found else None"),),
         (f"{KEYS}rel_t1_a_slip_of_the_hand_is_seen_without_a_look_up",),
         "T1: a slip of the hand is refused without a look-up",
+    ),
+    Mutant(
+        "tenant-deleted-before-its-submits-end",
+        (Edit("queue/tenants.py", "are_over = await _await_writers(db, pause)", "are_over = True"),),
+        (f"{DELETED}beside_a_submit_loses_no_job[postgres]",),
+        "M1: a job whose submit is under way keeps its tenant",
+    ),
+    Mutant(
+        "tenant-deleted-that-is-used-again",
+        (Edit("queue/tenants.py", "if used and await", "if False and await"),),
+        (f"{DELETED}while_its_lanes_are_made_stays[postgres]",),
+        "M1: a lane that is made again keeps its tenant",
+    ),
+    Mutant(
+        "refused-delete-retires-lanes",
+        (Edit("queue/tenants.py", "transaction.fetch(SQL.use_lanes_again, lanes=retired)", "pause(0)"),),
+        (f"{DELETED}beside_a_submit_loses_no_job[postgres]",),
+        "a call that is refused changes nothing",
     ),
     Mutant(
         "tenant-deleted-with-jobs-or-keys",

@@ -14,6 +14,13 @@ def tests(file: str, *names: str) -> tuple[str, ...]:
     )
 
 
+def server(*names: str) -> tuple[str, ...]:
+    """Return tests of why jobs wait over HTTP, on both databases."""
+    return tuple(
+        f"tests/server/test_waiting.py::test_{name}[{kind}]" for name in names for kind in ("sqlite", "postgres")
+    )
+
+
 MUTANTS = (
     Mutant(
         "ids-ending-of-another-tenant",
@@ -23,15 +30,128 @@ MUTANTS = (
     ),
     Mutant(
         "explained-by-workers-of-another-tenant",
-        (sql("explain", "capabilities", "AND tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL", "both"),),
+        (
+            sql("explain", "capabilities", "s.tenant = :tenant", "CAST(:tenant AS text) IS NOT NULL", "postgres"),
+            sql("explain", "capabilities", "n.tenant = :tenant", ":tenant IS NOT NULL", "sqlite", count=2),
+        ),
         tests("explain", "workers_that_claim_no_more_do_not_count"),
         "X9: who serves another tenant does not serve this one",
     ),
     Mutant(
         "explained-by-workers-that-are-silent",
-        (sql("explain", "capabilities", "AND expires_at > :now", "AND :now > started_at", "both"),),
+        (
+            sql("explain", "capabilities", "s.expires_at > :now", ":now > s.started_at", "postgres"),
+            sql("explain", "capabilities", "n.expires_at > :now", ":now > n.started_at", "sqlite", count=2),
+        ),
         tests("explain", "workers_that_claim_no_more_do_not_count"),
         "X9: a worker that was not heard for its lease serves nothing",
+    ),
+    Mutant(
+        "explained-by-all-that-workers-say",
+        both("explain", "capabilities", "c.upto - c.bytes < :most", "0 < :most", sqlite="c.upto < :most"),
+        tests("explain_bounds", "what_workers_say_is_read_up_to_a_bound"),
+        "H4: no more is read of what workers say than the bound, and one",
+    ),
+    Mutant(
+        "explained-by-nobody-where-one-says-much",
+        (sql("explain", "capabilities", "c.upto - c.bytes < :most", "c.upto < :most", "postgres"),),
+        ("tests/queue/test_explain_bounds.py::test_one_worker_that_says_more_than_the_bound_is_looked_at[postgres]",),
+        "X9: where a worker lives, one is looked at",
+        only="postgres",
+    ),
+    Mutant(
+        "explained-by-all-workers",
+        (
+            sql("explain", "capabilities", "s.id LIMIT :limit", "s.id LIMIT :limit + 1000", "postgres"),
+            sql("explain", "capabilities", "c.place < :limit", "c.place < :limit + 1000", "sqlite"),
+        ),
+        tests("explain_bounds", "no_more_workers_are_looked_at_than_the_bound"),
+        "H4: no more workers are looked at than the bound",
+    ),
+    Mutant(
+        "explained-by-those-who-came-last",
+        (sql("explain", "capabilities", "(ORDER BY z.started_at, z.id)", "(ORDER BY z.started_at DESC)", "postgres"),),
+        ("tests/queue/test_explain_bounds.py::test_who_comes_later_hides_nobody[postgres]",),
+        "X9: who comes later hides nobody",
+        only="postgres",
+    ),
+    Mutant(
+        "missing-though-not-all-were-looked-at",
+        (Edit("queue/explain.py", " or not looked.complete:", ":"),),
+        tests("explain_bounds", "what_workers_say_is_read_up_to_a_bound"),
+        "X9: nothing is said to be missing before all were looked at",
+    ),
+    Mutant(
+        "texts-read-for-each-worker",
+        (
+            Edit(
+                "queue/explain.py",
+                "texts[field, kind[field]] = texts.get((field, kind[field]), 0) | bit",
+                'texts[field, kind[field] + "," * number] = bit',
+            ),
+        ),
+        tests("explain_bounds", "a_text_is_read_once_for_all_lanes"),
+        "X9: lanes and workers are not compared pair by pair",
+    ),
+    Mutant(
+        "lanes-looked-at-without-giving-way",
+        (
+            Edit(
+                "queue/explain.py",
+                "            found.append(StuckLane(*route, reason))\n        await give_way()",
+                "            found.append(StuckLane(*route, reason))",
+            ),
+        ),
+        tests("explain_bounds", "a_text_is_read_once_for_all_lanes"),
+        "M4: others get their turn after each lane",
+    ),
+    Mutant(
+        "texts-read-without-giving-way",
+        (
+            Edit(
+                "queue/explain.py",
+                "                naming[name] |= kinds\n            await give_way()",
+                "                naming[name] |= kinds",
+            ),
+        ),
+        tests("explain_bounds", "a_text_is_read_once_for_all_lanes"),
+        "M4: others get their turn after each text",
+    ),
+    Mutant(
+        "stuck-lanes-without-bound",
+        (sql("explain", "ready_lanes", "c.upto <= :most OR", "c.upto <= :most + c.upto OR"),),
+        tests("explain_bounds", "lanes_are_read_as_they_are_shown"),
+        "H4: no more is read than an answer holds, and one lane",
+    ),
+    Mutant(
+        "reasons-without-turns",
+        (
+            Edit(
+                "server/jobs.py", "explaining.turn(call.tenant, call.principal.key_id)", "explaining.place(call.tenant)"
+            ),
+            Edit("server/jobs.py", "async with call.engine.acts.explaining", "with call.engine.acts.explaining"),
+        ),
+        server("looks_for_reasons_take_turns"),
+        "M4: of one tenant two look at workers at a time",
+    ),
+    Mutant(
+        "a-job-refused-for-its-reasons",
+        (Edit("server/jobs.py", "except (TooMany, Unavailable):", "except KeyError:"),),
+        server("looks_for_reasons_take_turns", "only_so_many_wait_for_a_look"),
+        "M4: a job is shown where there is no turn to look why it waits",
+    ),
+    Mutant(
+        "reasons-in-one-go",
+        (
+            Edit(
+                "server/jobs.py",
+                "give_way=call.pace().give_way",
+                "give_way=lambda: __import__('asyncio').sleep(0)",
+                count=2,
+            ),
+        ),
+        server("large_fleets_are_looked_at_in_turns"),
+        "M4: what is computed for one caller is cut into turns",
     ),
     Mutant(
         "minutes-counted-once",
@@ -181,7 +301,7 @@ MUTANTS = (
     Mutant(
         "jobs-that-moved-are-not-listed",
         (Edit("queue/history.py", "if key.id not in rows]", "if False]"),),
-        races("timers::rel_x16_listed_beside_promotion[*-11]"),
+        races("timers::rel_x16_listed_beside_promotion[*-6]"),
         "P9: a job that goes forward while a list is read is in it",
     ),
     Mutant(

@@ -25,6 +25,24 @@ MUTANTS = (
         "T9: others write while a long heartbeat is reconciled",
     ),
     Mutant(
+        "counts-of-a-heartbeat-that-was-prevented",
+        (Edit("queue/workers.py", "await _renewed(db, uncounted)", "await _renewed(db, beats)"),),
+        ("tests/queue/test_workers.py::test_a_long_heartbeat_that_a_rival_prevented_counts_once",),
+        "H1: a worker's counts are what its beats said, once",
+    ),
+    Mutant(
+        "a-long-heartbeat-renews-last",
+        (
+            Edit(
+                "queue/workers.py",
+                "_heard(beats, await _renewed(db, uncounted))",
+                "_heard(beats, {(beat.session, beat.tenant): {} for beat in uncounted})",
+            ),
+        ),
+        ("tests/queue/test_workers.py::test_a_long_heartbeat_that_a_rival_prevented_counts_once",),
+        "L7: leases live while their heartbeat is reconciled",
+    ),
+    Mutant(
         "a-report-renews-any-session",
         (Edit("engine/sessions.py", "found is None or _is_foreign(found.session, *name):", "found is None:"),),
         (f"{SESSIONS}a_report_keeps_alive_no_session_but_its_workers_own[sqlite-other-ann-False]",),
@@ -179,7 +197,7 @@ MUTANTS = (
         (
             Edit(
                 "queue/workers.py",
-                'row["session"]) for row in old}.difference(named)',
+                'row["session"]) for row in old}.difference(found.named)',
                 'row["session"]) for row in old}',
             ),
         ),

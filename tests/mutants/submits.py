@@ -18,6 +18,7 @@ DEFAULTS = "tests/server/test_defaults.py::test_"
 TASKS = "tests/engine/test_defaults.py::test_"
 KEPT = "tests/queue/test_tasks.py::test_"
 SIGNATURES = "tests/engine/test_signatures.py::test_"
+KEPT_OF = "tests/server/test_tasks.py::test_rel_h4_more_signatures_than_are_kept_are_refused_for_good"
 BAD_INPUT = "tests/queue/test_bad_input.py::test_"
 
 MUTANTS = (
@@ -80,6 +81,18 @@ MUTANTS = (
         (Edit("queue/report.py", "    if size <= CHECKED_BYTES:\n", "    if size >= 0:\n"),),
         tuple(f"{BAD_INPUT}rel_t9_much_json_is_not_checked_on_the_event_loop[{kind}-2]" for kind in KINDS),
         "T9: no request holds the event loop",
+    ),
+    Mutant(
+        "too-many-signatures-are-told-to-wait",
+        (Edit("queue/tasks.py", "if size > MOST_BYTES:", "if size < 0:"),),
+        tuple(f"{KEPT_OF}[{kind}]" for kind in KINDS),
+        "H4: what never fits is refused for good",
+    ),
+    Mutant(
+        "a-session-for-signatures-that-never-fit",
+        (Edit("engine/exchange.py", "    await engine.signatures.texts(tenant, asked.signatures)", "    pass"),),
+        tuple(f"{KEPT_OF}[{kind}]" for kind in KINDS),
+        "H4: a registration that is refused opens no session",
     ),
     Mutant(
         "signatures-read-in-one-go",

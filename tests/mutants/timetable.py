@@ -13,6 +13,7 @@ ASKED = "tests/engine/test_recurring.py::test_"
 LISTS = "tests/queue/test_recurring.py::test_"
 
 COMPUTING = "tests/engine/test_computing.py::test_rel_t9_"
+DEEP = "tests/server/test_thinking.py::test_a_payload_that_is_nested_too_deep_is_refused"
 THINKING = "tests/server/test_thinking.py::test_rel_t9_"
 
 MUTANTS = (
@@ -21,6 +22,21 @@ MUTANTS = (
         (Edit("engine/computing.py", "if self._spent_s >= limit_s:", "if self._spent_s < 0:"),),
         (f"{COMPUTING}a_request_over_its_budget_is_refused_with_the_item",),
         "T9: a request computes for a bounded time",
+    ),
+    Mutant(
+        "payloads-count-as-times",
+        (Edit("engine/computing.py", "math.inf if not counted else ", ""),),
+        (
+            f"{COMPUTING}what_does_not_count_takes_turns_all_the_same",
+            "tests/server/test_thinking.py::test_payloads_use_up_no_time_of_triggers[/schedules/batch-sqlite]",
+        ),
+        "only the computing of times counts for the budget of times",
+    ),
+    Mutant(
+        "payloads-of-dry-runs-not-looked-at",
+        (Edit("server/accepted.py", "                raise problem\n", "                pass\n"),),
+        (f"{DEEP}[True-POST-/schedules-payload-sqlite]",),
+        "what a dry run accepts can be stored",
     ),
     Mutant(
         "times-without-turns",
@@ -33,8 +49,9 @@ MUTANTS = (
         (
             Edit(
                 "server/thinking.py",
-                "call.while_connected(call.budget.each(work, items, field=field, limit_s=limit_s))",
-                "call.budget.each(work, items, field=field, limit_s=limit_s)",
+                "await call.while_connected(",
+                "await (",
+                count=2,
             ),
         ),
         (f"{THINKING}work_ends_when_its_caller_leaves[sqlite]",),

@@ -47,7 +47,10 @@ MUTANTS = (
     ),
     Mutant(
         "lines-of-any-fence",
-        both("logs", "lock_writers", "q.fence = i.fence AND", ""),
+        (
+            *both("logs", "lock_writers", "q.fence = i.fence AND", ""),
+            sql("logs", "keep", "= c.job_id AND q.fence = c.fence", "= c.job_id", "postgres"),
+        ),
         _of_both(f"{LOGS}only_the_holder_of_the_lease_writes[*-fence]"),
         "Y4: only the holder of a lease writes its log",
     ),

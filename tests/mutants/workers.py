@@ -10,6 +10,18 @@ HELD = "tests/worker/test_claims_holdings.py::test_"
 
 MUTANTS = (
     Mutant(
+        "nohup-undone-by-servers",
+        (Edit("server/run.py", "if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:", "if True:"),),
+        ("tests/server/process/test_stopping.py::test_rel_a12_hup_is_ignored_where_it_was_before",),
+        "A12: a signal that was ignored before is ignored",
+    ),
+    Mutant(
+        "nohup-undone-by-workers",
+        (Edit("worker/run.py", "[] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else ", ""),),
+        ("tests/worker/process/test_stopping.py::test_rel_a12_hup_is_ignored_where_it_was_before",),
+        "A12: a signal that was ignored before is ignored",
+    ),
+    Mutant(
         "worker-runs-on-without-a-lease",
         (
             Edit(

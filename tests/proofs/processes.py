@@ -106,10 +106,11 @@ async def start(
     cwd: Path | None = None,
     files: int | None = None,
     module: str = "windlass",
+    nohup: bool = False,
 ) -> ServerProcess:
     """Start `windlass`, or a module that runs it, with these arguments and variables; the caller closes it.
 
-    `files` is how many files it may have open, and no more.
+    `files` is how many files it may have open, and no more. With `nohup` it is started to ignore SIGHUP.
     """
 
     def prepare() -> None:
@@ -118,6 +119,7 @@ async def start(
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     process = await asyncio.create_subprocess_exec(
+        *(["nohup"] if nohup else []),
         sys.executable,
         "-m",
         module,
@@ -141,9 +143,10 @@ async def started(
     cwd: Path | None = None,
     files: int | None = None,
     module: str = "windlass",
+    nohup: bool = False,
 ) -> AsyncIterator[ServerProcess]:
     """Start `windlass`, or a module that runs it, for a block; the process is gone when it ends."""
-    process = await start(*arguments, settings=settings, cwd=cwd, files=files, module=module)
+    process = await start(*arguments, settings=settings, cwd=cwd, files=files, module=module, nohup=nohup)
     try:
         yield process
     finally:

@@ -125,6 +125,10 @@ class Told:
     def duties(self) -> None:
         """A duty was given up."""
 
+    async def ended_leases(self, moves: Sequence[Moved]) -> None:
+        """Leases were ended."""
+        self.moved += moves
+
     def submitted(
         self, requests: Sequence[Sequence[NewJob]], answers: Sequence[list[Submitted] | WindlassError]
     ) -> None:
@@ -142,7 +146,7 @@ def relay_of(told: Told | None = None, *, settings: Settings | None = None) -> R
     told = told or Told()
     looks = Looks(period_s=0.5, monotonic=time.monotonic)
     usual = settings or Settings()
-    return Relay(Lanes(), usual, looks, wake=told, fill=as_they_are, stored=told.submitted, ended=told.moved.extend)
+    return Relay(Lanes(), usual, looks, wake=told, fill=as_they_are, stored=told.submitted, ended=told.ended_leases)
 
 
 async def relay(db: Database, told: Told | None = None, *, settings: Settings | None = None, most: int = 500) -> Ran:

@@ -173,10 +173,10 @@ async def test_a_checkpoint_must_be_json(steps: Steps) -> None:
         await checkpoints.keep(steps.db, [note(steps, lease, checkpoint="{")])
 
 
-async def test_the_size_of_a_checkpoint_is_counted_in_bytes(steps: Steps) -> None:
-    """An answer is bounded in bytes; jobs without a checkpoint have no size."""
-    lease = await steps.running(await steps.worker())
-    other = await steps.running(await steps.worker("bob"))
-    await checkpoints.keep(steps.db, [note(steps, lease, checkpoint='"é"'), note(steps, other, progress="1")])
+async def test_the_size_of_what_is_kept_is_counted_in_bytes(steps: Steps) -> None:
+    """An answer is bounded in bytes, and both texts are read for it; jobs of which nothing is kept have no size."""
+    both, one, none = [await steps.running(await steps.worker(name)) for name in ("ann", "bob", "cyd")]
+    notes = [note(steps, both, checkpoint='"é"', progress="0.5"), note(steps, one, progress="1")]
+    await checkpoints.keep(steps.db, notes)
 
-    assert {lease.id: 4} == await checkpoints.sizes(steps.db, [lease.id, other.id])
+    assert {both.id: 7, one.id: 1} == await checkpoints.sizes(steps.db, [both.id, one.id, none.id])

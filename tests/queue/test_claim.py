@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from tests.queue.steps import ANN, Steps
-from windlass.db import open_database
-from windlass.errors import SetupError
+from windlass.db import Query, Row, open_database
+from windlass.errors import SetupError, Unavailable
 from windlass.job import Outcome, State
 from windlass.queue import claim as claiming
 from windlass.queue import history
@@ -481,3 +482,27 @@ async def test_rel_t15_tenants_share_the_bytes_of_a_claim(steps: Steps) -> None:
     claimed = await claim(steps.db, groups)
 
     assert Counter({workers["a"].session: 2, workers["b"].session: 2}) == Counter(lease.session for lease in claimed)
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize("error", [Unavailable("away"), asyncio.CancelledError()], ids=["away", "cancelled"])
+async def test_jobs_whose_texts_cannot_be_read_are_ready_again(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """L4: the claim is committed when its texts are read; a lease that nobody is told of must not stay."""
+    worker = await steps.worker()
+    ids = [await steps.submit_one(payload=f'"{"x" * 200}"'), await steps.submit_one()]
+    fetch = steps.db.fetch
+
+    async def broken(query: Query, /, **parameters: Any) -> list[Row]:
+        if query.name == "texts":
+            raise error
+        return await fetch(query, **parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.db, "fetch", broken)
+        with pytest.raises(type(error)):
+            await steps.claim(worker, 10)
+
+    assert [State.QUEUED] * 2 == [(await steps.get(job_id)).state for job_id in ids]
+    assert ids == [lease.id for lease in await steps.claim(worker, 10)]

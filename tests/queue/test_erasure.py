@@ -8,7 +8,7 @@ import sqlite3
 import msgspec
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import TestClock, no_pause
 from tests.queue.planned import MINUTELY, made
 from tests.queue.steps import ANN, Steps
 from tests.queue.tenantdata import WORD, everything_of, files_with, jobs_of, tables_with
@@ -185,7 +185,7 @@ async def test_a_tenant_that_is_being_erased_takes_nothing(steps: Steps) -> None
     with pytest.raises(BeingErased):
         await made(steps, tenant="acme")
     with pytest.raises(BeingErased):
-        await tenants.delete(steps.db, Lanes(), "acme")
+        await tenants.delete(steps.db, Lanes(), "acme", pause=no_pause)
 
     assert isinstance(refused, BeingErased)
     assert isinstance(stored, list)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import TestClock, no_pause
 from tests.queue.steps import NO_ZONE
 from windlass.db import Database, Query, open_database
 from windlass.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
@@ -318,7 +318,7 @@ async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
     await tenants.create(db, "acme")
     key, token = await made(db, tenant="acme")
     await revoke(db, key.id)
-    await tenants.delete(db, Lanes(), "acme")
+    await tenants.delete(db, Lanes(), "acme", pause=no_pause)
 
     gone = await found(db, token)
     await tenants.create(db, "acme")

@@ -18,12 +18,12 @@ import pytest
 
 from tests.clock import START
 from tests.databases import Emptied, drop
-from tests.db.filled import COUNT, LANES, SESSION, analyse, copy_filled, made
+from tests.db.filled import COUNT, LANES, SESSION, SESSIONS, analyse, copy_filled, made
 from tests.db.plans import Plan, explained, hot, reading
 from tests.queue.test_plans_sqlite import filled, named, steps_of, undone
 from windlass.db import Query
 from windlass.db.sqlite_connection import SqliteConnection
-from windlass.queue import attempts, depths, fleet, history, queues, recent, retention, stats, workers
+from windlass.queue import attempts, depths, explain, fleet, history, queues, recent, retention, stats, workers
 from windlass.queue.history import NEWEST
 
 _numbers = itertools.count(1)
@@ -62,6 +62,8 @@ CASES: list[Case] = [
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),
+    (explain.SQL.capabilities, {"tenant": "default", "limit": MOST, "most": MOST}, SESSIONS + MOST),
+    (explain.SQL.ready_lanes, {"tenant": "default", "limit": MOST, "most": MOST}, LANES),
     (workers.SQL.find_sessions, {"ids": [made(SESSION, 9)]}, 1),
     (queues.SQL.list_queues, {"tenant": "default", "queue": None, "cursor": "", "limit": 10}, LANES + 1),
 ]

@@ -148,7 +148,7 @@ CASES: list[Case] = [
     (
         workers.SQL.renew,
         {"beats": [(made(SESSION, 3), "default", 1, None, 0, 0, 0, 0, 0)]},
-        "SEARCH session USING PRIMARY KEY (id=?)",
+        "SEARCH session USING INDEX sqlite_autoindex_session_1 (id=?)",
     ),
     (history.SQL.get, {"id": made(TIMED, 5), "tenant": "default"}, "SEARCH t USING PRIMARY KEY (id=?)"),
     (deadlines.SQL.expire, {"limit": 50}, "queue_start_by (start_by>? AND start_by<?)"),

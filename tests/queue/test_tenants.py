@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import TestClock, no_pause
 from tests.queue.planned import made
 from tests.queue.steps import ANN, Steps
 from tests.queue.tenantdata import OUTBOX
@@ -30,7 +31,7 @@ from windlass.queue import (
 from windlass.queue import tenants as module
 from windlass.queue.control import pause_queue, pause_tenant, resume_tenant
 from windlass.queue.lanes import Lane, LaneName, Lanes, configure
-from windlass.queue.tenants import MOST_COUNTED, Tenant, create, delete, get, list_tenants
+from windlass.queue.tenants import MOST_COUNTED, Tenant, create, get, list_tenants
 
 MAIL = LaneName("acme", "default", "mail")
 WITHOUT_JOBS = parse(
@@ -49,6 +50,11 @@ DELETE FROM job; DELETE FROM timer
 async def names(db: Database) -> list[str]:
     """Return the names of all tenants."""
     return [tenant.name for tenant in (await list_tenants(db)).tenants]
+
+
+async def delete(db: Database, lanes: Lanes, name: str) -> None:
+    """Delete a tenant; who would have to be waited for is looked for without a pause."""
+    await module.delete(db, lanes, name, pause=no_pause)
 
 
 async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
@@ -261,15 +267,24 @@ async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) ->
     assert ["new-queue"] == [queue.name for queue in (await queues.list_queues(db, "acme")).queues]
 
 
-async def test_what_came_after_a_delete_is_not_the_next_owners(steps: Steps) -> None:
+AGAIN: dict[str, Callable[[Steps], Awaitable[object]]] = {
+    "create": lambda steps: create(steps.db, "acme"),
+    "first submit": lambda steps: steps.submit_one(tenant="acme"),
+    "first schedule": lambda steps: made(steps, tenant="acme"),
+}
+
+
+@pytest.mark.parametrize("how", AGAIN)
+async def test_what_came_after_a_delete_is_not_the_next_owners(steps: Steps, how: str) -> None:
     """M1: another server believes a revoked key for two seconds; the next owner sees nothing of its worker."""
     await create(steps.db, "acme")
     await delete(steps.db, steps.lanes, "acme")
     await steps.worker("late-worker", tenant="acme", host="old-host")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
 
-    await create(steps.db, "acme")
+    await AGAIN[how](steps)
 
+    assert ["acme", "default"] == await names(steps.db)
     assert [] == (await fleet.list_workers(steps.db, "acme")).workers
     assert [] == (await tasks.list_tasks(steps.db, "acme")).tasks
 
@@ -305,14 +320,14 @@ async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatc
     await steps.worker("w", tenant="acme")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
     await pause_tenant(steps.db, "acme", actor=ANN)
-    look = module._check_held
+    look = module._refusal
 
-    async def beside(db: Any, name: str) -> None:
-        await look(db, name)
-        monkeypatch.setattr(module, "_check_held", look)
+    async def beside(db: Any, name: str, *, used: bool) -> None:
+        assert await look(db, name, used=used) is None
+        monkeypatch.setattr(module, "_refusal", look)
         await steps.submit_one(tenant="acme")
 
-    monkeypatch.setattr(module, "_check_held", beside)
+    monkeypatch.setattr(module, "_refusal", beside)
     with pytest.raises(Conflict, match="1 live jobs"):
         await delete(steps.db, steps.lanes, "acme")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -11,11 +12,12 @@ import pytest
 
 from tests.queue.steps import Steps, Worker
 from windlass.db import Statements
-from windlass.errors import Conflict, InvalidInput
+from windlass.errors import Conflict, Contention, InvalidInput
 from windlass.ids import Ids
 from windlass.job import Outcome, State
 from windlass.queue import workers
 from windlass.queue.claim import Claimed, Group, Want, claim
+from windlass.queue.fleet import get_worker
 from windlass.queue.report import Complete
 from windlass.queue.workers import (
     Beat,
@@ -497,3 +499,33 @@ async def test_rel_t9_a_heartbeat_that_names_many_jobs_is_reconciled_in_portions
     assert sorted([leases[4].id, leases[5].id]) == answer.released
     assert 4 == len(answer.late_ms)
     assert [State.RUNNING] * 4 + [State.QUEUED] * 2 == [await steps.state_of(lease.id) for lease in leases]
+
+
+@pytest.mark.parametrize(("step", "script"), [("_own", [False, True]), ("_cancelled", [True])])
+async def test_a_long_heartbeat_that_a_rival_prevented_counts_once(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, step: str, script: list[bool]
+) -> None:
+    """H1: it is run again, wherever it was prevented; its leases live from the first time on."""
+    monkeypatch.setattr(workers, "NAMED_AT_ONCE", 2)
+    real, is_prevented = getattr(workers, step), iter(script)
+
+    async def prevented(*asked: Any) -> Any:
+        if next(is_prevented, False):
+            raise Contention("A rival.")
+        return await real(*asked)
+
+    monkeypatch.setattr(workers, step, prevented)
+    worker = await steps.worker()
+    leases = [await steps.lease(worker) for _ in range(3)]
+    beat = Beat(worker.session, [Held(lease.id, lease.fence) for lease in leases], completed=5, failed=2)
+    steps.clock.advance(10)
+
+    with pytest.raises(Contention):
+        await heartbeat(steps.db, [beat])
+    renewed_at = (await steps.get(leases[0].id)).heartbeat_at
+    first = await get_worker(steps.db, "default", worker.name)
+    await heartbeat(steps.db, [beat])
+    again = await get_worker(steps.db, "default", worker.name)
+
+    assert steps.clock.now() == renewed_at
+    assert [(0, 0), (5, 2)] == [(seen.completed, seen.failed) for seen in (first, again)]

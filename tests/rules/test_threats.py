@@ -107,6 +107,15 @@ def test_every_threat_has_a_control_and_a_test_of_its_name() -> None:
     assert WITHOUT_TEST == {number for number in range(1, 26) if f"def test_rel_t{number}_" not in tests}
 
 
+def test_the_tests_that_the_page_names_are_there() -> None:
+    """S12: where it says by what a control is shown, somebody finds it."""
+    page = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]*test_\w+\.py)`", page)
+
+    assert named
+    assert [] == [name for name in named if not (REPOSITORY / "tests" / name).exists()]
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [

@@ -15,7 +15,6 @@ from windlass.server.route import MIB
 from windlass.server.routes import ROUTES
 
 STORED = "any JSON of 256 KiB and 64 levels at most: check_json of queue/newjob.py refuses more"
-SMALL = "32 capabilities of any JSON, in a body of 1 MiB at most"
 PATTERN = "its pattern takes nothing longer"
 LARGEST_LIST = 10_000
 LARGEST_TEXT = 65_536
@@ -29,7 +28,6 @@ UNBOUNDED: dict[str, str] = {
     **dict.fromkeys(("JobBeatRequest.checkpoint", "Note.checkpoint"), STORED),
     **dict.fromkeys(("ReleaseRequest.checkpoint", "ReleaseEntry.checkpoint"), STORED),
     **dict.fromkeys(("SnoozeRequest.checkpoint", "SnoozeEntry.checkpoint"), STORED),
-    **dict.fromkeys(("Capabilities.labels", "Capabilities.others"), SMALL),
     **dict.fromkeys(("JobsQuery.id_end", "AttemptsQuery.outcome"), PATTERN),
 }
 """`Struct.field`: what bounds it, in place of a length of its own."""

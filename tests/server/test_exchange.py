@@ -13,6 +13,7 @@ from tests.server.api import WORKER, Json, claim, lease, state_of, submit
 from windlass.engine import translate
 from windlass.engine.engine import Engine
 from windlass.errors import Unavailable
+from windlass.queue import checkpoints
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -144,6 +145,28 @@ async def test_jobs_beyond_the_bound_of_an_answer_go_back(
 
     assert (1, 1) == (len(first), len(second))
     assert 1 == second[0]["attempt"]
+
+
+async def test_all_jobs_of_a_claim_go_back_when_a_checkpoint_cannot_be_read(
+    client: httpx2.AsyncClient, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are beyond the bound of the answer too: nobody is told of any."""
+    ids = [await submit(client, payload="x" * 90) for _ in range(2)]
+    first, _ = (await exchange(client, session, claim={"count": 2})).json()["jobs"]
+    note = {"job_id": first["id"], "fence": first["fence"], "checkpoint": 1}
+    reports = [{"kind": "release", "job_id": job_id, "fence": 1} for job_id in ids]
+    await exchange(client, session, notes=[note], reports=reports)
+    monkeypatch.setattr(translate, "ANSWER_BYTES", 100)
+
+    async def broken(*_: Any) -> Any:
+        raise Unavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "find", broken)
+        answer = await client.post("/jobs/claim", json={"worker_id": WORKER, "session": session, "count": 2})
+
+    assert 503 == answer.status_code
+    assert ["queued"] * 2 == [await state_of(client, job_id) for job_id in ids]
 
 
 async def test_what_a_worker_notes_is_shown_and_brought_to_the_next(client: httpx2.AsyncClient, session: str) -> None:

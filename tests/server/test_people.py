@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
@@ -12,6 +13,7 @@ import httpx2
 import pytest
 
 from tests.clock import TestClock
+from tests.engine.test_figures import SlowFigure
 from tests.queue.tenantdata import files_with
 from tests.server.api import WORKER, Json, claim, lease, submit, submit_and_claim
 from windlass.clock import to_us
@@ -389,6 +391,18 @@ async def test_health_version_and_figures(calls: Calls, engine: Engine) -> None:
     assert figures.headers["content-type"].startswith("text/plain")
     assert 'windlass_jobs_submitted_total{queue="default"} 1.0' in figures.text
     assert 'windlass_http_requests_total{route="POST /jobs",status="201"} 1.0' in figures.text
+
+
+async def test_rel_t9_the_figures_are_written_beside_the_event_loop(calls: Calls, engine: Engine) -> None:
+    """A page of many queues takes longer than a request may hold the loop: a thread writes it."""
+    slow = SlowFigure()
+    slow.go_on.set()
+    engine.meters.registry.register(slow)
+
+    figures = await calls("root").get("http://windlass.test/metrics")
+
+    assert 200 == figures.status_code
+    assert [False] == [thread is threading.current_thread() for thread in slow.threads]
 
 
 @pytest.mark.parametrize("query", ["cursor=x", "cursor=1_x_1", "outcome=sad", "since=yesterday"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,12 +21,14 @@ from tests.clock import TestClock
 from tests.queue.steps import Steps
 from tests.server.frame import KeyRing, bearer
 from windlass.config import Settings
+from windlass.config.address import sqlite_file
 from windlass.db import Database, Query, Row, files, open_database
 from windlass.db.sqlite import SqliteDatabase
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import Contention, Damaged, Unavailable
 from windlass.ids import Ids
+from windlass.queue.duties import touch_server
 from windlass.server import admin
 from windlass.server.admin import LOCKED, Lobby
 from windlass.server.app import create_app
@@ -184,6 +189,76 @@ async def test_a_postgres_table_that_another_program_has_locked_is_not_ready(
     assert [[], [LOCKED], []] == told
 
 
+async def test_while_a_write_has_not_come_back_the_server_is_not_ready(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L1: unknown is not ready, however short ago a write succeeded; who asks again meanwhile does not wait again."""
+    db, clock = await open_database(database_url, role="client"), Clock()
+    lobby = lobby_on(db, clock)
+    told = [await lobby.reasons()]
+
+    async with locked(database_url):
+        clock.now_s += 1.01
+        monkeypatch.setattr(admin, "CALLER_S", 0.01)
+        told.append(await lobby.reasons())
+        monkeypatch.setattr(admin, "CALLER_S", 60.0)
+        clock.now_s += 60
+        told.append(await lobby.reasons())
+    clock.now_s += 2
+    monkeypatch.setattr(admin, "CALLER_S", 600.0)
+    while [LOCKED] == (last := await lobby.reasons()):  # of the look that was under way
+        clock.now_s += 2
+
+    await db.close()
+    assert [[], [LOCKED], [LOCKED], []] == [*told, last]
+
+
+@asynccontextmanager
+async def locked(url: str) -> AsyncIterator[None]:
+    """Let another program hold a lock that keeps writes waiting, for a block."""
+    if not url.startswith("sqlite"):
+        rival = await asyncpg.connect(url)
+        async with rival.transaction():
+            await rival.execute("LOCK TABLE windlass.server IN EXCLUSIVE MODE")
+            yield
+        await rival.close()
+        return
+    with contextlib.closing(sqlite3.connect(sqlite_file(url) or "", isolation_level=None)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        yield
+
+
+class InLine:
+    """A database that says when a write has come to it."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self.has_come = asyncio.Event()
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Ask."""
+        if query.writes:
+            self.has_come.set()
+        return await self._db.fetch(query, **parameters)
+
+
+async def test_a_busy_database_is_ready(database_url: str) -> None:
+    """The probe's write waits in the line of writes as every other does, and tells nothing else than they would."""
+    db = await open_database(database_url, role="client", connections=1)
+    in_line = InLine(db)
+    lobby = lobby_on(in_line, Clock())
+
+    async with db.transaction():
+        before = [asyncio.create_task(touch_server(db, UUID(int=1))) for _ in range(50)]
+        asked = [asyncio.create_task(lobby.reasons()) for _ in range(3)]
+        await in_line.has_come.wait()
+    told = await asyncio.gather(*asked)
+    await asyncio.gather(*before)
+
+    await db.close()
+    assert [[]] * 3 == told
+
+
 @pytest.mark.one_kind
 async def test_asking_often_writes_once_a_second() -> None:
     """Whoever asks all the time cannot keep the database busy."""
@@ -200,11 +275,13 @@ async def test_asking_often_writes_once_a_second() -> None:
 
 @pytest.mark.one_kind
 async def test_a_write_that_waits_for_its_turn_does_not_hold_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy database is as ready as it last was; the write that waits is not followed by more of them."""
-    monkeypatch.setattr(admin, "CALLER_S", 0.0)
+    """Until it has come back nobody knows, so the server is not ready; it is not followed by more of them."""
     db, clock = Asked(), Clock()
     lobby = lobby_on(db, clock)
+    before = await lobby.reasons()
+    monkeypatch.setattr(admin, "CALLER_S", 0.0)
     db.answers.clear()
+    clock.now_s += 1.01
 
     waiting = [await lobby.reasons() for _ in range(3)]
     clock.now_s += 5
@@ -212,9 +289,10 @@ async def test_a_write_that_waits_for_its_turn_does_not_hold_the_answer(monkeypa
     db.answers.set()
     monkeypatch.setattr(admin, "CALLER_S", 60.0)
 
-    assert [["The database has not answered yet."]] * 4 == waiting
+    assert [] == before
+    assert [[LOCKED]] * 4 == waiting
     assert [] == await lobby.reasons()
-    assert 1 == db.write_count
+    assert 2 == db.write_count
 
 
 @pytest.mark.one_kind

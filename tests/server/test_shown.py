@@ -128,8 +128,9 @@ async def test_rel_t9_large_items_of_a_tenant_are_bounded() -> None:
     with turns.place("a", "key-of-a"), turns.place("a", "key-of-a"):
         with pytest.raises(TooMany, match="2 large items to show of this key"):
             await shown.shown_apart(call, item(LARGE), lambda _, one: one)
-        with pytest.raises(TooMany), shown.room_to_show(call, item(LARGE)):
-            raise AssertionError
+        for weighed in ((item(LARGE), 0), (item("small"), len(LARGE)), (item(LARGE[2_000:]), 0)):
+            with pytest.raises(TooMany), shown.room_to_show(call, *weighed):
+                raise AssertionError
         with shown.room_to_show(call, item("small")):
             small = await shown.shown_apart(call, item("small"), lambda _, one: one.detail)
         done = await shown.shown_apart(call, item(LARGE), lambda _, one: one.detail, acted=True)
@@ -220,26 +221,31 @@ async def test_rel_t9_an_act_that_could_not_be_shown_is_refused_before_it_is_don
 ) -> None:
     """T9: 429 means that nothing was done."""
     made = await client.post("/schedules", json=NAMED)
-    job_id = await submit(client, payload=COSTLY)
+    noted = [await submit_and_claim(client) for _ in range(2)]
+    for job, field in zip(noted, ("checkpoint", "progress"), strict=True):
+        await client.post(f"/jobs/{job['id']}/heartbeat", json=lease(job, **{field: COSTLY}))
+    for job in noted:
+        await client.post(f"/jobs/{job['id']}/release", json=lease(job))
+    ids = [await submit(client, payload=COSTLY), *(job["id"] for job in noted)]
     with ExitStack() as places:
         for _ in range(SHOWN_EACH // 2):
             places.enter_context(engine.acts.showing.place("a", "admin.a"))
         refused = [
             await client.get("/schedules/large"),
-            await client.get(f"/jobs/{job_id}"),
+            *[await client.get(f"/jobs/{job_id}") for job_id in ids],
             await client.post("/schedules", json={**NAMED, "name": "other"}),
             await client.patch("/schedules/large", json={"tags": ["x"]}),
             await client.post("/schedules/large/pause", json={}),
             await client.post("/schedules/large/resume", json={}),
-            await client.patch(f"/jobs/{job_id}", json={"priority": 7}),
+            *[await client.patch(f"/jobs/{job_id}", json={"priority": 7}) for job_id in ids],
         ]
         small = await client.post("/schedules", json={**NAMED, "name": "small", "payload": 1})
 
-    assert [429] * 7 == [answer.status_code for answer in refused]
+    assert [429] * 11 == [answer.status_code for answer in refused]
     assert 201 == small.status_code
     assert made.json() == (await client.get("/schedules/large")).json()
     assert 404 == (await client.get("/schedules/other")).status_code
-    assert 0 == (await client.get(f"/jobs/{job_id}")).json()["priority"]
+    assert [0] * 3 == [(await client.get(f"/jobs/{job_id}")).json()["priority"] for job_id in ids]
 
 
 @one_database

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx2
+import msgspec
+import pytest
 
 from tests.server.api import WORKER, Json
+from windlass.queue import tasks
+from windlass.wire.tasks import Signature
 
 Calls = Callable[[str], httpx2.AsyncClient]
 ADD: Json = {"parameters": {"x": {"types": ["integer"], "required": True}, "y": {"types": ["integer"]}}}
@@ -60,3 +64,21 @@ async def test_a_signature_is_read_strictly(client: httpx2.AsyncClient) -> None:
         assert 422 == answer.status_code
 
     assert [] == (await client.get("/tasks")).json()["tasks"]
+
+
+async def test_rel_h4_more_signatures_than_are_kept_are_refused_for_good(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """422 tells the size and the bound: to wait would not help. The worker is not registered, and others may be."""
+    await publish(client, first=ADD)
+    size = len(msgspec.json.encode(msgspec.convert(ADD, Signature)))
+    monkeypatch.setattr(tasks, "MOST_BYTES", 2 * size)
+    many = {"worker_id": "greedy", "signatures": dict.fromkeys(("first", "second", "third"), ADD)}
+
+    answer = await client.post("/workers/register", json=many)
+    listed = (await client.get("/workers")).json()["workers"]
+    await publish(client, first=ADD, second=ADD)
+
+    assert (422, "signatures") == (answer.status_code, answer.json()["errors"][0]["field"])
+    assert (True, True) == (f"{3 * size} bytes" in answer.text, f"{2 * size}" in answer.text)
+    assert [WORKER] == [worker["worker_id"] for worker in listed]

@@ -13,6 +13,9 @@ import pytest
 from tests.server.test_frame import JSON, exchange
 from tests.server.test_schedules import NIGHTLY, make, one_database
 from windlass.engine import computing, planned
+from windlass.engine.engine import Engine
+from windlass.queue import schedule as schedule_rules
+from windlass.queue.newjob import MAX_DEPTH, check_json
 from windlass.server import thinking
 from windlass.server.app import Door
 
@@ -86,6 +89,71 @@ async def test_rel_t9_a_request_over_its_budget_stores_nothing(
     assert (422, "schedules[0].cron") == (answer.status_code, problem["errors"][0]["field"])
     assert "fewer schedules" in problem["errors"][0]["problem"]
     assert [] == (await client.get("/schedules")).json()["schedules"]
+
+
+@one_database
+@pytest.mark.parametrize("url", ["/schedules/batch", "/schedules/declared"])
+async def test_payloads_use_up_no_time_of_triggers(
+    engine: Engine, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """Large payloads of plain schedules are looked through in turns too, but their size bounds them, not the budget."""
+    spent_s = [0.0]
+
+    def slowly(field: str, text: str) -> None:
+        if "large" in text:
+            spent_s[0] += computing.BUDGET_S
+            assert threading.current_thread() is not threading.main_thread()
+        check_json(field, text)
+
+    monkeypatch.setattr(schedule_rules, "check_json", slowly)
+    monkeypatch.setattr(engine.schedules.computing, "cpu_s", lambda: spent_s[0])
+    schedules = [{**NIGHTLY, "name": str(number), "payload": {"large": 1}} for number in range(3)]
+    more = {"owner": "x"} if url.endswith("declared") else {}
+
+    answer = await client.post(url, json={"schedules": schedules, **more})
+
+    assert answer.is_success, answer.text
+    assert spent_s[0] > 0
+
+
+@one_database
+@pytest.mark.parametrize(
+    ("method", "url", "field"),
+    [
+        ("POST", "/schedules", "payload"),
+        ("PUT", "/schedules/nightly", "payload"),
+        ("PATCH", "/schedules/nightly", "payload"),
+        ("POST", "/schedules/batch", "schedules[1].payload"),
+        ("POST", "/schedules/declared", "schedules[1].payload"),
+        ("POST", "/schedules/declared?skipped", None),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_payload_that_is_nested_too_deep_is_refused(
+    client: httpx2.AsyncClient, *, method: str, url: str, field: str | None, dry_run: bool
+) -> None:
+    """Wherever a schedule comes from, and whether it is stored or not; where refused ones are skipped, that one is."""
+    await make(client)
+    deep: Any = 1
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    bad = {**NIGHTLY, "payload": {"a": deep}, "name": "nightly" if method == "PUT" else "bad"}
+    dry = {"dry_run": True} if dry_run else {}
+    listed = {"schedules": [{**NIGHTLY, "name": "good"}, bad]}
+    bodies = {
+        "/schedules/batch": listed,
+        "/schedules/declared": {**listed, **dry, "owner": "x"},
+        "/schedules/declared?skipped": {**listed, **dry, "owner": "x", "skip_refused": True},
+    }
+    if method == "PATCH":
+        bodies[url] = {"payload": {"a": deep}, **dry}
+
+    answer = await client.request(method, url.partition("?")[0], json=bodies.get(url, {**bad, **dry}))
+
+    if field is None:
+        assert ["bad"] == [refused["name"] for refused in answer.json()["refused"]]
+    else:
+        assert (422, field) == (answer.status_code, answer.json()["errors"][0]["field"])
 
 
 @one_database

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,9 @@ import httpx2
 import pytest
 
 from tests.server.api import claim, submit
+from windlass.engine import fair
+from windlass.engine.acts import AT_ONCE_EACH, ROOM_EACH
+from windlass.engine.engine import Engine
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -76,6 +80,58 @@ async def test_a_caller_that_only_claims_hides_no_reason(
 
     assert reason["detail"].startswith(f"{missing} (1 caller that has not registered may ask for it). ")
     assert reason["code"] == stuck["code"]
+
+
+async def test_looks_for_reasons_take_turns(calls: Calls, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M4: of one tenant two at a time; who finds no turn is shown the job all the same, and `waiting` is null."""
+    monkeypatch.setattr(engine.acts.explaining, "_patience_s", 0.0)
+    clients = [calls(f"admin.{tenant}") for tenant in "ab"]
+    jobs = [(client, await submit(client)) for client in clients]
+    async with AsyncExitStack() as held:
+        for _ in range(AT_ONCE_EACH):
+            await held.enter_async_context(engine.acts.explaining.sure_turn("a"))
+        answers = [await client.get(f"/jobs/{job_id}") for client, job_id in jobs]
+    told = await codes(*jobs[0])
+
+    assert [200, 200] == [answer.status_code for answer in answers]
+    assert [True, False] == [answer.json()["waiting"] is None for answer in answers]
+    assert ["no_worker"] == told
+
+
+async def test_only_so_many_wait_for_a_look(client: httpx2.AsyncClient, engine: Engine) -> None:
+    """M4: beyond that a job is shown at once."""
+    job_id = await submit(client)
+    with ExitStack() as places:
+        for _ in range(ROOM_EACH // 2):
+            places.enter_context(engine.acts.explaining.place("a", "admin.a"))
+        answer = await client.get(f"/jobs/{job_id}")
+
+    assert (200, None) == (answer.status_code, answer.json()["waiting"])
+
+
+async def test_large_fleets_are_looked_at_in_turns(client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M4: other callers get their turn on the event loop between workers and between lanes."""
+    monkeypatch.setattr(fair, "TURN_S", 0.0)
+    waited: list[str] = []
+    wait = fair.LoopTurns.wait
+
+    async def counted(self: fair.LoopTurns, tenant: str) -> None:
+        waited.append(tenant)
+        await wait(self, tenant)
+
+    for number in range(3):
+        await register(client, session=str(uuid4()), tasks=["t"], labels=[f"l{number}"])
+    job_id = await submit(client, task="typo")
+    monkeypatch.setattr(fair.LoopTurns, "wait", counted)
+
+    counts = []
+    for path in (f"/jobs/{job_id}", "/stuck"):
+        waited.clear()
+        await client.get(path)
+        counts.append(len(waited))
+
+    texts = 3 + 2
+    assert [3 + texts + 1, 3 + texts + 2] == counts
 
 
 async def test_lists_do_not_look_for_reasons(client: httpx2.AsyncClient) -> None:

@@ -65,6 +65,11 @@ async def test_a_claim_may_stand_in_the_query(client: httpx2.AsyncClient) -> Non
         {"worker_id": None},
         {"session": "x"},
         {"capabilities": {"tasks": [1]}},
+        {"capabilities": {"a": [0] * 33}},
+        {"capabilities": {"a": [[0] * 33]}},
+        {"capabilities": {"a": [[[0]]]}},
+        {"capabilities": {"labels": {"a": [0] * 33}}},
+        {"capabilities": {f"a{number}": 1 for number in range(33)}},
         {"tenant": "b"},
     ],
 )

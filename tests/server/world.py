@@ -181,7 +181,7 @@ FREE = frozenset({"action", "reason", "host", "version", "build", "region", "lab
 PLAIN: dict[str, Any] = {"delay": 1, "priority": 5, "paused": True, "since": SINCE, "until": UNTIL}
 """Good values of fields that a body must have and that name nothing."""
 OPENING = ("POST /jobs/claim", "POST /workers/register", "POST /workers/heartbeat")
-"""Routes that open a session under the id that the caller has made up."""
+"""Routes that open a session under the id that the caller has made up: one of another's is refused, and so told."""
 _CURSORS: dict[str, Value] = {
     "/jobs": lambda n: n.job,
     "/dead-letter": lambda n: n.job,

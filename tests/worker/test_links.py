@@ -186,6 +186,19 @@ async def test_nobody_there_is_unavailable() -> None:
     await link.aclose()
 
 
+@pytest.mark.parametrize("answer", [b"", answered("200 OK", b"[]")], ids=["broken", "not ours"])
+async def test_rel_t17_the_password_of_a_url_is_in_no_message(answer: bytes) -> None:
+    """Neither where nobody answers nor where another program does."""
+    async with peer(answer) as (url, _):
+        link = HttpLink(to(url.replace("//", "//u:hunter2@")))
+
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1") as caught:
+            await link.claim(wire.ClaimRequest(worker_id="ann"))
+        await link.aclose()
+
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "answer",
     [b"", b"\x00\x01 nothing of HTTP", answered("502 Bad Gateway", b"<html>proxy</html>"), b"HTTP/1.1 200 OK\r\n"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -75,6 +76,21 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
     assert {"stopped_by": "exception"} == failed(ended).metrics
     assert lock.acquire(timeout=5)
     lock.release()
+
+
+def test_code_can_be_profiled_after_a_stop_that_came_too_late() -> None:
+    """CPython 3.11 hangs there while it still looks for an exception that nobody gets; so in a process of its own."""
+    late = """
+import sys
+from windlass.worker.threads import take_exception
+take_exception()
+sys.setprofile(lambda *_: None)
+(lambda: None)()
+"""
+
+    ended = subprocess.run([sys.executable, "-c", late], timeout=PATIENCE_S, check=False)
+
+    assert 0 == ended.returncode
 
 
 async def test_bodies_that_only_log_are_stopped_and_all_others_may_still_log(handler: Told) -> None:

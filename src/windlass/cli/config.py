@@ -65,7 +65,7 @@ def visible(key: str, value: object) -> object:
     if key in SECRETS and value is not None and not key.endswith("url"):
         return HIDDEN
     if isinstance(value, str):
-        return whole_url(value) if key.endswith(".url") else url(value)
+        return whole_url(value) if key.endswith("url") else url(value)
     return value
 
 

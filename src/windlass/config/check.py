@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
+from windlass.config.keys import shown
 from windlass.config.settings import Scaling, Settings
 from windlass.errors import InvalidInput
 
@@ -62,6 +64,8 @@ def _scaling_bounds(settings: Settings, given: set[str]) -> tuple[Scaling, dict[
 
 def check(settings: Settings, sources: Mapping[str, str]) -> None:
     """Return if the settings go together; InvalidInput names the two keys that do not, and where they come from."""
+    for key in ("server.url", "worker.spot_url", "database.url"):
+        _readable(key, value_of(settings, key), sources)
     _ordered(settings, sources, low="worker.heartbeat_seconds", high="worker.lease_seconds", strictly=True)
     _ordered(settings, sources, low="worker.backoff_min_seconds", high="worker.backoff_max_seconds")
     _ordered(settings, sources, low="workers.default_count", high="workers.max_count")
@@ -103,6 +107,18 @@ def value_of(settings: Settings, key: str) -> object:
     for part in key.split("."):
         found = getattr(found, part)
     return found
+
+
+def _readable(key: str, url: object, sources: Mapping[str, str]) -> None:
+    try:
+        parts = urlsplit(str(url))
+        _ = parts.port if parts.scheme in ("http", "https") else None  # hosts of PostgreSQL may be several
+    except ValueError:  # its text may be a password
+        raise InvalidInput(
+            key,
+            f"{shown(key, url)} is no URL that can be read (from {sources[key]}). Check host and port; in a password "
+            "write other characters than letters and digits as % and their code, / as %2F.",
+        ) from None
 
 
 def _ordered(settings: Settings, sources: Mapping[str, str], *, low: str, high: str, strictly: bool = False) -> None:

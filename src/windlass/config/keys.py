@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from windlass.config.redact import HIDDEN, whole_url
+from windlass.config.redact import HIDDEN, any_form, whole_url
 from windlass.config.settings import Name, Section, Settings
 from windlass.config.workkinds import FIELD_DEFAULTS, FIELD_TYPES
 from windlass.durations import parse_duration
@@ -140,10 +140,10 @@ def convert(key: Key, value: object, source: str) -> Any:
 def shown(name: str, value: object) -> str:
     """Return the value of a key as it may be shown: short, without secrets."""
     if name in SECRETS and value is not None:
-        return repr(whole_url(str(value)))[:80] if name.endswith("url") else HIDDEN
+        return any_form(repr(whole_url(str(value))))[:80] if name.endswith("url") else HIDDEN
     if isinstance(value, int) and abs(value) > 10**300:
         return "A number of hundreds of digits"  # Python refuses to write it out
-    text = repr(value) if isinstance(value, str) else str(value)
+    text = any_form(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 

@@ -30,9 +30,10 @@ from windlass.config.keys import (
     kind_key,
     nearest,
     printable,
+    shown,
     variable_of,
 )
-from windlass.config.redact import whole_url
+from windlass.config.redact import any_form, whole_url
 from windlass.config.settings import Section, Settings
 from windlass.config.workkinds import FIELDS, WorkKind
 from windlass.errors import InvalidInput, SetupError
@@ -72,7 +73,7 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str], directory:
     `directory` is where relative paths begin.
     """
     path, required = _file_path(flags, environment, directory)
-    shown_path = printable(str(path.relative_to(directory) if path.is_relative_to(directory) else path))
+    shown_path = _shown_path(str(path.relative_to(directory) if path.is_relative_to(directory) else path))
     in_file = _from_file(path, shown_path) if required or os.path.lexists(path) else {}
     layers = (
         _from_file(DEFAULT_FILE, "default"),
@@ -186,8 +187,8 @@ def _one_more(given: Given, name: str) -> Given:
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value.strip()):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1000:
-        shown = repr(value)[:80] if not isinstance(value, int) else "it"
-        raise InvalidInput(name, f"{shown} is not accepted (from {given.source}). Expected: a whole number to 999.")
+        problem = f"{shown(name, value)} is not accepted (from {given.source}). Expected: a whole number to 999."
+        raise InvalidInput(name, problem)
     return Given(value + 1, given.source)
 
 
@@ -195,11 +196,16 @@ def _secret(given: Given, name: str, directory: Path) -> Given:
     """Return what stands in the file that is named, without the newline at its end."""
     if not isinstance(given.value, str) or not given.value or "\x00" in given.value:
         raise InvalidInput(name, f"a path is expected (from {given.source}).")
-    source = f"{given.source}: {printable(given.value)}"
+    source = f"{given.source}: {_shown_path(given.value)}"
     text = _read(directory / given.value, source).rstrip("\r\n")
     if not text:
         raise SetupError(f"Cannot read {source}: it is empty. Write the secret into it.")
     return Given(text, source)
+
+
+def _shown_path(path: str) -> str:
+    """Return a path as it may stand in a message: it may be the secret itself, where a file was to be named."""
+    return printable(any_form(path) if ":" in path or "@" not in path else path)
 
 
 def _read(path: Path, source: str) -> str:

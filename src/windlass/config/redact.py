@@ -39,6 +39,8 @@ SECRET_NAMES = (
 
 _URL = re.compile(r"(://[^\s:/@]{0,256}:)(\S*+)")
 _USER = re.compile(r"[^\s/@]{0,256}")
+# From the beginning to the last @, also one that is written as in a URL.
+_TO_LAST_AT = re.compile(r"('?(?:\W*[a-z]{1,12}://)?).*(?:@|%40)", re.DOTALL)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s++[\w.~+/=-]{4,}")
 _VALUE = re.compile(r"""\\?"[^"]*+"?|'[^']*+'?|[^\s"',;&})\]]++""")
 # An id, a number or a word: most of what is logged, and nothing in it to hide.
@@ -131,6 +133,11 @@ def whole_url(text: str) -> str:
         name, colon, _ = who.partition(":")
         place = f"{name}{colon and f':{HIDDEN}'}@{where}" if _USER.fullmatch(name) else f"{HIDDEN}@{where}"
     return f"{scheme}://{place}{asked}{'&'.join(map(_option, options.split('&')))}"
+
+
+def any_form(text: str) -> str:
+    """Return a text that may hold a URL, however wrongly it is written, without what may be its user or a secret."""
+    return _SECRETS.text(_TO_LAST_AT.sub(lambda found: f"{found[1]}{HIDDEN}@", text, count=1))
 
 
 def _option(text: str) -> str:

@@ -26,6 +26,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Bytes = Annotated[int, Meta(ge=1, le=262_144)]
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 Word = Annotated[str, Meta(pattern=r"^[^\s]{1,4096}$", title="a text without spaces")]
+Host = Annotated[str, Meta(pattern=r"^[^\s/@]{1,255}$", title="a host name or an address such as 0.0.0.0")]
 Name = Annotated[str, Meta(pattern=r"^[^/,]{1,200}$", title="a name of 1 to 200 characters without / and ,")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+", title="a URL like http://localhost:8000")]
 DatabaseUrl = Annotated[
@@ -36,7 +37,7 @@ DatabaseUrl = Annotated[
     ),
 ]
 MetricPrefix = Annotated[str, Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", title="letters, digits and _")]
-Address = Annotated[str, Meta(pattern=r"^[^\s:/]+:[0-9]{1,5}$", title="an address like localhost:8125")]
+Address = Annotated[str, Meta(pattern=r"^[^\s:/@]+:[0-9]{1,5}$", title="an address like localhost:8125")]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ class Server(Section, frozen=True, kw_only=True):
 
     url: HttpUrl = "http://localhost:8000"
     """Set it on clients and workers: where the servers, or the load balancer before them, are reached."""
-    host: Word = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """Set it to 0.0.0.0 when others than this machine may call; keys and TLS are needed then."""
     port: Port = 8000
     """Change it when 8000 is taken; 0 takes any free one."""

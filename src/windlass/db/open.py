@@ -7,6 +7,7 @@ from typing import Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
 from windlass.clock import Clock
+from windlass.config.redact import any_form
 from windlass.db.base import Database
 from windlass.db.migrate import schema_is_current
 from windlass.db.partitions import can_be_written, make_partitions
@@ -71,7 +72,7 @@ async def _open(url: str, *, clock: Clock | None, role: Role, connections: int, 
 
         path = unquote(parts.path).removeprefix("/")
         if not path or parts.netloc:
-            raise InvalidInput("database.url", f"{url} names no file; write sqlite:///windlass.db.")
+            raise InvalidInput("database.url", f"{any_form(url)} names no file; write sqlite:///windlass.db.")
         return await SqliteDatabase.open(path, clock=clock, role=role, synchronous=options.get("synchronous", "full"))
     raise InvalidInput("database.url", f"{parts.scheme!r} is neither postgresql://… nor sqlite:///….")
 
@@ -79,11 +80,12 @@ async def _open(url: str, *, clock: Clock | None, role: Role, connections: int, 
 def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise InvalidInput("database.url", f"it is not a URL: {error}.") from None
+    except ValueError:  # its text may be a password
+        raise InvalidInput("database.url", f"{any_form(url)} is no URL that can be read. Check it.") from None
     for port in _PORT.findall(parts.netloc.rpartition("@")[2]):
         if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or int(port) > 65535:
-            raise InvalidInput("database.url", f"port {port[:20]!r} is not a number up to 65535.")
+            # It is not shown: where a password has a / that is not written as %2F, it is the password.
+            raise InvalidInput("database.url", "its port is not a number up to 65535, or its password has a / ? or #.")
     if "\x00" in unquote(url):
         raise InvalidInput("database.url", "it holds a NUL character.")
     return parts

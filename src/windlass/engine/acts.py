@@ -70,6 +70,7 @@ class Acts:
         self.large = Turnstile("large requests", at_once=LARGE_AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
         self._lists = Turnstile("lists", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=LARGE_EACH)
         self.showing = Turnstile("large items to show", at_once=1, at_once_each=1, room_each=SHOWN_EACH)
+        self.explaining = Turnstile("looks", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH)
         self.turn = Turnstile("acts", at_once=AT_ONCE, at_once_each=AT_ONCE_EACH, room_each=ROOM_EACH).turn
 
     @asynccontextmanager

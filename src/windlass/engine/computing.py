@@ -3,13 +3,15 @@
 A request brings items, as the schedules of a batch. They are computed in pieces of some milliseconds; each piece waits
 for its tenant's turn (fair.py). So a tenant with a thousand hard schedules delays another tenant by one piece at a
 time, and the event loop by no more: two threads of Python share one interpreter, which is free between two pieces.
-A request has one budget for all that it computes. A request that is over its budget is refused for good, by the item
+A request has one budget for all times that it computes. One that is over its budget is refused for good, by the item
 that it was about: sent again it would take as long. When its caller leaves, no further piece is computed.
+Payloads of schedules are looked through here too, by the same turns and without a budget: a body is of bounded size.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -63,14 +65,15 @@ class Budget:
         field: str = "cron",
         enough_s: float | None = None,
         limit_s: float | None = None,
+        counted: bool = True,
     ) -> list[Value]:
         """Return what `work` returns for each item, in order; after `enough_s`, if given, no more of them.
 
-        `limit_s` is the budget, if not the usual one.
+        `limit_s` is the budget, if not the usual one. Work that is not `counted` takes its turns and uses up nothing.
 
         Raises InvalidSchedule if the request is over its budget. It names `field`, and the item's index among several.
         """
-        limit_s = BUDGET_S if limit_s is None else limit_s
+        limit_s = math.inf if not counted else BUDGET_S if limit_s is None else limit_s
         done: list[Value] = []
         begun_s = self._spent_s
         while len(done) < len(items) and (enough_s is None or not done or self._spent_s - begun_s < enough_s):
@@ -95,4 +98,5 @@ class Budget:
                 if len(done) == len(items) or cpu_s() - begun_s >= min(PIECE_S, limit_s - self._spent_s):
                     break
         finally:
-            self._spent_s += cpu_s() - begun_s
+            if limit_s < math.inf:
+                self._spent_s += cpu_s() - begun_s

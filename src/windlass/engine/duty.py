@@ -7,7 +7,6 @@ Who runs them, and on which server, is decided in loops.py; that every server ma
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -23,8 +22,6 @@ from windlass.queue.moves import Moved
 from windlass.queue.report import Chance
 
 VACUUM_PERIOD_S = 15.0
-TOLD_AT_ONCE = 50
-"""Moves that are logged in one go."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -38,6 +35,8 @@ class Ran(msgspec.Struct, frozen=True):
 
 Run = Callable[[Database, int], Awaitable[Ran]]
 """Does one batch of a duty, of at most so many things."""
+Tell = Callable[[Sequence[Moved]], Awaitable[None]]
+"""Hears of leases that were ended."""
 
 
 class Duty(msgspec.Struct, frozen=True):
@@ -82,6 +81,10 @@ class Periods(Protocol):
         """How often history is swept."""
 
 
+async def _nobody(_moves: Sequence[Moved]) -> None:
+    """Hear of nothing."""
+
+
 def queue_duties(
     wake: Waking,
     chance: Chance,
@@ -90,7 +93,7 @@ def queue_duties(
     periods: Periods,
     days: int,
     dead_days: int,
-    told: Callable[[Sequence[Moved]], None] = lambda _: None,
+    told: Tell = _nobody,
 ) -> list[Duty]:
     """Return the duties that keep the queue going; history stays for `days`, dead jobs for `dead_days` (0: always).
 
@@ -130,9 +133,7 @@ def _promoting(wake: Waking, looks: Looks) -> Run:
     return run
 
 
-def _rescuing(
-    wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks, often_s: float
-) -> Run:
+def _rescuing(wake: Waking, chance: Chance, told: Tell, looks: Looks, often_s: float) -> Run:
     async def run(db: Database, most: int) -> Ran:
         if (rest_s := await looks.rest_s("rescue", db)) > 0:
             return Ran(0, rest_s)
@@ -141,7 +142,7 @@ def _rescuing(
         while True:
             rescued = await rescue.rescue(db, chance=chance, limit=most)
             tell(wake, rescued.moved)
-            await _in_portions(told, rescued.moved)
+            await told(rescued.moved)
             count += len(rescued.moved)
             if len(rescued.moved) < most:  # the look does not see leases of sessions that have ended
                 return Ran(count, min(often_s, looks.pulse_s))
@@ -149,21 +150,14 @@ def _rescuing(
     return run
 
 
-async def _in_portions(told: Callable[[Sequence[Moved]], None], moved: Sequence[Moved]) -> None:
-    """Tell of many moves; requests are served in between, for each is a line or two of the log."""
-    for start in range(0, len(moved), TOLD_AT_ONCE):
-        told(moved[start : start + TOLD_AT_ONCE])
-        await asyncio.sleep(0)
-
-
-def _ending(wake: Waking, chance: Chance, told: Callable[[Sequence[Moved]], None], looks: Looks) -> Run:
+def _ending(wake: Waking, chance: Chance, told: Tell, looks: Looks) -> Run:
     async def run(db: Database, most: int) -> Ran:
         if (rest_s := await looks.rest_s("deadlines", db)) > 0:
             return Ran(0, rest_s)
         looks.acted("deadlines")
         moved = await deadlines.end_overdue(db, chance=chance, limit=most)
         tell(wake, moved)
-        await _in_portions(told, moved)
+        await told(moved)
         expired = await deadlines.expire(db, limit=most)
         for job_id in expired:
             wake.ended(job_id)

@@ -218,12 +218,12 @@ class Engine:
         self.waits.answer_all()
         self.session_waits.answer_all()
         self.changes.stop()
+        await self._large_writes.stop()
         await self._dispatch.stop()
         await self.loops.stop()
         await self._sessions.idle()
         for line in (self._submits, self._reports, self._beats, self.trail.line):
             await line.idle()
-        await self._large_writes.stop()
         with suppress(WindlassError):  # others look by themselves in a while
             await self.wake.flush()
 
@@ -329,19 +329,20 @@ class Engine:
         reports = [item for request in requests for item in request]
         answers = await report(self.db, reports, chance=self.outside.chance)
         with journal.after_commit("report"):
-            journal.reported(reports, answers)
             self.meters.reported(reports, answers, self.lanes)
+            # Before anybody is woken, so that the next claim of a job is told after its end.
+            await journal.reported(reports, answers)
             for item, answer in zip(reports, answers, strict=True):
                 self._reported(item, answer)
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
-    def moved(self, moves: Sequence[Moved]) -> None:
+    async def moved(self, moves: Sequence[Moved]) -> None:
         """Note leases that others than their workers have ended."""
-        journal.moved(moves)
         for moved in moves:
             lane = self.lanes.get(moved.move.lease.lane)
             self.meters.moved(moved.move, lane)
+        await journal.moved(moves)
 
     def _reported(self, item: Report, answer: Answer) -> None:
         lane = None if answer.lane is None else self.lanes.get(answer.lane)

@@ -43,6 +43,7 @@ async def register(engine: Engine, asked: wire.RegisterRequest, *, tenant: str) 
     A worker that names none is noted under its name alone, and gets one that it may name from then on.
     """
     session = session_of(asked, asked.session or engine.ids.new(), tenant=tenant, settings=engine.settings)
+    await engine.signatures.texts(tenant, asked.signatures)  # what can never be published opens no session
     if asked.session is None:
         await engine.register_presence(session, lease_asked=asked.lease_seconds is not None)
     else:
@@ -137,7 +138,7 @@ async def close(engine: Engine, worker: str, *, session: UUID, tenant: str, lost
         moved = await engine.acts.lose(session, tenant=tenant, chance=engine.outside.chance)
     else:
         moved = await engine.acts.close(session, tenant=tenant, reason=reason)
-    engine.moved(moved)
+    await engine.moved(moved)
 
 
 async def claim(engine: Engine, ask: Ask) -> Handout:
@@ -156,17 +157,17 @@ async def told(engine: Engine, handout: Handout) -> wire.Claim:
     marked = [handed.job.id for handed in handout.jobs if handed.job.flags & Flag.CHECKPOINT]
     kept: dict[UUID, Kept] = {}
     try:
-        handout, beyond = fitting(handout, await checkpoints.sizes(engine.db, marked))
+        fits, beyond = fitting(handout, await checkpoints.sizes(engine.db, marked))
         if marked:
-            fit = {handed.job.id for handed in handout.jobs}
+            fit = {handed.job.id for handed in fits.jobs}
             kept = await checkpoints.find(engine.db, [job_id for job_id in marked if job_id in fit])
     except WindlassError:
         await engine.undo([handed.job for handed in handout.jobs])
         raise
     if beyond:
         await engine.undo([handed.job for handed in beyond])
-    jobs = [claimed_job(handed, kept.get(handed.job.id)) for handed in handout.jobs]
-    return wire.Claim(jobs=jobs, cancel=handout.cancel)
+    jobs = [claimed_job(handed, kept.get(handed.job.id)) for handed in fits.jobs]
+    return wire.Claim(jobs=jobs, cancel=fits.cancel)
 
 
 async def _begin(engine: Engine, asked: wire.ReportRequest, *, tenant: str) -> None:

@@ -28,6 +28,10 @@ RECENT_S = 10.0
 """A tenant that has called within this time may call again in a moment."""
 WRITER_REST = 2
 """How many times as long as a large write took the writer is left to others after it."""
+MOST_REST_S = 0.5
+"""But no longer than this: its tenant's next large write waits, and may be a heartbeat."""
+MOST_REST_OF_ALL_S = 0.125
+"""Of that so long the large writes of other tenants wait, too; else several of them would take the writer for good."""
 MOST_LARGE_WRITES = 10_000
 MOST_REMEMBERED = 1000
 """Tenants without a line whose past use is remembered."""
@@ -272,15 +276,20 @@ class Recent:
 class LargeWrites:
     """The turns of large writes where there is one writer: a small write waits for one of them at most.
 
-    While other tenants call, too, the writer is left to them after each large write for twice as long as that took.
+    While other tenants call, too, the writer is left to small writes after each large one for twice as long as that
+    took: by all tenants up to `MOST_REST_OF_ALL_S`, by its own up to `MOST_REST_S`.
     """
 
     def __init__(self, recent: Recent, outside: Outside, *, one_writer: bool) -> None:
         self._one_writer = one_writer
         self._recent = recent
         self._outside = outside
-        self._turns = Turnstile("large writes", at_once=1, at_once_each=1, room_each=MOST_LARGE_WRITES)
+        room = MOST_LARGE_WRITES
+        self._own = Turnstile("large writes of this tenant", at_once=room, at_once_each=1, room_each=room)
+        """The turns of each tenant's writes among themselves, with the rests after them."""
+        self._turns = Turnstile("large writes", at_once=1, at_once_each=1, room_each=room)
         self._resting: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     @asynccontextmanager
     async def turn(self, tenant: str) -> AsyncIterator[None]:
@@ -288,23 +297,29 @@ class LargeWrites:
         if not self._one_writer:
             yield
             return
-        async with AsyncExitStack() as held:
-            await held.enter_async_context(self._turns.turn(tenant))
+        async with AsyncExitStack() as own, AsyncExitStack() as turn:
+            await own.enter_async_context(self._own.turn(tenant))
+            await turn.enter_async_context(self._turns.turn(tenant))
             begun_s = self._outside.monotonic()
             yield
-            if self._recent.tenants() - {tenant}:
-                # The turn ends after the rest, and the caller is answered before it.
-                rest_s = WRITER_REST * (self._outside.monotonic() - begun_s)
-                task = asyncio.create_task(self._rest(held.pop_all(), rest_s), name="writer-rest")
+            if self._recent.tenants() - {tenant} and not self._is_stopped:
+                # The turns end after the rest, and the caller is answered before it.
+                rest_s = min(WRITER_REST * (self._outside.monotonic() - begun_s), MOST_REST_S)
+                task = asyncio.create_task(self._rest(own.pop_all(), turn.pop_all(), rest_s), name="writer-rest")
                 self._resting.add(task)
                 task.add_done_callback(self._resting.discard)
 
-    async def _rest(self, held: AsyncExitStack, seconds: float) -> None:
-        async with held:
-            await self._outside.pause(seconds)
+    async def _rest(self, own: AsyncExitStack, turn: AsyncExitStack, seconds: float) -> None:
+        of_all_s = min(seconds, MOST_REST_OF_ALL_S)
+        async with own:
+            async with turn:
+                await self._outside.pause(of_all_s)
+            await self._outside.pause(seconds - of_all_s)
 
     async def stop(self) -> None:
-        """End all rests."""
+        """End all rests; from now on there are none."""
+        self._is_stopped = True
+        await asyncio.sleep(0)  # one that is cancelled before it begins would not end its turns
         for task in self._resting:
             task.cancel()
         await asyncio.gather(*self._resting, return_exceptions=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -57,6 +57,9 @@ class Gauges:
         """Servers that held duties of firing then."""
         self._read_s = float("-inf")
         self._reading = asyncio.Lock()
+        """Held while figures are read from the database, or written to a page."""
+        self._registry = registry
+        self._writing: asyncio.Task[bytes] | None = None
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(settings.metrics.prefix + name, text, labels, registry=registry)
@@ -82,18 +85,33 @@ class Gauges:
         self._snapshot = gauge("oldest_snapshot_seconds", "Age of the oldest snapshot.", "application")
         self._wal = gauge("sqlite_wal_bytes", "Size of the write-ahead log of a SQLite file.")
 
+    async def page(self) -> bytes:
+        """Return all figures, those of this server too, as Prometheus reads them; who asks meanwhile gets the same."""
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write(), name="metrics")
+        return await asyncio.shield(self._writing)
+
+    async def _write(self) -> bytes:
+        async with self._reading:
+            await self._read()
+            # Some 50 ms for many queues. The library locks each figure while it is counted or written.
+            return await asyncio.to_thread(generate_latest, self._registry)
+
     async def refresh(self) -> None:
         """Read the figures, unless they were read a moment ago."""
         async with self._reading:
-            if self._outside.monotonic() - self._read_s < KEPT_S:
-                return
-            await self._read_depths()
-            self._lag.set(max(0.0, -((await look(self._db, whole=False)).left_s("fire") or 0.0)))
-            await self._read_workers()
-            await self._read_duties()
-            self._missing.set(await watches.missing_count(self._db))
-            await self._read_storage()
-            self._read_s = self._outside.monotonic()
+            await self._read()
+
+    async def _read(self) -> None:
+        if self._outside.monotonic() - self._read_s < KEPT_S:
+            return
+        await self._read_depths()
+        self._lag.set(max(0.0, -((await look(self._db, whole=False)).left_s("fire") or 0.0)))
+        await self._read_workers()
+        await self._read_duties()
+        self._missing.set(await watches.missing_count(self._db))
+        await self._read_storage()
+        self._read_s = self._outside.monotonic()
 
     async def _read_depths(self) -> None:
         self._depth.clear()

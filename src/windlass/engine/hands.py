@@ -8,7 +8,7 @@ undone at once, as if it had never been claimed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from uuid import UUID
 
 from windlass.db import Database, Statements
@@ -17,6 +17,9 @@ from windlass.queue import workers
 from windlass.queue.claim import Claimed
 from windlass.queue.lanes import Lanes
 from windlass.queue.limits import Limited, claim_limited
+
+ROUND_S = 10.0
+"""A look or a claim takes no longer: a database that fell silent must not keep everybody waiting."""
 
 Return = Callable[[Sequence[tuple[Claimed, Waiter]]], Coroutine[None, None, None]]
 """Gives back jobs whose claimers have gone."""
@@ -72,11 +75,10 @@ class Hands:
             number = group_of[job.lane]
             counts[number] += 1
             waiter = waiting[number][job.session].pop()
-            if waiter.gone:
+            lane = self._lanes.get(job.lane)
+            if waiter.gone or lane is None:  # the lane of a tenant that is being erased is forgotten
                 gone.append((job, waiter))
                 continue
-            lane = self._lanes.get(job.lane)
-            assert lane is not None
             handed.append(Handed(job, lane.name, waiter.ask.lease_ms))
             waiter.jobs.append(handed[-1])
             self._laden.add(waiter)
@@ -115,9 +117,12 @@ class Hands:
         """Whether somebody has jobs and is to get more: a line asks for few at first, and soon for all it may."""
         return any(not waiter.answer.done() for waiter in self._laden)
 
-    def answer_laden(self) -> None:
-        """Answer everybody who has jobs: a lease that its worker has not heard of is given back after a while."""
-        finish((None, waiter) for waiter in self._laden)
+    def answer_laden(self, but: Container[Waiter] = ()) -> None:
+        """Answer everybody who has jobs: a lease that its worker has not heard of is given back after a while.
+
+        `but`: those for whom more is claimed at once.
+        """
+        finish((None, waiter) for waiter in self._laden if waiter not in but)
         self._laden = {waiter for waiter in self._laden if not waiter.answer.done()}
 
     async def returned(self) -> None:

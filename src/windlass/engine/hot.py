@@ -6,7 +6,10 @@ A stamp tells whether a lane was woken after a statement began: then what that s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import msgspec
 
@@ -14,11 +17,17 @@ from windlass.db import Database
 from windlass.queue.claim import Claimed
 from windlass.queue.lanes import Lane, Lanes
 
+Item = TypeVar("Item")
+
+MOST_LOOKED = 20_000
+"""Lanes and queue names that are looked at in one go for all claims: 2 ms. Then others get their turn."""
+PORTION = 500
+"""Lanes of a look that are taken over in one go."""
 RANK_MARGIN = 1000
 """In milliseconds of due time: how far below the last rank taken a lane is still looked at."""
 
 
-class _Hot(msgspec.Struct):
+class _Hot(msgspec.Struct, gc=False):
     hint: int
     stamp: int
 
@@ -29,19 +38,11 @@ class HotLanes:
     def __init__(self) -> None:
         self._lanes: dict[int, _Hot] = {}
         self._stamp = 0
-        self.version = 0
-        """Rises when a lane comes or goes."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(list(self._lanes))
+        self.changed: set[int] = set()
+        """The lanes that came or went since they were sorted last."""
 
     def __contains__(self, number: int) -> bool:
         return number in self._lanes
-
-    @property
-    def stamp(self) -> int:
-        """The stamp of the last wake-up of all."""
-        return self._stamp
 
     def hint(self, number: int) -> int:
         """Return the rank below which nothing is expected in a lane."""
@@ -57,16 +58,29 @@ class HotLanes:
         hot = self._lanes.get(number)
         if hot is None:
             self._lanes[number] = _Hot(rank, self._stamp)
-            self.version += 1
+            self.changed.add(number)
         else:
             hot.hint = min(hot.hint, rank)
             hot.stamp = self._stamp
 
+    def look(self) -> int:
+        """Begin a look at all heads, and return its stamp."""
+        self._stamp += 1
+        return self._stamp
+
     def looked(self, heads: Iterable[tuple[int, int]], *, stamp: int) -> None:
-        """Believe what a look at all heads found that began at `stamp`; lanes woken since then stay."""
-        woken = {number: hot for number, hot in self._lanes.items() if hot.stamp > stamp}
-        self._lanes = {number: _Hot(rank, stamp) for number, rank in heads} | woken
-        self.version += 1
+        """Believe what a look found; lanes woken since it began stay as they are."""
+        for number, rank in heads:
+            hot = self._lanes.get(number)
+            if hot is None:
+                self._lanes[number] = _Hot(rank, stamp)
+                self.changed.add(number)
+            elif hot.stamp < stamp:
+                hot.hint, hot.stamp = rank, stamp
+
+    def unseen(self, stamp: int) -> dict[int, int]:
+        """Return the lanes that a look has not found, and their stamps."""
+        return {number: hot.stamp for number, hot in self._lanes.items() if hot.stamp < stamp}
 
     def taken(self, jobs: Iterable[Claimed], stamps: dict[int, int]) -> None:
         """Raise the low-water ranks to what was taken; a lane woken meanwhile keeps its own."""
@@ -75,54 +89,86 @@ class HotLanes:
             if hot is not None and hot.stamp == stamps.get(job.lane):
                 hot.hint = max(hot.hint, job.rank - RANK_MARGIN)
 
-    def empty(self, stamps: dict[int, int]) -> None:
+    def empty(self, stamps: Iterable[tuple[int, int]]) -> None:
         """Believe that lanes are empty in which nothing was found, unless they were woken meanwhile."""
-        for number, stamp in stamps.items():
+        for number, stamp in stamps:
             hot = self._lanes.get(number)
             if hot is not None and hot.stamp == stamp:
                 del self._lanes[number]
-                self.version += 1
+                self.changed.add(number)
 
 
 class HotQueues:
-    """The hot lanes by tenant and queue, sorted anew when some came or went."""
+    """The hot lanes by tenant and queue, each with the number of its arrival: those that came last stand last."""
 
     def __init__(self, hot: HotLanes, lanes: Lanes) -> None:
         self._hot = hot
         self._lanes = lanes
-        self._by_queue: dict[tuple[str, str], list[Lane]] = {}
-        self._unknown: list[int] = []
-        self._sorted = -1
-        """The version of the hot lanes that was sorted."""
+        self._by_queue: dict[tuple[str, str], dict[int, tuple[int, Lane]]] = {}
+        self._placed: dict[int, Lane] = {}
+        self._unknown: set[int] = set()
+        self._arrivals = 0
 
     async def learn(self, db: Database) -> None:
         """Read the names of lanes that others have made."""
         self._sort()
         if self._unknown:
             await self._lanes.learn(db, self._unknown)
-            self._sorted = -1
+            self._hot.changed |= self._unknown
 
-    def of(self, tenant: str, queues: Iterable[str]) -> list[Lane]:
-        """Return the lanes of these queues, however many others there are."""
-        self._sort()
-        found = (self._by_queue.get((tenant, queue), ()) for queue in queues)
-        return [lane for lanes in found for lane in lanes]
+    async def look(self, heads: Iterable[tuple[Lane, int]], *, stamp: int) -> None:
+        """Take over what a look found that began at `stamp`, in portions: others have their turn between them."""
+        async for found in _portions(heads):
+            self._lanes.remember(lane for lane, _ in found)
+            self._hot.looked(((lane.id, rank) for lane, rank in found), stamp=stamp)
+            self._hot.changed.update(lane.id for lane, _ in found if self._placed.get(lane.id) != lane)
+            self._sort()
+        async for gone in _portions(self._hot.unseen(stamp).items()):
+            self._hot.empty(gone)
+            self._sort()
 
-    def limited(self) -> Iterator[tuple[tuple[str, str], list[Lane]]]:
-        """Yield each limited queue, as tenant and name, with its lanes."""
+    @property
+    def arrivals(self) -> int:
+        """How many lanes have come so far."""
         self._sort()
-        for queue, found in self._by_queue.items():
-            if lanes := [lane for lane in found if lane.limited]:
-                yield queue, lanes
+        return self._arrivals
+
+    def of(self, tenant: str, queues: Iterable[str], *, after: int = 0) -> list[Lane]:
+        """Return the lanes of these queues that came after so many others, however many others there are."""
+        self._sort()
+        found = []
+        for queue in queues:
+            for arrival, lane in reversed(self._by_queue.get((tenant, queue), {}).values()):
+                if arrival <= after:
+                    break
+                found.append(lane)
+        return found
 
     def _sort(self) -> None:
-        if self._sorted == self._hot.version:
+        if not self._hot.changed:
             return
-        self._sorted = self._hot.version
-        self._by_queue, self._unknown = {}, []
-        for number in self._hot:
+        changed, self._hot.changed = self._hot.changed, set()
+        self._unknown -= changed
+        for number in changed:
+            if old := self._placed.pop(number, None):
+                queue = (old.name.tenant, old.name.queue)
+                del self._by_queue[queue][number]
+                if not self._by_queue[queue]:
+                    del self._by_queue[queue]
+            if number not in self._hot:
+                continue
             lane = self._lanes.get(number)
             if lane is None:
-                self._unknown.append(number)
+                self._unknown.add(number)
             else:
-                self._by_queue.setdefault((lane.name.tenant, lane.name.queue), []).append(lane)
+                self._arrivals += 1
+                self._placed[number] = lane
+                lanes = self._by_queue.setdefault((lane.name.tenant, lane.name.queue), {})
+                lanes[number] = (self._arrivals, lane)
+
+
+async def _portions(items: Iterable[Item]) -> AsyncIterator[Sequence[Item]]:
+    left = iter(items)
+    while portion := list(islice(left, PORTION)):
+        yield portion
+        await asyncio.sleep(0)

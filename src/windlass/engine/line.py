@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.engine.demand import Demands
 from windlass.errors import WindlassError
 from windlass.queue.claim import MAX_CLAIM, Claimed
 from windlass.queue.lanes import Lane, LaneName
@@ -99,7 +100,8 @@ class Waiter:
         self.hasty = False
         """It does not wait: it is answered as soon as the lanes were looked at and both loops have served it."""
         self.free_done = False
-        self.limited_done = False
+        self.since = 0
+        """How many visits to limited queues had begun when the lanes were looked at for it."""
         self.answer: asyncio.Future[Handout] = asyncio.get_running_loop().create_future()
 
     @property
@@ -134,14 +136,23 @@ class Line:
         def __init__(self, capability: Capability) -> None:
             self.capability = capability
             self.waiters: dict[Waiter, None] = {}
-            self.has_free = self.has_limited = False
-            """Whether free lanes, and lanes of limited queues, held work for it when it was looked at last."""
+            self.has_free = False
+            """Whether free lanes held work for it when it was looked at last."""
+            self.limited: set[str] = set()
+            """The limited queues that are believed to hold work for it."""
+            self.seen = -1
+            """How many lanes had come when it was looked at last."""
             self._appetite = LEAST_SLOTS
 
         @property
         def grown(self) -> bool:
             """Whether it asks for as many as one statement may take."""
             return self._appetite >= MAX_CLAIM
+
+        @property
+        def tenant(self) -> str:
+            """The tenant of its workers."""
+            return self.capability.tenant
 
         def serves(self, lane: Lane) -> bool:
             """Say whether its workers can run the jobs of a lane."""
@@ -172,6 +183,7 @@ class Line:
 
     def __init__(self) -> None:
         self._groups: dict[Capability, Line.Group] = {}
+        self.demands = Demands()
         self._by_session: dict[UUID, set[Waiter]] = {}
         self._count = 0
         self.discontent: set[Waiter] = set()
@@ -188,6 +200,8 @@ class Line:
             if len(self._groups) >= MOST_GROUPS:
                 self._groups = {capability: known for capability, known in self._groups.items() if known.waiters}
             group = self._groups[waiter.capability] = Line.Group(waiter.capability)
+        if not group.waiters:
+            self.demands.join(group)
         group.waiters[waiter] = None
         self._count += 1
         if not waiter.content:
@@ -203,6 +217,8 @@ class Line:
         if group is None or waiter not in group.waiters:
             return
         del group.waiters[waiter]
+        if not group.waiters:
+            self.demands.leave(group)
         self._count -= 1
         self.discontent.discard(waiter)
         self._hasty.discard(waiter)
@@ -221,41 +237,52 @@ class Line:
         tenants: dict[str, list[Line.Group]] = {}
         for group in self._groups.values():
             if group.waiters:
-                tenants.setdefault(group.capability.tenant, []).append(group)
+                tenants.setdefault(group.tenant, []).append(group)
         return turns.order(tenants)
 
     def pacify(self, waiters: Iterable[Waiter]) -> None:
         """Note that a look was made for these."""
         for waiter in waiters:
-            waiter.content = True
+            waiter.content, waiter.since = True, self.demands.visits
             self.discontent.discard(waiter)
 
-    def hasty_and_content(self) -> list[Waiter]:
-        """Return those who do not wait and for whom was looked."""
-        return [waiter for waiter in self._hasty if waiter.content]
+    def served_free(self, groups: Container[Group]) -> bool:
+        """Answer the waiters of these groups that do not wait: the free lanes hold nothing more for them.
 
-    def served_free(self, groups: Container[Group]) -> None:
-        """Answer the waiters of these groups that do not wait: the free lanes hold nothing more for them."""
-        for waiter in self.hasty_and_content():
-            group = self._groups[waiter.capability]
-            if group not in groups or waiter.reserved:  # all of it by the other loop: this one had no chance yet
-                continue
-            waiter.free_done = True
-            if waiter.limited_done or not group.has_limited:
-                waiter.finish()
-
-    def served_limited(self, waiters: Iterable[Waiter], unserved: Container[str]) -> None:
-        """Answer those who do not wait, after a pass over the limited lanes, and those whose time is over.
-
-        The pass did not serve all that the `unserved` tenants wait for.
+        Return whether one of them waits for a limited queue still.
         """
-        for waiter in waiters:
-            waiter.limited_done = waiter.ask.tenant not in unserved
-            if waiter.limited_done and waiter.free_done and not waiter.reserved:
-                waiter.finish()
+        left = False
+        for waiter in self._hasty_and_content():
+            # If it is reserved, then all of it by the other loop: this one had no chance yet.
+            if self._groups[waiter.capability] in groups and not waiter.reserved:
+                waiter.free_done = True
+                left |= not self._finish_hasty(waiter)
+        return left
+
+    def served_limited(self) -> bool:
+        """Answer those who do not wait, after visits to limited queues, and those whose time is over.
+
+        Return whether one who does not wait waits for the free lanes still.
+        """
         for waiter in self.all():
             if waiter.last and not waiter.reserved:
                 waiter.finish()
+        hasty = self._hasty_and_content()
+        for waiter in hasty:
+            if waiter.free_done and not waiter.reserved:
+                self._finish_hasty(waiter)
+        return any(not waiter.free_done for waiter in hasty)
+
+    def _finish_hasty(self, waiter: Waiter) -> bool:
+        """Answer who does not wait, if the limited queues that hold work for it were visited since the look for it."""
+        done = self.demands.visited_since(self._groups[waiter.capability], waiter.since)
+        if done:
+            waiter.finish()
+        return done
+
+    def _hasty_and_content(self) -> list[Waiter]:
+        """Return the waiters that asked for an immediate answer, have been looked for, and have no answer yet."""
+        return [waiter for waiter in self._hasty if waiter.content and not waiter.gone]
 
     def refuse(self, error: WindlassError) -> None:
         """Answer everybody with an error; the database is away."""

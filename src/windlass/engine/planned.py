@@ -24,7 +24,7 @@ from windlass.queue.cron import At, Cron, Every, Trigger, preview, words
 from windlass.queue.cursor import base_of, begun
 from windlass.queue.defaults import OPEN, Defaults, filled, sources
 from windlass.queue.newjob import NewJob, check_instant
-from windlass.queue.schedule import MAX_CATCH_UP, MISFIRE_GRACE_S, NewSchedule, Policy, check_schedule
+from windlass.queue.schedule import MAX_CATCH_UP, MISFIRE_GRACE_S, NewSchedule, Policy, check_rules, check_schedule
 from windlass.queue.schedulerows import series_of
 from windlass.wire import schedules as wire
 from windlass.wire.base import Span
@@ -45,9 +45,18 @@ Hide = Callable[[str], Raw]
 
 
 def new_schedule(
-    asked: wire.ScheduleRequest, settings: Settings, *, schedule_id: UUID, tenant: str, owner: str | None = None
+    asked: wire.ScheduleRequest,
+    settings: Settings,
+    *,
+    schedule_id: UUID,
+    tenant: str,
+    owner: str | None = None,
+    check: Callable[[NewSchedule], None] = check_schedule,
 ) -> NewSchedule:
-    """Return the schedule to store; InvalidInput or InvalidSchedule names the field that cannot be accepted."""
+    """Return the schedule to store; InvalidInput or InvalidSchedule names the field that cannot be accepted.
+
+    `check` is which rules are looked at: all, or all but the payload's.
+    """
     jobs = settings.jobs
     timeout_s = jobs.timeout_seconds if isinstance(asked.timeout_seconds, UnsetType) else asked.timeout_seconds
     schedule = NewSchedule(
@@ -76,7 +85,8 @@ def new_schedule(
         delivery=asked.delivery or DELIVERY,
         defaults=left_open(asked) | (OPEN["start_deadline"] if asked.start_within is None else 0),
     )
-    _check(schedule)
+    check(schedule)
+    _check_name(schedule)
     return schedule
 
 
@@ -131,7 +141,8 @@ def patched(was: NewSchedule, asked: wire.SchedulePatch, settings: Settings) -> 
             fields.setdefault("max_attempts", jobs.max_attempts)
             fields["max_lost"] = _chosen(asked.max_lost, jobs.max_lost, jobs.max_lost)
     schedule = msgspec.structs.replace(was, **fields)
-    _check(schedule)
+    check_rules(schedule)
+    _check_name(schedule)
     return schedule
 
 
@@ -272,8 +283,7 @@ def status_of(schedule: Schedule) -> Literal["active", "paused", "ended", "manua
     return "ended" if schedule.next_at is None else "active"
 
 
-def _check(schedule: NewSchedule) -> None:
-    check_schedule(schedule)
+def _check_name(schedule: NewSchedule) -> None:
     if schedule.name in PATH_WORDS:
         raise InvalidInput("name", f"{schedule.name!r} is a word of this API's paths. Choose another name.")
     try:

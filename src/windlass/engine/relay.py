@@ -21,12 +21,11 @@ from windlass import log
 from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.asked import new_job
-from windlass.engine.duty import Duty, Ran, Waking, tell
+from windlass.engine.duty import Duty, Ran, Tell, Waking, tell
 from windlass.engine.looks import Looks
 from windlass.errors import DutyLost, InvalidInput, TooMany, Unavailable, WindlassError
 from windlass.queue import outbox
 from windlass.queue.lanes import Lanes
-from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.outbox import Kept, Waiting
 from windlass.queue.submit import Submitted, submit_requests
@@ -64,7 +63,7 @@ class Relay:
         wake: Waking,
         fill: Fill,
         stored: Stored,
-        ended: Callable[[Sequence[Moved]], None],
+        ended: Tell,
     ) -> None:
         self._lanes = lanes
         self._looks = looks
@@ -151,7 +150,7 @@ class Relay:
             middle = len(rows) // 2
             return await self._finish(db, rows[:middle]) + await self._finish(db, rows[middle:])
         tell(self._wake, moved)
-        self._ended(moved)
+        await self._ended(moved)
         for job_id in nowhere:
             log.event("outbox.refused", row=str(job_id), message="It finishes a lease that does not wait for it.")
         return len(moved) + len(nowhere)

@@ -146,16 +146,10 @@ class Signatures:
         wake.on_tasks.append(self._hear)
 
     async def publish(self, tenant: str, signatures: Mapping[str, Signature], *, session: UUID | None = None) -> None:
-        """Keep what a worker tells of its tasks, and go by it from now on, and as long as it is heard.
-
-        Raises TooMany if the tenant publishes too much that is new.
-        """
+        """Keep what a worker tells of its tasks, and go by it as long as it is heard; TooMany if too much is new."""
         if not signatures:
             return
-        pace, texts = self._pace(tenant), {}
-        for name, signature in signatures.items():
-            texts[name] = msgspec.json.encode(signature).decode()
-            await pace.give_way()
+        texts = await self.texts(tenant, signatures)
         builds = frozenset((name, tasks.fingerprint(text)) for name, text in texts.items())
         async with self._turns.turn(tenant):
             await self.load(tenant)
@@ -168,6 +162,15 @@ class Signatures:
                 await self._take(tenant, await tasks.of_tasks(self._db, [(tenant, name) for name in absent]))
         if written:
             self._wake.tasks(tenant)
+
+    async def texts(self, tenant: str, signatures: Mapping[str, Signature]) -> dict[str, str]:
+        """Return signatures as they are stored; InvalidInput if they are more than is kept of a tenant."""
+        pace, texts = self._pace(tenant), {}
+        for name, signature in signatures.items():
+            texts[name] = msgspec.json.encode(signature).decode()
+            await pace.give_way()
+        tasks.check_size(texts)
+        return texts
 
     def _count_writes(self, tenant: str, texts: Mapping[str, str], builds: Set[tuple[str, str]]) -> None:
         known = self._builds_of(tenant)

@@ -135,7 +135,7 @@ def _labels(capabilities: Sequence[str] | Mapping[str, wire.Capability]) -> Iter
     for name, value in capabilities.items():
         if isinstance(value, tuple):
             yield from (f"{name}={part}" for part in value if isinstance(part, str | int | float))
-        elif isinstance(value, dict) or value is True:
+        elif isinstance(value, wire.Inner) or value is True:
             yield name
         elif value is not None and value is not False:
             yield f"{name}={value}"
@@ -158,11 +158,11 @@ def next_ask(asked: wire.ReportRequest, *, tenant: str) -> Ask | None:
     )
 
 
-def fitting(handout: Handout, checkpoint_sizes: Mapping[UUID, int]) -> tuple[Handout, list[Handed]]:
+def fitting(handout: Handout, kept_sizes: Mapping[UUID, int]) -> tuple[Handout, list[Handed]]:
     """Return what fits into one answer, the first job always, and the jobs that do not."""
     size = 0
     for index, handed in enumerate(handout.jobs):
-        size += len(handed.job.payload) + checkpoint_sizes.get(handed.job.id, 0)
+        size += len(handed.job.payload) + kept_sizes.get(handed.job.id, 0)
         if size > ANSWER_BYTES and index:
             return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
     return handout, []

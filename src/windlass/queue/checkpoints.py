@@ -63,7 +63,7 @@ def check_note(note: Note) -> None:
 
 
 async def sizes(db: Statements, ids: Sequence[UUID]) -> dict[UUID, int]:
-    """Return how many bytes the checkpoint of each job has; those without one are left out."""
+    """Return how many bytes are kept of each job; those of which nothing is are left out."""
     if not ids:
         return {}
     return {row["job_id"]: row["size"] for row in await db.fetch(SQL.sizes, ids=[(job_id,) for job_id in ids])}

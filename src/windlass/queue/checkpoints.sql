@@ -41,14 +41,14 @@ ON CONFLICT (job_id) DO UPDATE SET fence = excluded.fence, progress = coalesce(e
 RETURNING job_id
 
 -- name: sizes
--- How large the checkpoints of jobs are.
+-- How large what is kept of jobs is.
 -- hot: claims wait for it.
 -- postgres
-SELECT c.job_id, octet_length(c.value) AS size FROM rows(:ids, id uuid) AS i JOIN checkpoint c ON c.job_id = ANY(ARRAY[i.id])
- WHERE c.value IS NOT NULL
+SELECT c.job_id, coalesce(octet_length(c.value), 0) + coalesce(octet_length(c.progress), 0) AS size
+  FROM rows(:ids, id uuid) AS i JOIN checkpoint c ON c.job_id = ANY(ARRAY[i.id])
 -- sqlite
-SELECT c.job_id, length(CAST(c.value AS BLOB)) AS size FROM rows(:ids) AS i CROSS JOIN checkpoint AS c ON c.job_id = i.id
- WHERE c.value IS NOT NULL
+SELECT c.job_id, coalesce(length(CAST(c.value AS BLOB)), 0) + coalesce(length(CAST(c.progress AS BLOB)), 0) AS size
+  FROM rows(:ids) AS i CROSS JOIN checkpoint AS c ON c.job_id = i.id
 
 -- name: read
 -- The checkpoints of jobs, and how far these are.

@@ -14,7 +14,8 @@ a server that has not heard of a new limit cannot exceed it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
@@ -22,7 +23,7 @@ from uuid import UUID
 import msgspec
 
 from windlass.db import Row, Statements, load
-from windlass.errors import SetupError
+from windlass.errors import SetupError, WindlassError
 from windlass.queue.lanes import Lane, lane_from_row
 
 SQL = load(__file__)
@@ -124,31 +125,43 @@ async def claim_back(
 
 
 async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int, str]) -> list[Claimed]:
-    """Return the jobs in claim order, each with its texts; those whose texts are too much are ready again."""
+    """Return the jobs in claim order, each with its texts; those whose texts are too much are ready again.
+
+    The claim may be committed by now: where the texts cannot be read, all its jobs are ready again, as nobody is told.
+    """
     # RETURNING gives rows in update order; the promise is claim order.
     jobs = sorted([_claimed(row) for row in rows], key=_claim_order)
-    if sum(job.size for job in jobs) > MOST_BYTES:
-        share = MOST_BYTES // len(set(tenants.values()) or {""})
-        fits: list[Claimed] = []
-        sizes: Counter[str | None] = Counter()
-        for job in jobs:
-            tenant = tenants.get(job.lane)
-            if not sizes[tenant] or sizes[tenant] + job.size <= share:
-                fits.append(job)
-            # Nothing behind a job that was left out is taken: the order is kept.
-            sizes[tenant] += job.size
-        taken = {job.id for job in fits}
-        await undo(db, [job for job in jobs if job.id not in taken])
-        jobs = fits
-    if not (long := [job.id for job in jobs if job.size > INLINE_BYTES]):
+    if max((job.size for job in jobs), default=0) <= INLINE_BYTES and sum(job.size for job in jobs) <= MOST_BYTES:
         return jobs
-    texts = {row["id"]: row for row in await db.fetch(SQL.texts, ids=sorted(long))}
+    try:
+        return await _read_texts(db, jobs, tenants)
+    except BaseException:
+        with suppress(WindlassError):
+            await undo(db, jobs)
+        raise
+
+
+async def _read_texts(db: Statements, jobs: Sequence[Claimed], tenants: Mapping[int, str]) -> list[Claimed]:
+    is_much = sum(job.size for job in jobs) > MOST_BYTES
+    share = MOST_BYTES // (len(set(tenants.values()) or {""}) if is_much else 1)
+    fits: list[Claimed] = []
+    beyond: list[Claimed] = []
+    sizes: Counter[str | None] = Counter()
+    for job in jobs:
+        tenant = tenants.get(job.lane)
+        is_first = not sizes[tenant]
+        # Counted also where the job is left out: nothing behind it is taken, so the order is kept.
+        sizes[tenant] += job.size
+        (fits if is_first or sizes[tenant] <= share else beyond).append(job)
+    await undo(db, beyond)
+    long = sorted(job.id for job in fits if job.size > INLINE_BYTES)
+    texts = {row["id"]: row for row in await db.fetch(SQL.texts, ids=long)}
     # A job that has ended in between has no texts here, and no lease.
     return [
         msgspec.structs.replace(job, payload=texts[job.id]["payload"], headers=texts[job.id]["headers"])
         if job.id in texts
         else job
-        for job in jobs
+        for job in fits
         if job.id in texts or job.size <= INLINE_BYTES
     ]
 
@@ -165,9 +178,9 @@ async def undo(db: Statements, jobs: Sequence[Claimed]) -> list[Claimed]:
     return [job for job in jobs if job.id in undone]
 
 
-async def heads(db: Statements) -> list[tuple[Lane, int]]:
-    """Return every open lane that has ready jobs, with the rank of its first one."""
-    return [(lane_from_row(row), row["rank"]) for row in await db.fetch(SQL.heads)]
+async def heads(db: Statements) -> Iterator[tuple[Lane, int]]:
+    """Return every open lane that has ready jobs, with the rank of its first one; made one by one, as they are read."""
+    return ((lane_from_row(row), row["rank"]) for row in await db.fetch(SQL.heads))
 
 
 def _check_role(db: Statements) -> None:

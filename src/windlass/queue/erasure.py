@@ -33,6 +33,7 @@ from windlass.queue.control import Actor, note_events
 from windlass.queue.history import get
 from windlass.queue.lanes import SQL as LANES
 from windlass.queue.lanes import Lanes
+from windlass.queue.leftovers import NAMED, remove_named
 from windlass.queue.scheduledits import SQL as EDITS
 from windlass.queue.schedulewrites import SQL as WRITES
 
@@ -45,14 +46,6 @@ ROWS = 1000
 MOST_BATCHES = 100
 """Transactions of one call; a larger tenant is gone on with by the next."""
 ERASED = "Its content was erased."
-NAMED = (
-    SQL.leave_sessions,
-    SQL.remove_idempotency,
-    SQL.remove_tasks,
-    SQL.remove_pauses,
-    SQL.remove_stats,
-)
-"""What bears a tenant's name and is worth nothing without the tenant."""
 _FIRST = UUID(int=0)
 
 
@@ -267,18 +260,6 @@ async def remove_jobs(transaction: Statements, job_ids: Sequence[UUID]) -> int:
     # In the next statement: a job that was moved while its lock was waited for is found where it is now.
     [row] = await transaction.fetch(SQL.remove_jobs, ids=sorted(job_ids))
     return int(row["removed"])
-
-
-async def remove_named(db: Statements, name: str) -> None:
-    """Remove what bears the name of a tenant, in short transactions, or in the one that is open."""
-    for query in NAMED:
-        await remove_rows(db, query, name)
-
-
-async def remove_rows(db: Statements, query: Query, name: str) -> None:
-    """Remove what one query finds of a tenant, portion by portion."""
-    while (await db.fetch(query, tenant=name, limit=ROWS))[0]["removed"] >= ROWS:
-        pass
 
 
 async def erase_job(db: Statements, job_id: UUID, *, tenant: str, actor: Actor) -> Erased:

@@ -3,26 +3,35 @@
 Reads only. Of one job: its pauses, its time, what blocks it, and whether a live worker serves its queue, its task and
 its labels. Of a list: the lanes with ready jobs that are paused or that no live worker serves, in one bounded look.
 A worker that did not say what it serves when it registered may serve everything.
+Of a large fleet those that have run longest are looked at; then it is told how many, and nobody is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.job import State, WaitCode
+from windlass.queue import views
 from windlass.queue.views import Job
 
 SQL = load(__file__)
 
-KINDS = 1000
-"""How many different kinds of workers are looked at; where there are more, none is said to be missing."""
+WORKERS = 2000
+"""How many live workers are looked at."""
+WORKER_BYTES = 8 << 20
+"""How much of what they say is read: of 2,000 workers a hundred tasks each, or of sixty all that they may say."""
 LANES = 1000
 """How many lanes with ready jobs are looked at for a list."""
 _TIMED = (State.SCHEDULED, State.SLEEPING)
+WAITING = (State.QUEUED, State.BLOCKED, *_TIMED)
+
+GiveWay = Callable[[], Awaitable[None]]
+"""Called often: lets others have their turn on the event loop when this one has lasted long enough."""
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -30,6 +39,14 @@ class Reason(msgspec.Struct, frozen=True):
 
     code: WaitCode
     detail: str
+
+
+class Route(NamedTuple):
+    """The queue, task and labels that a worker needs to run a job; commas part the labels."""
+
+    queue: str
+    task: str
+    labels: str
 
 
 class StuckLane(msgspec.Struct, frozen=True):
@@ -41,25 +58,73 @@ class StuckLane(msgspec.Struct, frozen=True):
     reason: Reason
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """Live workers that can run the same; None: they did not say."""
+class Stuck(msgspec.Struct, frozen=True):
+    """Lanes whose ready jobs nobody is handed; complete if all ready lanes and all live workers were looked at."""
 
-    queues: frozenset[str] | None
-    tasks: frozenset[str] | None
-    labels: frozenset[str] | None
-    workers: int
-    threads: int
-    busy: int
-
-    @property
-    def tells(self) -> bool:
-        """Whether they said what they run: who only claims did not."""
-        return self.queues is not None or self.tasks is not None
+    lanes: list[StuckLane]
+    complete: bool
 
 
-async def reasons(db: Statements, job: Job) -> list[Reason]:
+class Looked:
+    """The live workers that were looked at, in kinds that can run the same, and which kinds name what is asked for.
+
+    A set of kinds is an integer whose bit n stands for kind n, so that a lane is not compared with each of them.
+    """
+
+    def __init__(self, kinds: Sequence[Row]) -> None:
+        self._kinds = kinds
+        self.live = kinds[0]["live"] if kinds else 0
+        self.count = sum(kind["workers"] for kind in kinds)
+        self.complete = self.count == self.live < WORKERS
+        self._naming: dict[str, dict[str, int]] = {"queues": {}, "tasks": {}, "labels": {}}
+        self._any = dict.fromkeys(self._naming, 0)
+        """The kinds that name none, and so take all: who says what it runs and names no label has none."""
+        self.silent = 0
+        """The kinds that did not say what they run: they only claim."""
+        self.silent_count = 0
+
+    async def read(self, routes: Iterable[Route], give_way: GiveWay) -> None:
+        """Find out which kinds name what these routes ask for; each different text is read once."""
+        for route in routes:
+            self._naming["queues"][route.queue] = self._naming["tasks"][route.task] = 0
+            self._naming["labels"].update(dict.fromkeys(_names(route.labels), 0))
+            await give_way()
+        texts: dict[tuple[str, str], int] = {}
+        for number, kind in enumerate(self._kinds):
+            bit = 1 << number
+            if kind["queues"] is None and kind["tasks"] is None:
+                self.silent |= bit
+                self.silent_count += kind["workers"]
+                continue
+            for field in self._naming:
+                if kind[field] is not None:
+                    texts[field, kind[field]] = texts.get((field, kind[field]), 0) | bit
+                elif field != "labels":
+                    self._any[field] |= bit
+            await give_way()
+        for (field, text), kinds in texts.items():
+            naming = self._naming[field]
+            for name in naming.keys() & _names(text):
+                naming[name] |= kinds
+            await give_way()
+
+    def able(self, route: Route) -> tuple[int, int, int]:
+        """Return the kinds that say they serve the queue, those of them that have the task, and the labels too."""
+        of_queue = self._any["queues"] | self._naming["queues"][route.queue]
+        of_task = of_queue & (self._any["tasks"] | self._naming["tasks"][route.task])
+        able = of_task
+        for label in _names(route.labels):
+            able &= self._naming["labels"][label]
+        return of_queue, of_task, able
+
+    def total(self, column: str, kinds: int) -> int:
+        """Return how many workers, threads or busy threads these kinds have together."""
+        return sum(kind[column] for number, kind in enumerate(self._kinds) if kinds >> number & 1)
+
+
+async def reasons(db: Statements, job: Job, *, give_way: GiveWay) -> list[Reason]:
     """Return why a job waits, what must end first at the top; an empty list if it does not wait."""
-    if job.state not in (State.QUEUED, State.BLOCKED, *_TIMED):
+    if job.state not in WAITING:
         return []
     rows = await db.fetch(SQL.pauses_of, tenant=job.tenant, queue=job.queue, name=str(job.id))
     found = [_paused(row, job) for row in rows]
@@ -76,77 +141,76 @@ async def reasons(db: Statements, job: Job) -> list[Reason]:
         return [*found, Reason(WaitCode.BLOCKED, f"It waits until {before} has ended.")]
     if found and job.state is State.QUEUED:
         return found
-    kinds = await _kinds(db, job.tenant)
-    if not kinds and not servers["live"]:
+    route = Route(job.queue, job.task, job.labels)
+    looked = await _look(db, job.tenant, [route], give_way)
+    if not looked.live and not servers["live"]:
         return [*found, Reason(WaitCode.NO_SERVER, "No server and no worker runs. `windlass up` starts both.")]
-    serving = _serving(kinds, queue=job.queue, task=job.task, labels=job.labels)
-    return [*found, serving if isinstance(serving, Reason) else _turn(serving)]
+    return [*found, _missing(looked, route) or _turn(looked, route)]
 
 
-async def stuck_lanes(db: Statements, tenant: str, *, most: int = LANES) -> list[StuckLane]:
+async def stuck_lanes(db: Statements, tenant: str, *, give_way: GiveWay) -> Stuck:
     """Return the lanes of a tenant, by name, whose ready jobs are paused or that no live worker serves."""
-    lanes = await db.fetch(SQL.ready_lanes, tenant=tenant, most=LANES)
-    kinds = await _kinds(db, tenant) if lanes else []
-    found: dict[tuple[str, str, str], StuckLane] = {}
-    for lane in lanes:
-        name = (lane["queue"], lane["task"], lane["labels"])
-        reason: Reason | list[Kind]
-        if lane["paused"] & 1:
-            reason = Reason(WaitCode.PAUSED_QUEUE, f"Queue {name[0]} is paused.")
-        elif lane["paused"]:
+    lanes = await db.fetch(SQL.ready_lanes, tenant=tenant, limit=LANES, most=views.LIST_BYTES)
+    if not lanes:
+        return Stuck([], complete=True)
+    # A lane is there once for each key of its jobs.
+    routes = {Route(lane["queue"], lane["task"], lane["labels"]): lane["paused"] for lane in lanes}
+    looked = await _look(db, tenant, routes, give_way)
+    found = []
+    for route, paused in routes.items():
+        reason: Reason | None
+        if paused & 1:
+            reason = Reason(WaitCode.PAUSED_QUEUE, f"Queue {route.queue} is paused.")
+        elif paused:
             reason = Reason(WaitCode.PAUSED_TENANT, f"Tenant {tenant} is paused.")
         else:
-            reason = _serving(kinds, queue=name[0], task=name[1], labels=name[2])
-        if isinstance(reason, Reason):
-            found.setdefault(name, StuckLane(*name, reason))
-    return list(found.values())[:most]
+            reason = _missing(looked, route)
+        if reason:
+            found.append(StuckLane(*route, reason))
+        await give_way()
+    return Stuck(found, complete=looked.complete and len(lanes) == lanes[0]["found"] < LANES)
 
 
-async def _kinds(db: Statements, tenant: str) -> list[Kind]:
-    return [_kind(row) for row in await db.fetch(SQL.capabilities, tenant=tenant, most=KINDS)]
+async def _look(db: Statements, tenant: str, routes: Iterable[Route], give_way: GiveWay) -> Looked:
+    looked = Looked(await db.fetch(SQL.capabilities, tenant=tenant, limit=WORKERS, most=WORKER_BYTES))
+    await looked.read(routes, give_way)
+    return looked
 
 
-def _kind(row: Row) -> Kind:
-    queues, tasks, labels = (None if row[name] is None else _names(row[name]) for name in ("queues", "tasks", "labels"))
-    kind = Kind(
-        queues=queues, tasks=tasks, labels=labels, workers=row["workers"], threads=row["threads"], busy=row["busy"]
-    )
-    # Who says what it runs and names no label has none.
-    return msgspec.structs.replace(kind, labels=frozenset()) if kind.tells and labels is None else kind
-
-
-def _serving(kinds: Sequence[Kind], *, queue: str, task: str, labels: str) -> list[Kind] | Reason:
-    """Return the live workers that can run the jobs of a lane; where none can, what is missing first.
+def _missing(looked: Looked, route: Route) -> Reason | None:
+    """Return what no live worker serves, the first of it; None if one can run the jobs of a lane, or may.
 
     A caller that has never registered may ask for other jobs only: it counts where nobody else is there.
     """
-    if not kinds:
+    if not looked.live:
         return Reason(WaitCode.NO_WORKER, "No worker runs. Start one with `windlass worker MODULE:APP`.")
-    telling, silent = [kind for kind in kinds if kind.tells], [kind for kind in kinds if not kind.tells]
-    of_queue = [kind for kind in telling if kind.queues is None or queue in kind.queues]
-    of_task = [kind for kind in of_queue if kind.tasks is None or task in kind.tasks]
-    able = [kind for kind in of_task if kind.labels is None or _names(labels) <= kind.labels]
-    if able or not telling or len(kinds) >= KINDS:
-        return able or silent
-    silent_count = sum(kind.workers for kind in silent)
+    of_queue, of_task, able = looked.able(route)
+    silent_count = looked.silent_count
+    if able or silent_count == looked.count or not looked.complete:
+        return None
     some = f"{silent_count} caller that has" if silent_count == 1 else f"{silent_count} callers that have"
     who = f" ({some} not registered may ask for it)" if silent_count else ""
     if not of_queue:
-        return Reason(WaitCode.NO_WORKER_FOR_QUEUE, f"No live worker serves queue {queue}{who}. Start one that does.")
+        missing = f"No live worker serves queue {route.queue}{who}."
+        return Reason(WaitCode.NO_WORKER_FOR_QUEUE, f"{missing} Start one that does.")
     if not of_task:
-        missing = f"No live worker of queue {queue} has the task {task}{who}."
+        missing = f"No live worker of queue {route.queue} has the task {route.task}{who}."
         return Reason(WaitCode.NO_WORKER_FOR_TASK, f"{missing} Check the name, or start a worker that has it.")
-    missing = f"No live worker with the task {task} has the labels {labels}{who}."
+    missing = f"No live worker with the task {route.task} has the labels {route.labels}{who}."
     return Reason(WaitCode.NO_WORKER_FOR_LABELS, f"{missing} Start one with --label.")
 
 
-def _turn(able: Sequence[Kind]) -> Reason:
-    busy, threads = sum(kind.busy for kind in able), sum(kind.threads for kind in able)
-    count = sum(kind.workers for kind in able)
+def _turn(looked: Looked, route: Route) -> Reason:
+    *_, able = looked.able(route)
+    kinds = able or looked.silent
+    count, threads, busy = (looked.total(column, kinds) for column in ("workers", "threads", "busy"))
+    more = " or more" if looked.live >= WORKERS else ""
+    only = "" if looked.complete else f" Only {looked.count} of {looked.live}{more} live workers were looked at."
+    if not kinds:
+        return Reason(WaitCode.TURN, f"It waits for its turn, or for a worker to run it.{only} None of these can.")
     workers = f"{count} worker{'' if count == 1 else 's'}"
-    told = any(kind.tells for kind in able)
-    can = "can run it" if told else f"may run it, but {'does' if count == 1 else 'do'} not say so"
-    return Reason(WaitCode.TURN, f"It waits for its turn: {workers} {can}; {busy} of {threads} threads are busy.")
+    can = "can run it" if able else f"may run it, but {'does' if count == 1 else 'do'} not say so"
+    return Reason(WaitCode.TURN, f"It waits for its turn: {workers} {can}; {busy} of {threads} threads are busy.{only}")
 
 
 def _paused(row: Row, job: Job) -> Reason:

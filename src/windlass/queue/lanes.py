@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.db import Row, Statements, load
 from windlass.errors import BeingErased, TooMany
+from windlass.queue.leftovers import remove_late
 from windlass.queue.newjob import LaneName as LaneName
 from windlass.queue.newjob import check_name, check_range
 
@@ -28,7 +29,7 @@ RATES_PER_S = (1e-6, 1e6)
 MAX_BURST = 1_000_000
 
 
-class Lane(msgspec.Struct, frozen=True):
+class Lane(msgspec.Struct, frozen=True, gc=False):
     """A lane with what ranks its jobs and limits them."""
 
     id: int
@@ -111,7 +112,8 @@ async def make(db: Statements, tenant: str, names: Iterable[LaneName], *, per_te
         # The common row of making, pausing and deleting: whoever comes second sees what the first has written.
         # Once more when somebody deleted the tenant while its row was waited for.
         while not (locked := await transaction.fetch(SQL.lock_tenant, tenant=tenant)):
-            await transaction.fetch(SQL.make_tenant, tenant=tenant)
+            if await transaction.fetch(SQL.make_tenant, tenant=tenant):
+                await remove_late(transaction, tenant)
         refuse_erasing(tenant, locked[0]["erasing"])
         # A queue's own row gets the smaller number, so it is locked before its lanes.
         made = 0

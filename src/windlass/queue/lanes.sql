@@ -1,9 +1,7 @@
 -- name: make_tenant
--- Make the tenant on first use.
--- postgres
-INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING
--- sqlite
-INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING
+-- Make the tenant on first use.  returns: a row if it was not there.
+-- both
+INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: lock_tenant
 -- Take the tenant's row: making lanes, pausing and configuring queues come one after the other.

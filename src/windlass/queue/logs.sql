@@ -33,7 +33,7 @@ SELECT i.number
 -- more than :most bytes is kept without its lines, which count as dropped, and those after it not at all.
 -- before: bytes of the chunks of the same attempt that stand before it in the list.
 -- guard: the lease is held still: the lock may have been waited for since it was seen, and the job may have ended and been erased.
--- index: log_job; only the days since the claim.
+-- index: log_job; only the days since the claim. `place + 0`: queue by its key, not by an index of all leases.
 -- postgres
 INSERT INTO log (job_id, fence, seq, attempt, written_at, lines, bytes, total, dropped)
 SELECT c.job_id, c.fence, c.seq, c.attempt, greatest(:now, c.claimed_at),
@@ -48,7 +48,7 @@ SELECT c.job_id, c.fence, c.seq, c.attempt, greatest(:now, c.claimed_at),
                                     ORDER BY l.seq DESC LIMIT 1), 0) AS base) t
  WHERE t.base <= CAST(:most AS bigint)
    AND (SELECT 1 FROM log l WHERE l.job_id = c.job_id AND l.fence = c.fence AND l.seq = c.seq AND l.written_at >= c.claimed_at LIMIT 1) IS NULL
-   AND (SELECT 1 FROM queue q WHERE q.id = c.job_id AND q.fence = c.fence AND q.place = 1) = 1
+   AND (SELECT 1 FROM queue q WHERE q.id = c.job_id AND q.fence = c.fence AND q.place + 0 = 1) = 1
 RETURNING job_id
 -- sqlite
 INSERT INTO log (job_id, fence, seq, attempt, written_at, lines, bytes, total, dropped)

@@ -41,7 +41,7 @@ LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[^\x00-\x1f\x7f/,]+")
 
 
-class LaneName(msgspec.Struct, frozen=True, order=True):
+class LaneName(msgspec.Struct, frozen=True, order=True, gc=False):
     """What a lane is the number of."""
 
     tenant: str

@@ -7,7 +7,7 @@ declared.py keeps those of an application in step with its code, firing.py makes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from itertools import islice
@@ -20,7 +20,7 @@ from windlass.db import load as load_queries
 from windlass.errors import Contention, InvalidInput, NameTaken, NotFound
 from windlass.queue import schedulewrites, views
 from windlass.queue.newjob import MAX_BATCH
-from windlass.queue.schedule import NewSchedule, Reach, check_schedule
+from windlass.queue.schedule import NewSchedule, Reach, check_payload, check_rules, check_schedule
 from windlass.queue.schedule import differences as differences
 from windlass.queue.schedulerows import Schedule as Schedule
 from windlass.queue.schedulerows import schedule_from
@@ -98,7 +98,7 @@ async def load(db: Statements, schedules: Iterable[NewSchedule]) -> int:
     stored = loaded = 0
     rest = iter(schedules)
     while chunk := list(islice(rest, CHUNK)):
-        await in_thread(_check_one, list(enumerate(chunk, loaded)))
+        await in_thread(_named_by(check_schedule), list(enumerate(chunk, loaded)))
         _check_names(chunk, loaded)
         prepared = await schedulewrites.prepare(db, chunk)
         for index, schedule in enumerate(chunk if prepared.problems else (), loaded):
@@ -276,7 +276,8 @@ async def check_all(schedules: Sequence[NewSchedule], each: Each) -> None:
     """Return if the schedules of one request may be stored together; the error names the index of one that may not."""
     if not 1 <= len(schedules) <= MAX_BATCH:
         raise InvalidInput("schedules", f"{len(schedules)} schedules in one request; 1 to {MAX_BATCH} are accepted.")
-    await each(_check_one, list(enumerate(schedules)))
+    await each(_named_by(check_rules), list(enumerate(schedules)))
+    await each(_named_by(check_payload), list(enumerate(schedules)), counted=False)
     seen: set[tuple[str, str]] = set()
     for index, schedule in enumerate(schedules):
         if _name(schedule) in seen:
@@ -286,13 +287,17 @@ async def check_all(schedules: Sequence[NewSchedule], each: Each) -> None:
         seen.add(_name(schedule))
 
 
-def _check_one(pair: tuple[int, NewSchedule]) -> None:
-    """Return if the schedule may be stored; the error names its index."""
-    index, schedule = pair
-    try:
-        check_schedule(schedule)
-    except InvalidInput as problem:
-        raise named(problem, index) from None
+def _named_by(check: Callable[[NewSchedule], None]) -> Callable[[tuple[int, NewSchedule]], None]:
+    """Return the same check for a schedule with its index, which the error names."""
+
+    def check_one(pair: tuple[int, NewSchedule]) -> None:
+        index, schedule = pair
+        try:
+            check(schedule)
+        except InvalidInput as problem:
+            raise named(problem, index) from None
+
+    return check_one
 
 
 def named(problem: InvalidInput, index: int) -> InvalidInput:

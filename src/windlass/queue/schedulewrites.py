@@ -23,6 +23,7 @@ from windlass.queue import cursor, watches
 from windlass.queue.control import Actor
 from windlass.queue.cursor import Cursor, Passed
 from windlass.queue.lanes import refuse_erasing
+from windlass.queue.leftovers import remove_late
 from windlass.queue.schedule import NewSchedule, Reach, shape_of, shard_of
 from windlass.queue.schedulerows import (
     Schedule,
@@ -43,16 +44,21 @@ Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Each(Protocol):
-    """How times are computed: for each of some items, in order, beside the event loop."""
+    """How times are computed, and payloads looked through: for each of some items, in order, beside the event loop."""
 
     async def __call__(
-        self, work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron"
+        self, work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron", counted: bool = True
     ) -> list[Value]:
-        """Return what `work` returns for each item; InvalidSchedule if that takes more than the caller may use."""
+        """Return what `work` returns for each item.
+
+        InvalidSchedule if it is `counted` and takes more than the caller may use.
+        """
         ...
 
 
-async def in_thread(work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron") -> list[Value]:
+async def in_thread(
+    work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron", counted: bool = True
+) -> list[Value]:
     """Return what `work` returns for each item: one piece of work, without bounds."""
     return await asyncio.to_thread(lambda: [work(item) for item in items])
 
@@ -96,7 +102,8 @@ async def open_tenants(transaction: Statements, tenants: Iterable[str]) -> datet
     """
     names = sorted(set(tenants))
     while len(rows := await transaction.fetch(SQL.lock_tenants, tenants=names)) < len(names):
-        await transaction.fetch(SQL.make_tenants, tenants=names)
+        for row in await transaction.fetch(SQL.make_tenants, tenants=names):
+            await remove_late(transaction, row["name"])
     for row in rows:
         refuse_erasing(row["name"], row["erasing"])
     now: datetime = rows[0]["clock_at"]

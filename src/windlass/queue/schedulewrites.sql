@@ -12,11 +12,11 @@ SELECT name, erasing, :now AS clock_at FROM tenant WHERE name IN (SELECT value F
 SELECT :now AS clock_at
 
 -- name: make_tenants
--- Make tenants that are not there.
+-- Make tenants that are not there, and return those.
 -- postgres
-INSERT INTO tenant (name, created_at) SELECT i.name, :now FROM unnest(CAST(:tenants AS text[])) AS i(name) ORDER BY i.name ON CONFLICT (name) DO NOTHING
+INSERT INTO tenant (name, created_at) SELECT i.name, :now FROM unnest(CAST(:tenants AS text[])) AS i(name) ORDER BY i.name ON CONFLICT (name) DO NOTHING RETURNING name
 -- sqlite
-INSERT INTO tenant (name, created_at) SELECT i.value, :now FROM json_each(:tenants) AS i WHERE true ON CONFLICT (name) DO NOTHING
+INSERT INTO tenant (name, created_at) SELECT i.value, :now FROM json_each(:tenants) AS i WHERE true ON CONFLICT (name) DO NOTHING RETURNING name
 
 -- name: insert_schedules
 -- Store definitions whose names are free; a rival that has a name in an open transaction is waited for. What many of them

@@ -16,6 +16,7 @@ from itertools import groupby
 import msgspec
 
 from windlass.db import Statements, load
+from windlass.errors import InvalidInput
 from windlass.queue import views
 from windlass.queue.newjob import check_json, check_name
 
@@ -76,6 +77,14 @@ async def publish(db: Statements, tenant: str, signatures: Mapping[str, str]) ->
     if written:
         await db.fetch(SQL.trim, tenant=tenant, most=MOST_BUILDS, most_bytes=MOST_BYTES)
     return written
+
+
+def check_size(signatures: Mapping[str, str]) -> None:
+    """Return if the signatures of one worker can be kept together; InvalidInput otherwise."""
+    size = sum(len(text.encode()) for text in signatures.values())
+    if size > MOST_BYTES:
+        problem = f"{size} bytes together, more than the {MOST_BYTES} that are kept of a tenant."
+        raise InvalidInput("signatures", f"{problem} Let the worker have fewer tasks.")
 
 
 async def renew(db: Statements, tenant: str, builds: Iterable[tuple[str, str]]) -> None:

@@ -4,25 +4,27 @@ A tenant comes by `create`, or by the first submit that names it (lanes.py). One
 keys that may be used cannot be deleted. Deleting, making lanes and making keys (keys.py) meet on the tenant's row, so
 that none of them misses what another has written.
 
-A deleted tenant leaves its lanes behind, plain, empty and retired: a lane's number never changes, every server
-remembers it, and a submit that began before may still put its job there. That job is not lost; it runs, and is found by
-its id. Whoever sees that the lane is retired makes it, and the tenant, again. Everything else that bears the name goes
-with the tenant, and entries of the audit are for those above tenants: the next owner of the name reads nothing of it.
-A retired lane says that the name had a tenant: `create` then removes what has come under the name since.
+A deleted tenant leaves its lanes behind, plain, empty and retired: a lane's number never changes, and every server
+remembers it. A submit that sees that its lane is retired makes the lane, and the tenant, again. One that began before
+may not have seen it: `delete` first retires the lanes, waits until all transactions that were writing then have ended,
+and is refused if one of them has put a job there. Everything else that bears the name goes with the tenant, and entries
+of the audit are for those above tenants: the next owner of the name reads nothing of it.
+A retired lane says that the name had a tenant: what has come under the name since is removed (leftovers.py).
 
 A tenant that has jobs or schedules is removed with all of them by erasure.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 import msgspec
 
 from windlass.db import Database, Row, Statements, load
-from windlass.errors import AlreadyExists, Conflict, NotFound
+from windlass.errors import AlreadyExists, Conflict, Contention, NotFound
 from windlass.ids import Ids
-from windlass.queue import erasure
+from windlass.queue import erasure, leftovers
 from windlass.queue.erasure import Erasure
 from windlass.queue.history import MAX_PAGE
 from windlass.queue.lanes import SQL as LANES
@@ -34,6 +36,10 @@ SQL = load(__file__)
 DEFAULT = "default"
 MOST_COUNTED = 1000
 """What a refused delete counts up to; beyond it the exact number would cost more than it tells."""
+LOOKS, LOOK_S = 50, 0.1
+"""How often and how far apart a delete looks whether transactions from before it have ended."""
+
+Pause = Callable[[float], Awaitable[None]]
 
 
 class TenantPause(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +73,8 @@ async def create(db: Statements, name: str) -> Tenant:
     async with db.transaction() as transaction:
         was = await transaction.fetch(LANES.lock_tenant, tenant=name)
         rows = await transaction.fetch(SQL.create_tenant, tenant=name)
-        if rows and (was or await transaction.fetch(SQL.was_deleted, tenant=name)):
-            # What came after the end of the last owner, as from a worker whose key was believed for two more seconds.
-            # A name that was never deleted keeps its workers: they may come before the tenant is made.
-            await erasure.remove_named(transaction, name)
+        if rows:
+            await leftovers.remove_late(transaction, name, was_there=bool(was))
     if not rows:
         raise AlreadyExists(f"There is a tenant {name} already. Use it, or choose another name.")
     return Tenant(rows[0]["name"], rows[0]["created_at"])
@@ -92,26 +96,58 @@ async def list_tenants(db: Statements, *, limit: int = 100, cursor: str | None =
     return TenantPage(tenants, tenants[-1].name if len(rows) > limit else None)
 
 
-async def delete(db: Statements, lanes: Lanes, name: str) -> None:
-    """Remove a tenant that has nothing left; Conflict says what it still has, NotFound if it is unknown."""
+async def delete(db: Statements, lanes: Lanes, name: str, *, pause: Pause) -> None:
+    """Remove a tenant that has nothing left; Conflict says what it still has, NotFound if it is unknown.
+
+    Contention if others are writing for seconds: what they write may be the tenant's, and cannot be seen yet.
+    A delete that is broken off leaves a tenant without jobs whose queues are listed again when they are next used.
+    """
     _refuse_default(name)
     await get(db, name)
-    await _check_held(db, name)
+    if held := await _refusal(db, name, used=False):
+        raise held
     # Before the transaction: there may be many minutes, and others wait for the tenant's row.
-    await erasure.remove_rows(db, erasure.SQL.remove_stats, name)
+    await leftovers.remove_rows(db, leftovers.SQL.remove_stats, name)
     async with db.transaction() as transaction:
-        rows = await transaction.fetch(LANES.lock_tenant, tenant=name)
-        if not rows:
-            raise _unknown(name)
-        refuse_erasing(name, rows[0]["erasing"])
-        # In the next statement: what a rival made while its lock was waited for is seen now.
-        await _check_held(transaction, name)
-        await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
-        await erasure.remove_named(transaction, name)
-        await transaction.fetch(erasure.SQL.drop_keys, tenant=name)
-        await transaction.fetch(SQL.leave_mark, tenant=name, credit_ms=STRICT_PRIORITY_MS)
-        await transaction.fetch(SQL.drop_tenant, tenant=name)
+        await _lock(transaction, name)
+        retired = [row["number"] for row in await transaction.fetch(SQL.retire_lanes, tenant=name)]
+    are_over = await _await_writers(db, pause)
+    async with db.transaction() as transaction:
+        await _lock(transaction, name)
+        # In statements after the lock: what a rival made while its lock was waited for is seen now.
+        refusal = await _refusal(transaction, name) if are_over else _still_writing(name)
+        await (transaction.fetch(SQL.use_lanes_again, lanes=retired) if refusal else _drop(transaction, name))
+    if refusal:
+        raise refusal
     lanes.forget(name)
+
+
+async def _await_writers(db: Statements, pause: Pause) -> bool:
+    """Wait until all transactions have ended that write now; return whether they have."""
+    writers: set[str] | None = None
+    for _ in range(LOOKS):
+        writing = {row["writer"] for row in await db.fetch(erasure.SQL.writers)}
+        writers = writing if writers is None else writers & writing
+        if not writers:
+            return True
+        await pause(LOOK_S)
+    return False
+
+
+async def _drop(transaction: Statements, name: str) -> None:
+    """Remove a tenant that has nothing left, with what bears its name."""
+    await transaction.fetch(SQL.reset_lanes, tenant=name, credit_ms=STRICT_PRIORITY_MS)
+    await leftovers.remove_named(transaction, name)
+    await transaction.fetch(erasure.SQL.drop_keys, tenant=name)
+    await transaction.fetch(SQL.leave_mark, tenant=name, credit_ms=STRICT_PRIORITY_MS)
+    await transaction.fetch(SQL.drop_tenant, tenant=name)
+
+
+async def _lock(transaction: Statements, name: str) -> None:
+    rows = await transaction.fetch(LANES.lock_tenant, tenant=name)
+    if not rows:
+        raise _unknown(name)
+    refuse_erasing(name, rows[0]["erasing"])
 
 
 async def erase(db: Database, lanes: Lanes, ids: Ids, name: str, *, actor: str) -> tuple[bool, Erasure | None]:
@@ -129,16 +165,27 @@ def _refuse_default(name: str) -> None:
         raise Conflict(f"Tenant {DEFAULT} cannot be deleted: it is the one of callers that name none.")
 
 
-async def _check_held(db: Statements, name: str) -> None:
+async def _refusal(db: Statements, name: str, *, used: bool = True) -> Conflict | None:
+    """Return why the tenant cannot be deleted, if it cannot; `used`: also lanes in use are a reason."""
     [held] = await db.fetch(SQL.count_held, tenant=name, most=MOST_COUNTED + 1)
     if any(held.values()):
-        raise Conflict(
+        return Conflict(
             f"Tenant {name} cannot be deleted: it has {_shown(held['live'])} live jobs, "
             f"{_shown(held['finished'])} finished jobs, {_shown(held['schedules'])} schedules and "
             f"{_shown(held['keys'])} keys, and {_shown(held['attempts'])} attempts of jobs that are gone. "
             "Delete the schedules, cancel the jobs, wait until retention has removed them, and revoke the keys; "
             "or erase the tenant with all of it."
         )
+    if used and await db.fetch(SQL.lanes_in_use, tenant=name):
+        return Conflict(f"Tenant {name} cannot be deleted: a job is just being submitted to it. Try again later.")
+    return None
+
+
+def _still_writing(name: str) -> Contention:
+    return Contention(
+        f"Tenant {name} was not deleted: another transaction has been writing for {LOOKS * LOOK_S:g} s, and what it "
+        "writes may be a job of this tenant. Try again when that transaction has ended."
+    )
 
 
 def _shown(count: int) -> str:

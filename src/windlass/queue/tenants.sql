@@ -5,11 +5,6 @@ INSERT INTO tenant (name, created_at) VALUES (:tenant, :now)
 ON CONFLICT (name) DO UPDATE SET created_at = excluded.created_at, erasing = NULL WHERE tenant.erasing = ''
 RETURNING name, created_at
 
--- name: was_deleted
--- A row if a tenant of this name was deleted, and has not been erased since.
--- both
-SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 1 LIMIT 1
-
 -- name: get_tenant
 -- One tenant by its name, and its pause.
 -- both
@@ -55,16 +50,38 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane
        (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 
+-- name: retire_lanes
+-- Take the lanes of a tenant out of use, settings kept: a submit that sees it puts nothing there.  returns: those that were in use.
+-- locks: lane rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant AND retired = 0 ORDER BY id FOR UPDATE)
+UPDATE lane SET retired = 1 FROM l WHERE lane.id = l.id RETURNING lane.id AS number
+-- sqlite
+UPDATE lane SET retired = 1 WHERE tenant = :tenant AND retired = 0 RETURNING id AS number
+
+-- name: use_lanes_again
+-- Take lanes into use again: their tenant, which is locked, stays.
+-- locks: lane rows by ascending id.
+-- postgres
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE id = ANY(CAST(:lanes AS int[])) ORDER BY id FOR UPDATE)
+UPDATE lane SET retired = 0 FROM l WHERE lane.id = l.id
+-- sqlite
+UPDATE lane SET retired = 0 WHERE id IN (SELECT value FROM json_each(:lanes))
+
+-- name: lanes_in_use
+-- A row if a lane of a tenant is in use.
+-- both
+SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 0 LIMIT 1
+
 -- name: reset_lanes
--- Make the lanes of a tenant plain again, and leave them behind. Their numbers stay: servers remember them, and a submit may be on its way
--- with one.
+-- Make the retired lanes of a tenant plain, and leave them behind. Their numbers stay: servers remember them.
 -- locks: lane rows by ascending id.
 -- postgres
 WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant ORDER BY id FOR UPDATE)
-UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
   FROM l WHERE lane.id = l.id
 -- sqlite
-UPDATE lane SET retired = 1, paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
  WHERE tenant = :tenant
 
 -- name: leave_mark

@@ -166,6 +166,8 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct):
     """The leases of some sessions, as the database has them."""
 
+    named: Sequence[LeaseKey] = ()
+    """Those that the sessions named."""
     own: dict[LeaseKey, int] = {}
     """Those that are really theirs, with their flags."""
     late_ms: dict[UUID, list[int]] = {}
@@ -210,24 +212,33 @@ async def heartbeat(
         for held in beat.held or ():
             check_range("fence", held.fence, 1, MAX_INT)
             check_range("started", held.ran_ms, 0, MAX_DELAY_MS)
+    is_long = sum(len(beat.held or ()) for beat in beats) > NAMED_AT_ONCE
+    if is_long:
+        # Its leases live on meanwhile. Its counts come with what is done last: what a rival prevents is run again.
+        uncounted = [msgspec.structs.replace(beat, completed=None, failed=None) for beat in beats]
+        found = await _begun(db, _heard(beats, await _renewed(db, uncounted)), timeout_grace_ms, elapsed_s)
     async with db.transaction() as transaction:
-        renewed = await transaction.fetch(SQL.renew, beats=_renewals(beats))
-        alive = {(row["id"], row["tenant"]): row for row in renewed}
-        heard = [beat for beat in beats if (beat.session, beat.tenant) in alive]
-        named, ran_ms = _named(heard), _ran_ms(heard, elapsed_s)
-        is_short = len(named) <= NAMED_AT_ONCE
-        if is_short:
-            found = await _reconciled(transaction, heard, named, ran_ms, timeout_grace_ms)
-    if not is_short:
-        found = await _reconciled(db, heard, named, ran_ms, timeout_grace_ms)
+        alive = await _renewed(transaction, beats)
+        heard = _heard(beats, alive)
+        if not is_long:
+            found = await _begun(transaction, heard, timeout_grace_ms, elapsed_s)
+        await _give_back(transaction, heard, found)
     return [_answer(beat, alive, found) for beat in beats]
 
 
-async def _reconciled(
-    db: Statements, beats: Sequence[Beat], named: Sequence[LeaseKey], ran_ms: Mapping[LeaseKey, int], grace_ms: int
-) -> _Found:
-    """Note which leases have begun, and give back those that their sessions do not name."""
-    found = _Found()
+async def _renewed(db: Statements, beats: Sequence[Beat]) -> dict[tuple[UUID, str], Row]:
+    """Renew the sessions of beats; return those that are alive, by id and tenant."""
+    return {(row["id"], row["tenant"]): row for row in await db.fetch(SQL.renew, beats=_renewals(beats))}
+
+
+def _heard(beats: Sequence[Beat], alive: Mapping[tuple[UUID, str], Row]) -> list[Beat]:
+    return [beat for beat in beats if (beat.session, beat.tenant) in alive]
+
+
+async def _begun(db: Statements, beats: Sequence[Beat], grace_ms: int, elapsed_s: float) -> _Found:
+    """Note which leases have begun, and find those that are really their sessions' own."""
+    named, ran_ms = _named(beats), _ran_ms(beats, elapsed_s)
+    found = _Found(named=named)
     for start in range(0, len(named), NAMED_AT_ONCE):
         portion = named[start : start + NAMED_AT_ONCE]
         async with db.transaction() as transaction:
@@ -236,18 +247,19 @@ async def _reconciled(
                     if row["attempt"] == 1:
                         found.late_ms.setdefault(row["session"], []).append(row["late_ms"])
             found.own |= await _own(transaction, portion)
-    listing = [beat.session for beat in beats if beat.held is not None and beat.whole]
-    async with db.transaction() as transaction:
-        found.stopped = await _cancelled(transaction, {beat.session for beat in beats if beat.held is None})
-        old = await transaction.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
-        unlisted = {(row["id"], row["fence"], row["session"]) for row in old}.difference(named)
-        # One that is locked is being reported at this moment.
-        leases = await moves.lock(transaction, [LeaseName(*name) for name in sorted(unlisted)], skip_locked=True)
-        given_back = await moves.apply(
-            transaction, [moves.give_back(lease, "Not held by its worker.") for lease in leases]
-        )
-    found.returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
     return found
+
+
+async def _give_back(db: Statements, beats: Sequence[Beat], found: _Found) -> None:
+    """Give back the leases that their sessions do not name; of sessions that name none find what is to be cancelled."""
+    found.stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
+    listing = [beat.session for beat in beats if beat.held is not None and beat.whole]
+    old = await db.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
+    unlisted = {(row["id"], row["fence"], row["session"]) for row in old}.difference(found.named)
+    # One that is locked is being reported at this moment.
+    leases = await moves.lock(db, [LeaseName(*name) for name in sorted(unlisted)], skip_locked=True)
+    given_back = await moves.apply(db, [moves.give_back(lease, "Not held by its worker.") for lease in leases])
+    found.returned = {(moved.move.lease.id, moved.move.lease.session) for moved in given_back.values()}
 
 
 async def look(db: Statements, beats: Sequence[Beat]) -> list[BeatAnswer]:

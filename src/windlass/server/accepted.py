@@ -13,13 +13,10 @@ from windlass.errors import Forbidden, InvalidInput, WindlassError
 from windlass.queue.defaults import OPEN
 from windlass.queue.newjob import NewJob, check_instant
 from windlass.queue.recurring import read_clock
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, check_payload
 from windlass.server.call import Call
 from windlass.server.thinking import each_of
 from windlass.wire.base import PauseRequest
-
-CHECKED_AT_ONCE = 10
-"""After so many schedules others are served."""
 
 
 async def accept(
@@ -39,11 +36,13 @@ async def accept(
         made.append(schedule.job(schedule.id))
         await pace.give_way()
     jobs = await call.engine.signatures.fill(made)
+    problems = await each_of(call)(_payload_problem, schedules, counted=False)
     accepted = []
     for index, (schedule, job) in enumerate(zip(schedules, jobs, strict=True)):
-        if index % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
-            await call.give_way()
+        await pace.give_way()
         try:
+            if (problem := problems[index]) is not None:
+                raise problem
             accepted.append(await _accepted(call, schedule, job))
         except (Forbidden, InvalidInput) as problem:
             if refused is None:
@@ -58,6 +57,14 @@ async def accept(
 async def _accepted(call: Call, schedule: NewSchedule, job: NewJob) -> NewSchedule:
     await call.engine.signatures.check([job])
     return schedule if call.principal.queues is None else _settled(call, schedule, job.queue)
+
+
+def _payload_problem(schedule: NewSchedule) -> InvalidInput | None:
+    try:
+        check_payload(schedule)
+    except InvalidInput as problem:
+        return problem
+    return None
 
 
 def _indexed(problem: Forbidden | InvalidInput, index: int | None) -> Forbidden | InvalidInput:

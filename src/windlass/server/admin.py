@@ -27,9 +27,9 @@ LOOKED_S = 1.0
 ANSWER_S = 2.0
 """How long the database may take over a read."""
 WRITE_S = 10.0
-"""How long it may take over a write, which waits for its turn where others write."""
+"""How long it is waited for a write, so that those who ask meanwhile begin no other."""
 CALLER_S = 3.0
-"""How long a caller waits for the outcome; after that the last one is told."""
+"""How long a read and a write may take: many times what the line of writes takes under load. Unknown is not ready."""
 
 DAMAGED = "The database is damaged."
 LOCKED = "The database takes no writes: another program holds a lock, or too many writes wait."
@@ -52,7 +52,6 @@ class Lobby:
         self._described: Described | None = None
         self._looked_at = float("-inf")
         self._looking: asyncio.Task[list[str]] | None = None
-        self._database = ["The database has not answered yet."]
 
     async def reasons(self) -> list[str]:
         """Return why this server cannot do its work; an empty list when it can."""
@@ -62,10 +61,10 @@ class Lobby:
         if self._looking is None or (self._looking.done() and now - self._looked_at > LOOKED_S):
             self._looked_at = now
             self._looking = asyncio.create_task(self._ask_database(), name="ready")
-        await asyncio.wait([self._looking], timeout=CALLER_S)
-        if self._looking.done() and not self._looking.cancelled():
-            self._database = self._looking.result()
-        return self._database
+        await asyncio.wait([self._looking], timeout=max(0, self._looked_at + CALLER_S - now))
+        if not self._looking.done():
+            return [LOCKED]
+        return ["The database has not answered yet."] if self._looking.cancelled() else self._looking.result()
 
     async def described(self) -> Described:
         """Return the document and its page; a thread makes them when they are first asked for, which takes a while."""

@@ -229,6 +229,7 @@ class _Renaming:
         if extras and spare:
             own = msgspec.json.decode(fields.get(extras, b"null"), type=dict[str, Raw] | None)
             fields[extras] = {**(own or {}), **spare}
+            yield from _check_lists(spare, shape.lists.get(extras), where)
         return fields
 
     def body(self, text: _Text, structs: Sequence[type[Body]], where: str) -> Steps[Raw]:
@@ -262,6 +263,7 @@ class _Renaming:
             yield text.cost
             entries = _entries_of_object(text.data, shape.entries[field], where)
             if structs is None:
+                yield from _check_lists(entries, shape.lists.get(field), where)
                 return raw
             if not outside and all(_may_be_empty(struct) for struct in structs):
                 return _Entries(entries)
@@ -321,6 +323,21 @@ def _entries_of_list(text: _Text, most: int, where: str) -> list[Raw]:
     except msgspec.ValidationError:
         raise InvalidInput(where, f"Expected array of length <= {most}") from None
     return [item for item in msgspec.structs.astuple(found) if item is not UNSET]
+
+
+def _check_lists(entries: Mapping[str, Raw], most: int | None, where: str) -> Steps[None]:
+    """Raise InvalidInput if an entry is a list of more than `most` items, or holds one; None: entries are no lists."""
+    if most is None:
+        return
+    for name, entry in entries.items():
+        inner = f"{where}.{name[:NAME_LENGTH]}"
+        text = yield from _text(entry)
+        yield text.cost
+        for item in _entries_of_list(text, most, inner) if text.data.startswith(b"[") else ():
+            held = yield from _text(item)
+            yield held.cost
+            if held.data.startswith(b"["):
+                _entries_of_list(held, most, inner)
 
 
 def _entries_of_object(text: bytes, most: int, where: str) -> dict[str, Raw]:

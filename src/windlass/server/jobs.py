@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from windlass.errors import InvalidInput, JobFinished, NotFound, WindlassError
+from windlass.errors import InvalidInput, JobFinished, NotFound, TooMany, Unavailable, WindlassError
 from windlass.job import State
 from windlass.queue import checkpoints, erasure, explain, history
 from windlass.queue import recurring as both
@@ -66,8 +66,7 @@ async def get(call: Call) -> wire.Job:
         return await _told(call, await call.engine.waits.wait_ended(call.job_id, tenant=call.tenant, wait_s=0.0))
     except NotFound:
         schedule = await recurring.get(call, wait_s=asked.wait)
-        reasons = await explain.reasons(call.engine.db, schedule)
-        return await shown_apart(call, schedule, partial(shown_job, reasons=reasons))
+        return await shown_apart(call, schedule, partial(shown_job, reasons=await _reasons(call, schedule)))
 
 
 async def find(call: Call) -> wire.JobList:
@@ -105,8 +104,9 @@ async def _ending(call: Call, asked: wire.JobsQuery, end: str) -> wire.JobList:
 
 async def stuck(call: Call) -> wire.StuckLanes:
     """Answer the tasks whose jobs nobody is handed."""
-    lanes = await explain.stuck_lanes(call.engine.db, call.tenant)
+    found = await explain.stuck_lanes(call.engine.db, call.tenant, give_way=call.pace().give_way)
     return wire.StuckLanes(
+        complete=found.complete,
         tasks=[
             wire.StuckLane(
                 queue=lane.queue,
@@ -115,8 +115,8 @@ async def stuck(call: Call) -> wire.StuckLanes:
                 code=lane.reason.code,
                 detail=lane.reason.detail,
             )
-            for lane in lanes
-        ]
+            for lane in found.lanes
+        ],
     )
 
 
@@ -206,7 +206,9 @@ async def change(call: Call) -> wire.Job:
     asked: wire.ChangeRequest = call.body
     if asked.priority is None and asked.queue is None and asked.run_at is None:
         raise InvalidInput("body", "it changes nothing. Give priority, queue or run_at.")
-    with room_to_show(call, call.was):
+    # Of a job that is not this tenant's nothing is read.
+    kept = {} if call.was is None else await checkpoints.sizes(call.engine.db, [call.job_id])
+    with room_to_show(call, call.was, kept.get(call.job_id, 0)):
         await call.engine.acts.change(
             call.job_id,
             tenant=call.tenant,
@@ -342,4 +344,15 @@ async def _with_trail(
 
 
 async def _told(call: Call, job: history.Job) -> wire.Job:
-    return await _with_trail(call, job, await explain.reasons(call.engine.db, job))
+    return await _with_trail(call, job, await _reasons(call, job))
+
+
+async def _reasons(call: Call, job: history.Job) -> list[explain.Reason] | None:
+    """Return why a job waits; None if so many ask that there was no turn to look: the job is shown all the same."""
+    if job.state not in explain.WAITING:
+        return []
+    try:
+        async with call.engine.acts.explaining.turn(call.tenant, call.principal.key_id):
+            return await explain.reasons(call.engine.db, job, give_way=call.pace().give_way)
+    except (TooMany, Unavailable):
+        return None

@@ -4,7 +4,8 @@ The port is open before the database answers: until then the server lives and is
 by itself; one whose schema is older is left to `windlass migrate`, so that a deployment decides when.
 SIGTERM drains: `/readyz` fails, long polls are answered, duties go to others, requests under way finish, exit 0.
 SIGINT does the same without waiting for a load balancer to notice; a second signal ends at once.
-SIGHUP reads the certificate anew where there is one, and drains otherwise, as when a terminal is closed.
+SIGHUP reads the certificate anew where there is one, and drains otherwise, as when a terminal is closed; a server that
+was started to ignore it, as by nohup, goes on doing so.
 """
 
 from __future__ import annotations
@@ -155,13 +156,17 @@ class Stopping:
     def on_signals(self) -> Iterator[None]:
         """Hear SIGTERM, SIGINT and SIGHUP within the block."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.hear, number)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        heard: dict[int, Callable[[], None]] = {
+            number: partial(self.hear, number) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            heard[signal.SIGHUP] = self._hang_up
+        for number, act in heard.items():
+            loop.add_signal_handler(number, act)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for number in heard:
                 loop.remove_signal_handler(number)
 
     async def wait(self) -> None:

@@ -21,7 +21,7 @@ from windlass.queue import schedules as step
 from windlass.queue.cursor import same_times
 from windlass.queue.newjob import check_instant
 from windlass.queue.recurring import read_clock
-from windlass.queue.schedule import NewSchedule
+from windlass.queue.schedule import NewSchedule, check_rules
 from windlass.queue.schedulewrites import keep_within
 from windlass.server.accepted import accept, end_of_pause
 from windlass.server.acted import tell_changes
@@ -325,12 +325,15 @@ def _plan(
 ) -> NewSchedule:
     """Return the schedule that is asked for; InvalidInput if this caller may not have it like that.
 
+    Its payload is looked through by `accept`.
     Its tenant may be `named` in the body, as that of a job may, or must be the one that the request is about.
     """
     tenant = call.tenant if asked.tenant is None else call.name_tenant(asked.tenant)
     if tenant != call.tenant and not named:
         raise InvalidInput("tenant", f"{tenant!r} is not the tenant of this request. Name it in the query instead.")
-    return planned.new_schedule(asked, call.settings, schedule_id=schedule_id, tenant=tenant, owner=owner)
+    return planned.new_schedule(
+        asked, call.settings, schedule_id=schedule_id, tenant=tenant, owner=owner, check=check_rules
+    )
 
 
 async def _plan_all(

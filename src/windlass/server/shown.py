@@ -39,6 +39,8 @@ TURN_BYTES = 16 << 10
 """Of texts shown in one go on the event loop: redacting them takes some 10 ms at worst, 1 ms as a rule."""
 ITEM_BYTES = 2 << 10
 """What showing an item costs besides its texts, in bytes of text."""
+ADDED_BYTES = 4 << 10
+"""What an act may add to the texts of what it is done to: a reason, and names."""
 PIECE_BYTES = 256 << 10
 """Of texts shown in one turn of the thread, which takes some 60 ms at worst. One item may be beyond it."""
 _apart = ThreadPoolExecutor(1, thread_name_prefix="windlass-redaction")
@@ -93,12 +95,13 @@ async def shown_apart(
 
 
 @contextmanager
-def room_to_show(call: Call, item: object) -> Iterator[None]:
+def room_to_show(call: Call, item: object, beside_bytes: int = 0) -> Iterator[None]:
     """Keep room for an item that is shown after an act on it: so the call is refused before it acts, not after.
 
-    Raises TooMany if there is no room for a large one.
+    Raises TooMany if there is no room for one that is, or may become, large together with what is shown beside it.
     """
-    with call.engine.acts.showing.place(call.tenant, call.principal.key_id) if _is_large(item) else nullcontext():
+    is_large = _texts(item) + beside_bytes + ADDED_BYTES > TURN_BYTES
+    with call.engine.acts.showing.place(call.tenant, call.principal.key_id) if is_large else nullcontext():
         yield
 
 

@@ -25,8 +25,10 @@ Value = TypeVar("Value")
 def each_of(call: Call, limit_s: float | None = None) -> Each:
     """Return what computes times for a request; all its work has one budget, the usual one or `limit_s`."""
 
-    async def each(work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron") -> list[Value]:
-        return await call.while_connected(call.budget.each(work, items, field=field, limit_s=limit_s))
+    async def each(
+        work: Callable[[Item], Value], items: Sequence[Item], *, field: str = "cron", counted: bool = True
+    ) -> list[Value]:
+        return await call.while_connected(call.budget.each(work, items, field=field, limit_s=limit_s, counted=counted))
 
     return each
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 import msgspec
-from prometheus_client import generate_latest
 
 from windlass.clock import from_us, to_us
 from windlass.job import Outcome
@@ -61,8 +60,7 @@ def _shown(call: Call, listed: Listed) -> ListedAttempt:
 async def metrics(call: Call) -> Reply:
     """Answer the figures of this server and of the whole, for Prometheus; they are of all tenants."""
     call.require_no_tenant()
-    await call.engine.gauges.refresh()
-    return Reply(200, generate_latest(call.engine.meters.registry), media_type=METRICS_TYPE)
+    return Reply(200, await call.engine.gauges.page(), media_type=METRICS_TYPE)
 
 
 def _text(cursor: AttemptCursor) -> str:

@@ -250,7 +250,7 @@ class Job(Left, frozen=True, kw_only=True):
     source: Source
     """Who made it: a submit, a slot of a schedule (also by a backfill), or a schedule run by hand."""
     waiting: list[Waiting] | None = None
-    """Why it waits, what must end first at the top; empty if it does not wait, null in lists, which do not look."""
+    """Why it waits, what must end first at the top; empty if it does not, null where nobody looked, as in lists."""
     erased_at: datetime | None = None
     """When its content was removed; null in lists."""
 
@@ -267,6 +267,8 @@ class StuckLanes(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks with jobs that are due, and that are paused or that no live worker serves; by queue and name."""
 
     tasks: list[StuckLane]
+    complete: bool
+    """False: there are so many tasks or workers that not all were looked at; then only what is sure is listed."""
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,23 +27,22 @@ NULL = Raw(b"null")
 Lease = Annotated[float, Meta(ge=1, le=86_400)]
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)]
 Labels = Annotated[tuple[Name, ...], Meta(max_length=32)]
-Metrics = Annotated[
-    dict[
-        Annotated[str, Meta(min_length=1, max_length=200)],
-        Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text,
-    ],
-    Meta(max_length=32),
-]
+NumberOrText = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text
+Metrics = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], NumberOrText], Meta(max_length=32)]
 
 
 FailedOutcome = Literal["failed", "timed_out", "cancelled", "canceled", "FAILED", "TIMED_OUT", "CANCELLED", "CANCELED"]
 """How an attempt ended without success, in each spelling that is taken."""
 
 
-Capability = (
-    bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float | Text | tuple[Any, ...] | dict[str, Any] | None
-)
-"""The value of one capability; a worker may send any JSON."""
+class Inner(msgspec.Struct, frozen=True, gc=False):
+    """An object in a capability: it may hold anything, and is not looked into."""
+
+
+_Part = bool | NumberOrText | Inner | None
+_Parts = Annotated[tuple[_Part | Annotated[tuple[_Part, ...], Meta(max_length=32)], ...], Meta(max_length=32)]
+Capability = _Part | _Parts
+"""The value of one capability: any JSON, of lists 32 items and two levels."""
 Capable = Annotated[dict[Annotated[str, Meta(min_length=1, max_length=200)], Capability], Meta(max_length=32)]
 
 

@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 
 from windlass.config import Settings
+from windlass.config.redact import any_form
 from windlass.errors import InvalidInput, Unavailable, WindlassError
 from windlass.httpclient import AsyncClient, trusted_for
 from windlass.wire import work as wire
@@ -84,7 +85,7 @@ class HttpLink:
         try:
             answer = await self._client.request(method, path, timeout=timeout_s, **parts)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            where = self._client.base_url
+            where = any_form(str(self._client.base_url))
             raise Unavailable(f"{where} did not answer ({type(error).__name__} {error}). Is a server there?") from error
         if answer.status_code >= 300:
             raise error_of(answer.status_code, answer.content, retry_after=answer.headers.get("retry-after"))
@@ -95,7 +96,8 @@ def _read(answer: httpx2.Response, decoder: msgspec.json.Decoder[Answer]) -> Ans
     try:
         return decoder.decode(answer.content)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"{answer.url} answered what no server of ours does ({error}). Check the URL.") from error
+        where = any_form(str(answer.url))
+        raise Unavailable(f"{where} answered what no server of ours does ({error}). Check the URL.") from error
 
 
 def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> WindlassError:

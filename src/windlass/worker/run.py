@@ -124,7 +124,9 @@ async def _probed(fleet: Fleet, settings: Settings) -> AsyncIterator[None]:
 @contextmanager
 def _on_signals(hear: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    # Who started it with SIGHUP ignored, as nohup does, wants it to go on.
+    hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    numbers = (signal.SIGTERM, signal.SIGINT, *hang_up)
     for number in numbers:
         loop.add_signal_handler(number, hear)
     try:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context as Variables
 from types import FrameType
 
@@ -31,9 +32,6 @@ TAKES = frozenset({"acquire", "release", "_acquireLock", "_releaseLock", "lock",
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
-_clear_async_exc = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
 
 
 class Hand(threading.Thread):
@@ -79,8 +77,7 @@ class Hand(threading.Thread):
     def _shut(self, attempt: Attempt) -> None:
         attempt.shut(self._threads.clock())
         if self._pressed is attempt:
-            # Raised, and perhaps not arrived yet.
-            _clear_async_exc(threading.get_ident(), None)
+            take_exception()
 
     def press(self, attempt: Attempt, rung: Rung) -> None:
         """Raise Stopped in the body, if it has not ended; where it must not be just now, it is `unpressed`."""
@@ -104,6 +101,18 @@ class Hand(threading.Thread):
                 attempt.unpressed = False
                 self._pressed = attempt
                 _set_async_exc(self.ident, Stopped)
+
+
+def take_exception() -> None:
+    """Catch the exception that was raised in this thread and has perhaps not arrived yet.
+
+    It is raised once more and awaited. One that is taken back instead leaves its signal behind: all threads go on
+    looking for it, and in CPython 3.11 code that is traced or profiled then hangs.
+    """
+    with suppress(Stopped):
+        _set_async_exc(threading.get_ident(), Stopped)
+        while True:
+            pass
 
 
 def _taken(last_line: list[int]) -> bool:

@@ -49,6 +49,12 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state LIKE 'idle in transaction%'
 """
 
+OPEN = """
+SELECT count(*) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+   AND xact_start IS NOT NULL
+"""
+
 LOOK = parse(
     """
 -- name: queue
@@ -244,11 +250,20 @@ class Stage:
         assert self._kept is not None
         self._kept.rows(KILL)
 
+    async def until_none_open(self) -> None:
+        """Return when no connection has a transaction open: PostgreSQL rolls back after its client has gone."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self._kept is not None and await self._count(self._kept, OPEN):
+                pass
+
     async def waiting(self) -> int:
         """Return how many connections wait for one that is held at a mark, on PostgreSQL."""
         assert self._kept is not None
+        return await self._count(self._kept, WAITING)
+
+    async def _count(self, kept: Kept, query: str) -> int:
         await asyncio.sleep(0)  # the others must get as far
-        [row] = self._kept.rows(WAITING)
+        [row] = kept.rows(query)
         return int(row["count"])
 
     async def until_waiting(self, count: int) -> None:

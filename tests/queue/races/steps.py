@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+from tests.clock import no_pause
 from tests.queue import said
 from tests.queue.races import planning
 from tests.queue.races.beside import backfill, backfilled, expected, look_out
@@ -358,7 +359,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await keys.revoke(db, key.id, tenant=name)
     await tenants.get(db, name)
     await tenants.list_tenants(db)
-    await tenants.delete(db, Lanes(), name)
+    await tenants.delete(db, Lanes(), name, pause=no_pause)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
     await tasks.publish(db, name, {"t": "{}"})
     await tasks.of_tasks(db, [(name, "t")])

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from tests.queue.races.stage import Scene, Stage
+from tests.queue.steps import at_once
 from windlass.db import Database
 from windlass.errors import NotFound
 from windlass.job import FINAL_STATES, State
@@ -58,8 +59,8 @@ async def survey_whole(stage: Stage, db: Database, scene: Scene) -> object:
 
 async def survey_waits(stage: Stage, db: Database, scene: Scene) -> object:
     """Read why jobs wait."""
-    await explain.reasons(db, await stage.get(scene.id))
-    await explain.stuck_lanes(db, "default")
+    await explain.reasons(db, await stage.get(scene.id), give_way=at_once)
+    await explain.stuck_lanes(db, "default", give_way=at_once)
     return await claim.kept_for(db, scene.session)
 
 

@@ -119,6 +119,7 @@ async def test_lists_of_another_tenant(stage: Stage, place: str, few: int, monke
     scene = await PLACES[place](stage)
 
     assert [] == (await history.find(stage.db, history.Filter(tenant=STRANGER))).jobs
+    assert [] == (await history.find_keys(stage.db, history.Filter(tenant=STRANGER), limit=10)).found
     assert [] == await deadletters.purge(stage.db, scene.ids, tenant=STRANGER)
     assert scene.ids == [job.id for job in (await history.find(stage.db, history.Filter(tenant="default"))).jobs]
 

@@ -29,9 +29,13 @@ async def launch(tmp_path: Path) -> AsyncIterator[Launch]:
     """Start `windlass` with these arguments, in an empty folder; its process is gone when the test ends."""
     async with AsyncExitStack() as stack:
 
-        async def start(*arguments: str, files: int | None = None, **settings: str) -> ServerProcess:
+        async def start(
+            *arguments: str, files: int | None = None, nohup: bool = False, **settings: str
+        ) -> ServerProcess:
             named = {f"WINDLASS_{name.upper()}": value for name, value in settings.items()}
-            return await stack.enter_async_context(started(*arguments, settings=named, cwd=tmp_path, files=files))
+            return await stack.enter_async_context(
+                started(*arguments, settings=named, cwd=tmp_path, files=files, nohup=nohup)
+            )
 
         yield start
 

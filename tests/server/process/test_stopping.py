@@ -104,6 +104,17 @@ async def test_rel_a12_hup_drains(launch: Launch) -> None:
     assert "Traceback" not in server.text
 
 
+async def test_rel_a12_hup_is_ignored_where_it_was_before(launch: Launch) -> None:
+    """Under nohup a closed terminal means nothing: SIGTERM is the first signal that is heard, so the end is orderly."""
+    server = await launch(*server_arguments(FILE), nohup=True)
+    await server.serving()
+
+    server.send(signal.SIGHUP)
+    server.send(signal.SIGTERM)
+
+    assert 0 == await server.ended()
+
+
 async def until_held(connection: Connection) -> None:
     """Wait until somebody does every duty."""
     async with asyncio.timeout(PATIENCE_S):

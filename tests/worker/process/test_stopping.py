@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from tests.proofs.load import pause
+from tests.proofs.processes import started
 from tests.worker.answers import Asked, answers
-from tests.worker.process.installation import FOR_EVER_MS, PATIENCE_S, POLL_S, Installation
+from tests.worker.process.installation import FOR_EVER_MS, PATIENCE_S, POLL_S, SAMPLE, Installation
 
 GONE = "http://127.0.0.1:1"
 
@@ -79,6 +80,21 @@ async def test_rel_a12_a_second_signal_does_not_wait_for_a_task_that_never_stops
     assert "queued" == (await installation.job(job_id))["status"]
     assert ["released"] == [attempt["outcome"] for attempt in await installation.attempts(job_id)]
     assert "Traceback" not in fleet.text
+
+
+async def test_rel_a12_hup_is_ignored_where_it_was_before(installation: Installation) -> None:
+    """Under nohup a closed terminal means nothing: SIGTERM is the first signal that is heard, and the job ends."""
+    async with started("worker", SAMPLE, "--url", installation.url, "--log-format", "text", nohup=True) as fleet:
+        await installation.submit("wait", port=installation.port)
+        first = await installation.begun()
+
+        fleet.send(signal.SIGHUP)
+        fleet.send(signal.SIGTERM)
+        await fleet.said("worker.stopping")
+        first.go_on()
+
+        assert 0 == await fleet.ended()
+    assert "succeeded" == (await installation.ended(first.job_id))["status"]
 
 
 async def test_a_spot_notice_gives_work_back_with_its_reason(installation: Installation) -> None:

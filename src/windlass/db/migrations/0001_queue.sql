@@ -260,6 +260,9 @@ SELECT worker, id AS session, tenant,
 
 -- sqlite
 
+-- Tables with long texts have rowids, here and in later migrations: without rowids the whole row is part of the key's
+-- B-tree, and SQLite reads each row that it compares a key with from its first page to its last.
+
 -- No instant above the ceiling has been written, so a restarted server's clock begins there.
 CREATE TABLE clock (ceiling_us INTEGER NOT NULL) STRICT;
 INSERT INTO clock VALUES (0);
@@ -282,7 +285,7 @@ CREATE TABLE job (
     retry TEXT, idempotency_key TEXT, unique_key TEXT, flow_id TEXT, parent_id TEXT, schedule_id TEXT,
     slot_at INTEGER, run INTEGER NOT NULL, run_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
     start_by INTEGER, defaults INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE done (
     id TEXT NOT NULL, task TEXT NOT NULL, payload TEXT NOT NULL, headers TEXT, tags TEXT,
@@ -304,7 +307,7 @@ CREATE TABLE dead (
     lost INTEGER NOT NULL, releases INTEGER NOT NULL, outcome INTEGER NOT NULL, result TEXT, metrics TEXT,
     error_type TEXT, error TEXT, traceback TEXT, reason TEXT, worker TEXT, session TEXT, claimed_at INTEGER,
     started_at INTEGER, finished_at INTEGER NOT NULL, held INTEGER NOT NULL, PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE queue (
     id TEXT NOT NULL, lane INTEGER NOT NULL, rank INTEGER NOT NULL, place INTEGER NOT NULL,
@@ -336,7 +339,7 @@ CREATE TABLE session (
     started_at INTEGER NOT NULL, capacity INTEGER NOT NULL, busy INTEGER NOT NULL, bare INTEGER NOT NULL,
     draining INTEGER NOT NULL, ended_at INTEGER, host TEXT, pid INTEGER, version TEXT, build TEXT, region TEXT, labels TEXT,
     tasks TEXT, queues TEXT, skew_ms INTEGER, PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE dedup (
     scope TEXT NOT NULL, key TEXT NOT NULL, job_id TEXT NOT NULL, content_hash TEXT NOT NULL,

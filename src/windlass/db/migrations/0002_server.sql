@@ -88,12 +88,12 @@ CREATE TABLE duty (
 CREATE TABLE key (
     id TEXT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL, tenant TEXT, scopes TEXT NOT NULL, queues TEXT,
     created_at INTEGER NOT NULL, expires_at INTEGER, revoked_at INTEGER, PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE audit (
     id TEXT NOT NULL, happened_at INTEGER NOT NULL, tenant TEXT NOT NULL, actor TEXT, address TEXT, request_id TEXT,
     action TEXT NOT NULL, subject TEXT NOT NULL, reason TEXT, was TEXT, became TEXT, PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE stat (
     minute_at INTEGER NOT NULL, tenant TEXT NOT NULL, queue TEXT NOT NULL, succeeded INTEGER NOT NULL,

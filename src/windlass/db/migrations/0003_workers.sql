@@ -38,7 +38,7 @@ END $$;
 CREATE TABLE checkpoint (
     job_id TEXT NOT NULL, fence INTEGER NOT NULL, progress TEXT, value TEXT, updated_at INTEGER NOT NULL,
     PRIMARY KEY (job_id)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE TABLE log (
     job_id TEXT NOT NULL, fence INTEGER NOT NULL, seq INTEGER NOT NULL, attempt INTEGER NOT NULL, written_at INTEGER NOT NULL,
@@ -51,4 +51,4 @@ CREATE TABLE task (
     tenant TEXT NOT NULL, name TEXT NOT NULL, fingerprint TEXT NOT NULL, signature TEXT NOT NULL, seen_at INTEGER NOT NULL,
     registered_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, name, fingerprint)
-) STRICT, WITHOUT ROWID;
+) STRICT;

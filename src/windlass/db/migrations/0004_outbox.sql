@@ -112,7 +112,7 @@ CREATE TABLE outbox (
     created_at INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)),
     due_at INTEGER NOT NULL DEFAULT 0, error TEXT, PRIMARY KEY (id), CHECK (kind IN ('enqueue', 'finish')),
     CHECK (length(CAST(replace(id, '-', '') AS BLOB)) = 32 AND replace(id, '-', '') NOT GLOB '*[^0-9a-fA-F]*')
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX outbox_due ON outbox (due_at, id) WHERE error IS NULL;
 

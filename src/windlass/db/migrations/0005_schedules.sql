@@ -107,7 +107,7 @@ CREATE TABLE schedule (
     catch_up_window_s INTEGER, misfire_grace_s INTEGER NOT NULL, overlap INTEGER NOT NULL, jitter_s INTEGER NOT NULL, expect_within_s INTEGER,
     version INTEGER NOT NULL, paused INTEGER NOT NULL, defaults INTEGER NOT NULL, base_at INTEGER NOT NULL, created_at INTEGER NOT NULL,
     changed_at INTEGER NOT NULL, PRIMARY KEY (id), UNIQUE (tenant, name)
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 CREATE INDEX schedule_owner ON schedule (tenant, owner, name) WHERE owner IS NOT NULL;
 CREATE INDEX schedule_tenant ON schedule (tenant, id);

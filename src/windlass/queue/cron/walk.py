@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from bisect import bisect_left
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -52,8 +53,10 @@ class _Wall:
         self._hours, self._minutes, self._seconds = (
             tuple(sorted(found)) for found in (self._sim.hours, self._sim.minutes, self._sim.seconds)
         )
-        # Walks are remembered by the thousand, and these sets are the most of one.
+        # Walks are remembered by the hundred, and these sets are the most of one: most expressions share the rest.
         del self._sim.hours, self._sim.minutes, self._sim.seconds
+        for field in ("days", "months", "weekdays"):
+            setattr(self._sim, field, _shared(frozenset(getattr(self._sim, field))))
         self._first = time(self._hours[0], self._minutes[0], self._seconds[0])
         self._matching: dict[tuple[int, int], int] = {}
         """The days that match in a month with this first weekday and length."""
@@ -93,6 +96,12 @@ class _Wall:
         if hour < self._hours[-1]:
             return time(_from(self._hours, hour + 1), self._minutes[0], self._seconds[0])
         return None
+
+
+@functools.lru_cache(maxsize=64)
+def _shared(values: frozenset[Any]) -> frozenset[Any]:
+    """Return the same set for all equal ones."""
+    return values
 
 
 def _from(values: tuple[int, ...], least: int) -> int:
