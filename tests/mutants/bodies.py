@@ -30,6 +30,12 @@ MUTANTS = (
         "W9: a stop that comes too late leaves nothing behind",
     ),
     Mutant(
+        "stop-is-lost-in-a-destructor",
+        (Edit("worker/threads.py", "            hand.lose_exception()\n", "            pass\n"),),
+        ("tests/worker/test_stopping_locks.py::test_a_stop_that_comes_in_a_destructor_is_raised_again",),
+        "W9: a body is stopped wherever it is",
+    ),
+    Mutant(
         "stop-is-an-error",
         (Edit("client/context.py", "class Stopped(BaseException):", "class Stopped(Exception):"),),
         (f"{STOPPED}[never_checks-exception-cancel]",),

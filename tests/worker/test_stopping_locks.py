@@ -78,6 +78,31 @@ async def test_a_body_that_waits_for_the_lock_of_a_handler_is_stopped_only_after
     lock.release()
 
 
+async def test_a_stop_that_comes_in_a_destructor_is_raised_again() -> None:
+    """No exception leaves a destructor: the body would go on as if nobody had stopped it."""
+    nothing, destroying = threading.Event(), threading.Event()
+
+    class Endless:
+        def __del__(self) -> None:
+            destroying.set()
+            while True:
+                nothing.wait(0.001)
+
+    def body(context: Context) -> None:
+        Endless()
+        while True:
+            nothing.wait(0.001)
+
+    async with rig(body, settings=SHORT, abandon_s=PATIENCE_S / 2) as pools:
+        job = claimed("body")
+        pools.start(job)
+        await pools.until(destroying.is_set)
+        pools.pools.stop((job.id, job.fence), "cancel")
+        ended = await pools.end(job)
+
+    assert {"stopped_by": "exception"} == failed(ended).metrics
+
+
 def test_code_can_be_profiled_after_a_stop_that_came_too_late() -> None:
     """CPython 3.11 hangs there while it still looks for an exception that nobody gets; so in a process of its own."""
     late = """

@@ -58,7 +58,6 @@ class Attempt:
         "run_s",
         "task",
         "trail",
-        "unpressed",
         "zombie",
     )
 
@@ -84,8 +83,6 @@ class Attempt:
         self.metrics: dict[str, int | float | str] | None = None
         self.run_s = 0.0
         self.zombie = False
-        self.unpressed = False
-        """Whether its exception could not be raised where its body just was: it is to be tried again."""
         self._clock = clock
         self._door = threading.Lock()
         self._is_shut = False
@@ -129,6 +126,11 @@ class Attempt:
     def open(self) -> bool:
         """Whether it has not ended."""
         return not self._is_shut
+
+    @property
+    def unpressed(self) -> bool:
+        """Whether its exception could not be raised where its body just was, or was lost there: it is to be raised."""
+        return bool(self.trail.stops_thread)
 
     @property
     def door(self) -> threading.Lock:

@@ -36,7 +36,7 @@ from windlass.worker.trail import Rules, Trail
 
 CLOSE_S = 5.0
 AGAIN_S = 0.01
-"""How soon to try again to raise the exception in a body that was where none must be raised."""
+"""How soon to look whether the exception that is to stop a body must be raised again, or only now."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -356,10 +356,11 @@ class Pools:
                 attempt.place.press(attempt, moved.rung)
         elif attempt.unpressed and attempt.place is not None:
             attempt.place.press(attempt, attempt.ladder.rung)
-        next_at = None if attempt.ladder is None else attempt.ladder.next_at
-        if attempt.unpressed and next_at is not None:
-            return min(next_at, now + AGAIN_S)
-        return math.inf if next_at is None else next_at
+        if attempt.ladder is None or attempt.ladder.next_at is None:
+            return math.inf
+        next_at = attempt.ladder.next_at
+        # Its exception may be lost at any time until it has ended.
+        return min(next_at, now + AGAIN_S) if attempt.ladder.rung == "exception" else next_at
 
     def _abandon(self, attempt: Attempt, now: float) -> None:
         """Give up a body that does not stop: its slot is free, its late end is ignored."""

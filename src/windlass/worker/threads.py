@@ -1,8 +1,9 @@
 """Threads for bodies: made when needed, kept, and taking their next job from the line without a hop.
 
-A body that must be stopped gets an exception raised in its thread. One exception at most is raised in an attempt, and
+A body that must be stopped gets an exception raised in its thread. One exception at most arrives in an attempt, and
 none once its door is shut, so that none ever reaches the thread's own code or the next body. None is raised where a
-lock of the whole process would stay taken by it: in `logging` and `threading`, whose locks others need too.
+lock of the whole process would stay taken by it: in `logging` and `threading`, whose locks others need too. One that
+comes where none can leave, in a destructor or a callback of a weak reference, is raised again.
 """
 
 from __future__ import annotations
@@ -86,21 +87,18 @@ class Hand(threading.Thread):
                 # Who has just taken the interpreter's lock keeps it for some milliseconds: the look then holds true.
                 time.sleep(0)
                 last_line = attempt.trail.stops_thread
-                if attempt.unpressed and not last_line:
-                    attempt.unpressed = False  # a line of its log was its last
-                    return
-                if _is_delicate(sys._current_frames().get(self.ident)):
-                    # One that logs all the time is met only while it waits for locks: it ends by its next line.
-                    if not attempt.unpressed:
-                        attempt.unpressed = True
-                        last_line.append(self.ident)
-                    return
-                if attempt.unpressed and not _taken(last_line):
-                    attempt.unpressed = False
-                    return
-                attempt.unpressed = False
-                self._pressed = attempt
-                _set_async_exc(self.ident, Stopped)
+                if self._pressed is not attempt:
+                    self._pressed = attempt
+                    last_line.append(self.ident)
+                # One that logs all the time is met only while it waits for locks: it ends by its next line.
+                if not _is_delicate(sys._current_frames().get(self.ident)) and _taken(last_line):
+                    _set_async_exc(self.ident, Stopped)
+
+    def lose_exception(self) -> None:
+        """Note that Stopped came where no exception can leave, so that it is raised again."""
+        attempt = self._pressed
+        if attempt is not None and attempt.open and self.ident is not None and not attempt.unpressed:
+            attempt.trail.stops_thread.append(self.ident)
 
 
 def take_exception() -> None:
@@ -156,6 +154,16 @@ class Threads:
         self._closed = False
         self._made_count = 0
         self._lost_count = 0
+        self._hook_before = sys.unraisablehook
+        self._hook = self._unraisable
+        sys.unraisablehook = self._hook
+
+    def _unraisable(self, found: sys.UnraisableHookArgs) -> None:
+        hand = threading.current_thread()
+        if found.exc_type is Stopped and isinstance(hand, Hand):
+            hand.lose_exception()
+        else:
+            self._hook_before(found)
 
     def body(self, attempt: Attempt) -> Ending:
         """Run the body of an attempt, here or in a process, and return how it ended."""
@@ -198,3 +206,5 @@ class Threads:
             for hand in self._idle:
                 hand.wake.release()
             self._idle.clear()
+        if sys.unraisablehook is self._hook:
+            sys.unraisablehook = self._hook_before
