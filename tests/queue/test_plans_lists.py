@@ -59,6 +59,7 @@ CASES: list[Case] = [
     (history.SQL.own_timed, {**OWN, "states": ["scheduled"], "stale": 0}, 2 * MOST),
     (history.SQL.own_done, {**OWN, "states": DONE}, MOST),
     (history.SQL.own_dead, {**OWN, "states": ["dead"]}, MOST),
+    (history.own(*history.PLACES), {**OWN, "states": [*DONE, "dead", "queued", "scheduled"], "stale": 0}, 4 * MOST),
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),

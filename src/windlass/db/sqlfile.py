@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 SCHEMA = "windlass"
@@ -88,7 +88,7 @@ class Query:
 
     def where(self, *clauses: str) -> Query:
         """Return the query with these clauses in place of its `{filters}`."""
-        return replace(self, filters=clauses)
+        return _filtered(self, clauses)
 
     @cached_property
     def parameters(self) -> frozenset[str]:
@@ -120,6 +120,12 @@ class Query:
 
     def _filled(self, source: str) -> str:
         return source.replace("{filters}", " AND ".join(self.filters) or "true")
+
+
+@lru_cache(maxsize=500)
+def _filtered(query: Query, clauses: tuple[str, ...]) -> Query:
+    """Return the same for the same: its texts are made once. No more are kept: callers choose the clauses."""
+    return replace(query, filters=clauses)
 
 
 class Queries:

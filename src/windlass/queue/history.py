@@ -1,8 +1,8 @@
 """History: what every job is, was and went through, until retention.
 
 One job by its id, lists by combined filters in pages, counts, attempts, the timeline, and the report of a job.
-Lists are keyset pages by id, newest first: each of the four places a job can lie in is asked for the ids of one page,
-by index, and these are merged. Then as many jobs are read as fit into one answer, by their sizes; no more are held.
+Lists are keyset pages by id, newest first: the four places a job can lie in are asked for the ids of one page, by
+index, and these are merged. Then as many jobs are read as fit into one answer, by their sizes; no more are held.
 Filters are clauses from a fixed table; values are always parameters.
 A job is looked for among the newest of all tenants, and if the tenant's are rare there, by its own lanes.
 Either way a bounded number of rows is read: where that is not enough for a page, a short one says where to go on.
@@ -12,8 +12,9 @@ A count goes by the tenant's lanes alone: what others have does not change it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -152,12 +153,18 @@ class _Place(NamedTuple):
     near: Query
     own: Query
 
+    @property
+    def is_live(self) -> bool:
+        """Whether jobs lie here that have not ended."""
+        return not self.states & FINAL_STATES
+
 
 _IN_TIMER = _Place(_TIMED, SQL.floor_timed, SQL.list_timed, SQL.own_timed)
 _IN_QUEUE = _Place(_QUEUED, SQL.floor_queued, SQL.list_queued, SQL.own_queued)
 _IN_DONE = _Place(_DONE, SQL.floor_done, SQL.list_done, SQL.own_done)
 _IN_DEAD = _Place(_DEAD, SQL.floor_dead, SQL.list_dead, SQL.own_dead)
-_composed: dict[tuple[str, tuple[str, ...]], Query] = {}
+PLACES = (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD)
+"""In the order in which a job goes forward."""
 
 
 async def get(db: Statements, job_id: UUID, *, tenant: str) -> Job:
@@ -187,10 +194,11 @@ async def ending_in(db: Statements, end: str, *, tenant: str, examined: int = EX
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
     """Return up to `limit` jobs that match, newest first, from below `cursor` on, as many as fit into one answer.
 
-    Each place is looked through by itself, timers first, ends last, timers again: a job that goes forward meanwhile, or
-    back to wait for its next attempt, is listed once, as it was read last. One that goes back otherwise (another run of
-    a finished job) may be missing from this page, and one that changes between a state asked for and another may be
-    listed or not. A page with a cursor may be short or empty where the filters match few of very many jobs.
+    Of a tenant with few jobs all places are looked through at one instant. Else each is by itself, timers first, ends
+    last, timers again: a job that goes forward meanwhile, or back to wait for its next attempt, is listed once, as it
+    was read last. One that goes back otherwise (another run of a finished job) may then be missing from this page, and
+    one that changes between a state asked for and another may be listed or not. A page with a cursor may be short or
+    empty where the filters match few of very many jobs.
     """
     keys = await find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
     jobs, count = await read(db, where, keys.found[: views.fitting(await sizes(db, keys.found))])
@@ -200,9 +208,10 @@ async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID 
 async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:
     """Return where up to `limit` jobs lie that match, as `find` does; nothing of the jobs themselves is read."""
     reading = _Reading(db, where, max(1, min(limit, MAX_KEYS)), cursor or NEWEST)
-    # In the order in which a job goes forward, and timers once more: there a failed attempt goes back to.
-    for place in (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD, _IN_TIMER):
-        await reading.look(place)
+    if large := await reading.look_at_all():
+        # Timers once more: there a failed attempt goes back to.
+        for place in (*PLACES, _IN_TIMER):
+            await reading.look(place, is_large=place in large)
     return reading.keys()
 
 
@@ -243,15 +252,13 @@ async def read(db: Statements, where: Filter, keys: Sequence[Key]) -> tuple[list
 
 async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> Count:
     """Return how many jobs match, up to 10,000; a bounded number of rows is looked at, so it may be more."""
+    places, asked = _asked(where, PLACES)
+    if not places:
+        return Count(0, True)
     clauses, values = _conditions(where)
-    jobs, exact = 0, True
-    for place in (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD):
-        if asked := _asked(where, place.states):
-            asked |= {"floor": NEWEST, "examined": examined, "limit": 1}
-            row, *_ = await db.fetch(_compose(place.own, clauses), **asked, **values)
-            jobs += row["jobs"]
-            exact = exact and row["examined"] < examined
-    return Count(min(jobs, MAX_COUNT), exact and jobs <= MAX_COUNT)
+    rows = await db.fetch(own(*places).where(*clauses), floor=NEWEST, examined=examined, limit=1, **asked, **values)
+    jobs = sum(row["jobs"] for row in rows)
+    return Count(min(jobs, MAX_COUNT), jobs <= MAX_COUNT and all(row["examined"] < examined for row in rows))
 
 
 async def attempts(
@@ -312,23 +319,34 @@ class _Reading:
         self._found: dict[UUID, Key] = {}
         self._floors: list[UUID] = []
 
-    async def look(self, place: _Place) -> None:
-        """Look through all that the tenant has in a place, if that is little; so others' jobs cost it nothing.
+    async def look_at_all(self) -> list[_Place]:
+        """Look through all that the tenant has, if it is little: others' jobs cost it nothing. Return where it is much."""
+        places, asked = _asked(self._where, PLACES)
+        if not places:
+            return []
+        rows = await self._fetch(own(*places).where(*self._clauses), floor=self._cursor, examined=FEW_ROWS, **asked)
+        large = {row["place"] for row in rows if row["examined"] >= FEW_ROWS}
+        return [place for number, place in enumerate(places) if number in large]
+
+    async def look(self, place: _Place, *, is_large: bool) -> None:
+        """Look through all that the tenant has in a place, if that is little.
 
         Else look for a page among the newest jobs of the place, and if these are too few, by the tenant's lanes again.
         """
-        asked = _asked(self._where, place.states)
-        if not asked:
+        places, asked = _asked(self._where, [place])
+        if not places:
             return
-        [first, *_] = await self._fetch(place.own, floor=self._cursor, examined=FEW_ROWS, **asked)
-        if first["examined"] < FEW_ROWS:
-            return
+        mine = own(*places).where(*self._clauses)
+        if not is_large:
+            [first, *_] = await self._fetch(mine, floor=self._cursor, examined=FEW_ROWS, **asked)
+            if first["examined"] < FEW_ROWS:
+                return
         floors = await self._db.fetch(place.floor, cursor=self._cursor, examined=EXAMINED)
         floor: UUID = floors[0]["id"] if floors else UUID(int=0)
-        rows = await self._fetch(place.near, cursor=self._cursor, floor=floor, **asked)
+        rows = await self._fetch(place.near.where(*self._clauses), cursor=self._cursor, floor=floor, **asked)
         if len(rows) > self._limit or not floors:
             return
-        [first, *_] = await self._fetch(place.own, floor=floor, examined=OWN_ROWS, **asked)
+        [first, *_] = await self._fetch(mine, floor=floor, examined=OWN_ROWS, **asked)
         if first["examined"] >= OWN_ROWS:
             self._floors.append(floor)
 
@@ -342,18 +360,17 @@ class _Reading:
         return Keys(found, floor if self._floors else None)
 
     async def _fetch(self, query: Query, **more: Any) -> list[Row]:
-        rows = await self._db.fetch(_compose(query, self._clauses), limit=self._limit + 1, **self._values, **more)
+        rows = await self._db.fetch(query, limit=self._limit + 1, **self._values, **more)
         self._found.update((row["id"], Key(row["id"], row["finished_at"])) for row in rows if row["id"] is not None)
         return rows
 
 
-def _asked(where: Filter, states: frozenset[State]) -> dict[str, Any]:
-    """Return which of the states of a place are asked for, and of live ones whether stale; nothing: none of them."""
-    live = not states & FINAL_STATES
-    if where.stale and not live:
-        return {}
-    asked = sorted(where.states & states if where.states else states)
-    return {"states": asked, **({"stale": int(where.stale)} if live else {})} if asked else {}
+def _asked(where: Filter, places: Sequence[_Place]) -> tuple[list[_Place], dict[str, Any]]:
+    """Return which of the places may have what is asked for, the states there, and of live ones whether stale."""
+    wanted = where.states or frozenset(State)
+    asked = [place for place in places if wanted & place.states and (place.is_live or not where.stale)]
+    states = sorted(state for place in asked for state in wanted & place.states)
+    return asked, {"states": states, **({"stale": int(where.stale)} if any(place.is_live for place in asked) else {})}
 
 
 def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -380,8 +397,20 @@ def _quoted(tag: str) -> str:
         raise InvalidInput("tag", "it holds half of a surrogate pair, which is not text.") from None
 
 
-def _compose(query: Query, clauses: tuple[str, ...]) -> Query:
-    key = (query.name, clauses)
-    if key not in _composed:
-        _composed[key] = query.where(*clauses)
-    return _composed[key]
+@cache
+def own(*places: _Place) -> Query:
+    """Return one query of what a tenant has in each of these places, by the number of the place, at one instant."""
+
+    def together(sources: Iterable[str]) -> str:
+        return "\nUNION ALL\n".join(
+            f"SELECT {number} AS place, p.* FROM (\n{source}\n) AS p"  # noqa: S608 - queries of history.sql
+            for number, source in enumerate(sources)
+        )
+
+    queries = [place.own for place in places]
+    return Query(
+        name=" ".join(query.name for query in queries),
+        description="\n".join(query.description for query in queries),
+        postgres_source=together(query.postgres_source for query in queries),
+        sqlite_source=together(query.sqlite_source for query in queries),
+    )

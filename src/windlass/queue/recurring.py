@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from windlass.db import Query, Statements, load
+from windlass.db import Statements, load
 from windlass.errors import Contention, NotFound
 from windlass.ids import first_id_at
 from windlass.job import State
@@ -48,7 +48,6 @@ _CLAUSES = {
     "created_after": "x.created_at >= :created_after AND x.id >= :first_id",
     "created_before": "x.created_at < :created_before AND x.id < :last_id",
 }
-_composed: dict[tuple[str, tuple[str, ...]], Query] = {}
 
 
 async def get(db: Statements, schedule_id: UUID, *, tenant: str) -> Job:
@@ -103,7 +102,7 @@ async def count(db: Statements, where: Filter) -> Count:
     if not _possible(where):
         return jobs
     clauses, values = _conditions(where)
-    [row] = await db.fetch(_compose(SQL.matching, clauses), examined=EXAMINED, **values)
+    [row] = await db.fetch(SQL.matching.where(*clauses), examined=EXAMINED, **values)
     return Count(jobs.jobs + row["schedules"], jobs.exact and row["examined"] < EXAMINED)
 
 
@@ -174,7 +173,7 @@ async def _find_schedules(db: Statements, where: Filter, *, limit: int, cursor: 
     floors = await db.fetch(SQL.floor, tenant=where.tenant, cursor=cursor, examined=EXAMINED)
     floor: UUID | None = floors[0]["id"] if floors else None
     rows = await db.fetch(
-        _compose(SQL.newest, clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values
+        SQL.newest.where(*clauses), cursor=cursor, floor=floor or UUID(int=0), limit=limit + 1, **values
     )
     found = [Key(row["id"], None) for row in rows[:limit]]
     return Keys(found, found[-1].id if len(rows) > limit else floor)
@@ -215,10 +214,3 @@ def _conditions(where: Filter) -> tuple[tuple[str, ...], dict[str, Any]]:
         check_instant("created_before", where.created_before)
         values["last_id"] = first_id_at(where.created_before, shift=SKEW)
     return tuple(clauses), values
-
-
-def _compose(query: Query, clauses: tuple[str, ...]) -> Query:
-    key = (query.name, clauses)
-    if key not in _composed:
-        _composed[key] = query.where(*clauses)
-    return _composed[key]

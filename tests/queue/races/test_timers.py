@@ -116,18 +116,23 @@ async def test_rel_x16_promotion_beside_pause(stage: Stage) -> None:
     await Race(lambda: due_scene(stage), promote, pause, judge).in_every_order(stage)
 
 
-STATEMENTS = 7
-"""Of a list: one for each look at a place, then the sizes and the jobs."""
+STATEMENTS = {history.FEW_ROWS: 3, 1: 10}
+"""Of a list: all places at once, the sizes and the jobs; of more than few jobs each place as well."""
 
 
-@pytest.mark.parametrize("number", range(STATEMENTS + 1))
-async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> None:
-    """A list read place by place shows a job once, wherever between its statements the job is promoted and ends."""
+@pytest.mark.parametrize(
+    ("few", "number"), [(few, number) for few, most in STATEMENTS.items() for number in range(most + 1)]
+)
+async def test_rel_x16_listed_beside_promotion(
+    stage: Stage, few: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list shows a job once, wherever between its statements the job is promoted and ends."""
+    monkeypatch.setattr(history, "FEW_ROWS", few)
     scene = await due_scene(stage, 2)
     reader = Pausing(stage.servers[0])
     point = reader.hold_at(number)
     listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
-    if number < STATEMENTS:
+    if number < STATEMENTS[few]:
         await point.reached.wait()
     else:
         await listing
@@ -139,9 +144,14 @@ async def test_rel_x16_listed_beside_promotion(stage: Stage, number: int) -> Non
     assert [job.id for job in (await listing).jobs] == sorted(scene.ids, reverse=True)
 
 
-@pytest.mark.parametrize("number", range(1, STATEMENTS))
-async def test_rel_x16_listed_as_read_last(stage: Stage, number: int) -> None:
+@pytest.mark.parametrize(
+    ("few", "number"), [(few, number) for few, most in STATEMENTS.items() for number in range(1, most)]
+)
+async def test_rel_x16_listed_as_read_last(
+    stage: Stage, few: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job found in two places is shown as it was when it was read, and fills one line of the page."""
+    monkeypatch.setattr(history, "FEW_ROWS", few)
     scene = await due_scene(stage, 3)
     reader = Pausing(stage.servers[0])
     point = reader.hold_at(number)
@@ -171,12 +181,14 @@ async def test_rel_x16_a_job_that_left_the_state_asked_for_is_not_listed(stage: 
     assert [] == (await listing).jobs
 
 
-@pytest.mark.parametrize("place", ["own_timed", "own_queued", "own_done"])
-async def test_rel_x16_listed_beside_a_failure(stage: Stage, place: str) -> None:
-    """A job that goes back to wait for its next attempt while a list is read is in the list, once."""
+@pytest.mark.parametrize("statement", ["own_timed", "floor_queued", "list_queued", "own_done"])
+async def test_rel_x16_listed_beside_a_failure(stage: Stage, statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that goes back to wait for its next attempt while a list is read place by place is in the list, once."""
+    monkeypatch.setattr(history, "FEW_ROWS", 1)  # the ready job: the look at all places sees no other
     scene = await stage.leased(started=True)
+    ids = [*scene.ids, *await stage.submit(scene.queue)]
     reader = Pausing(stage.servers[0])
-    point = reader.hold_before(place)
+    point = reader.hold_before(statement)
     listing = asyncio.create_task(history.find(reader, Filter(tenant="default")))
     await point.reached.wait()
 
@@ -184,7 +196,7 @@ async def test_rel_x16_listed_beside_a_failure(stage: Stage, place: str) -> None
     point.release()
 
     page = await listing
-    assert sorted(scene.ids, reverse=True) == [job.id for job in page.jobs]
+    assert sorted(ids, reverse=True) == [job.id for job in page.jobs]
     assert State.SCHEDULED is {job.id: job.state for job in page.jobs}[scene.id]
 
 
