@@ -320,7 +320,10 @@ class _Reading:
         self._floors: list[UUID] = []
 
     async def look_at_all(self) -> list[_Place]:
-        """Look through all that the tenant has, if it is little: others' jobs cost it nothing. Return where it is much."""
+        """Look through all that the tenant has, if it is little; return the places where it is not.
+
+        So others' jobs cost it nothing.
+        """
         places, asked = _asked(self._where, PLACES)
         if not places:
             return []
