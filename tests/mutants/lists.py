@@ -340,7 +340,7 @@ MUTANTS = (
     Mutant(
         "timers-not-read-again",
         (Edit("queue/history.py", "in (*PLACES, _IN_TIMER):", "in PLACES:"),),
-        races("timers::rel_x16_listed_beside_a_failure[*-floor_queued]"),
+        races("timers::rel_x16_listed_beside_a_failure[*-own_queued]"),
         "P9: a job that fails while a list is read is in it",
     ),
     Mutant(

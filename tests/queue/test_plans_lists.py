@@ -21,7 +21,7 @@ from tests.databases import Emptied, drop
 from tests.db.filled import COUNT, LANES, SESSION, SESSIONS, analyse, copy_filled, made
 from tests.db.plans import Plan, explained, hot, reading
 from tests.queue.test_plans_sqlite import filled, named, steps_of, undone
-from windlass.db import Query
+from windlass.db import Query, union
 from windlass.db.sqlite_connection import SqliteConnection
 from windlass.queue import attempts, depths, explain, fleet, history, queues, recent, retention, stats, workers
 from windlass.queue.history import NEWEST
@@ -59,7 +59,11 @@ CASES: list[Case] = [
     (history.SQL.own_timed, {**OWN, "states": ["scheduled"], "stale": 0}, 2 * MOST),
     (history.SQL.own_done, {**OWN, "states": DONE}, MOST),
     (history.SQL.own_dead, {**OWN, "states": ["dead"]}, MOST),
-    (history.own(*history.PLACES), {**OWN, "states": [*DONE, "dead", "queued", "scheduled"], "stale": 0}, 4 * MOST),
+    (
+        union(*[place.own for place in history.PLACES]),
+        {**OWN, "states": [*DONE, "dead", "queued", "scheduled"], "stale": 0},
+        4 * MOST,
+    ),
     (attempts.SQL.ended_between, {"tenant": "default", "limit": MOST, **ENDS, **SPAN, "until": JUST_BEFORE}, LANES),
     (attempts.SQL.oldest_end, {"tenant": "default"}, LANES * 20),
     (fleet.SQL.held_jobs, {"tenant": "default", "workers": ["worker9"], "most": 10}, 150),

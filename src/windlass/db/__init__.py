@@ -2,6 +2,6 @@
 
 from windlass.db.base import Capabilities, Database, Row, Statements
 from windlass.db.open import open_database
-from windlass.db.sqlfile import Queries, Query, load
+from windlass.db.sqlfile import Queries, Query, load, union
 
-__all__ = ["Capabilities", "Database", "Queries", "Query", "Row", "Statements", "load", "open_database"]
+__all__ = ["Capabilities", "Database", "Queries", "Query", "Row", "Statements", "load", "open_database", "union"]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 SCHEMA = "windlass"
@@ -126,6 +126,17 @@ class Query:
 def _filtered(query: Query, clauses: tuple[str, ...]) -> Query:
     """Return the same for the same: its texts are made once. No more are kept: callers choose the clauses."""
     return replace(query, filters=clauses)
+
+
+@cache
+def union(*parts: Query) -> Query:
+    """Return one query of the rows of several that only read."""
+    return Query(
+        name=" ".join(query.name for query in parts),
+        description="\n".join(query.description for query in parts),
+        postgres_source="\nUNION ALL\n".join(f"(\n{query.postgres_source}\n)" for query in parts),
+        sqlite_source="\nUNION ALL\n".join(f"SELECT * FROM (\n{query.sqlite_source}\n)" for query in parts),
+    )
 
 
 class Queries:

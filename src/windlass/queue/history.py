@@ -12,15 +12,14 @@ A count goes by the tenant's lanes alone: what others have does not change it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from windlass.db import Query, Row, Statements, load
+from windlass.db import Query, Row, Statements, load, union
 from windlass.errors import InvalidInput, NotFound
 from windlass.ids import first_id_at
 from windlass.job import FINAL_STATES, State
@@ -208,10 +207,10 @@ async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID 
 async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:
     """Return where up to `limit` jobs lie that match, as `find` does; nothing of the jobs themselves is read."""
     reading = _Reading(db, where, max(1, min(limit, MAX_KEYS)), cursor or NEWEST)
-    if large := await reading.look_at_all():
+    if not await reading.look_at_all():
         # Timers once more: there a failed attempt goes back to.
         for place in (*PLACES, _IN_TIMER):
-            await reading.look(place, is_large=place in large)
+            await reading.look(place)
     return reading.keys()
 
 
@@ -256,7 +255,14 @@ async def count(db: Statements, where: Filter, *, examined: int = EXAMINED) -> C
     if not places:
         return Count(0, True)
     clauses, values = _conditions(where)
-    rows = await db.fetch(own(*places).where(*clauses), floor=NEWEST, examined=examined, limit=1, **asked, **values)
+    rows = await db.fetch(
+        union(*[place.own for place in places]).where(*clauses),
+        floor=NEWEST,
+        examined=examined,
+        limit=1,
+        **asked,
+        **values,
+    )
     jobs = sum(row["jobs"] for row in rows)
     return Count(min(jobs, MAX_COUNT), jobs <= MAX_COUNT and all(row["examined"] < examined for row in rows))
 
@@ -319,37 +325,25 @@ class _Reading:
         self._found: dict[UUID, Key] = {}
         self._floors: list[UUID] = []
 
-    async def look_at_all(self) -> list[_Place]:
-        """Look through all that the tenant has, if it is little; return the places where it is not.
-
-        So others' jobs cost it nothing.
-        """
+    async def look_at_all(self) -> bool:
+        """Look through all that the tenant has, if that is little: others' jobs cost it nothing. False if it is not."""
         places, asked = _asked(self._where, PLACES)
-        if not places:
-            return []
-        rows = await self._fetch(own(*places).where(*self._clauses), floor=self._cursor, examined=FEW_ROWS, **asked)
-        large = {row["place"] for row in rows if row["examined"] >= FEW_ROWS}
-        return [place for number, place in enumerate(places) if number in large]
+        return not places or await self._look_at_few(union(*[place.own for place in places]), asked)
 
-    async def look(self, place: _Place, *, is_large: bool) -> None:
+    async def look(self, place: _Place) -> None:
         """Look through all that the tenant has in a place, if that is little.
 
         Else look for a page among the newest jobs of the place, and if these are too few, by the tenant's lanes again.
         """
         places, asked = _asked(self._where, [place])
-        if not places:
+        if not places or await self._look_at_few(place.own, asked):
             return
-        mine = own(*places).where(*self._clauses)
-        if not is_large:
-            [first, *_] = await self._fetch(mine, floor=self._cursor, examined=FEW_ROWS, **asked)
-            if first["examined"] < FEW_ROWS:
-                return
         floors = await self._db.fetch(place.floor, cursor=self._cursor, examined=EXAMINED)
         floor: UUID = floors[0]["id"] if floors else UUID(int=0)
-        rows = await self._fetch(place.near.where(*self._clauses), cursor=self._cursor, floor=floor, **asked)
+        rows = await self._fetch(place.near, cursor=self._cursor, floor=floor, **asked)
         if len(rows) > self._limit or not floors:
             return
-        [first, *_] = await self._fetch(mine, floor=floor, examined=OWN_ROWS, **asked)
+        [first, *_] = await self._fetch(place.own, floor=floor, examined=OWN_ROWS, **asked)
         if first["examined"] >= OWN_ROWS:
             self._floors.append(floor)
 
@@ -362,8 +356,12 @@ class _Reading:
             return Keys(found, found[-1].id)
         return Keys(found, floor if self._floors else None)
 
+    async def _look_at_few(self, own: Query, asked: dict[str, Any]) -> bool:
+        rows = await self._fetch(own, floor=self._cursor, examined=FEW_ROWS, **asked)
+        return all(row["examined"] < FEW_ROWS for row in rows)
+
     async def _fetch(self, query: Query, **more: Any) -> list[Row]:
-        rows = await self._db.fetch(query, limit=self._limit + 1, **self._values, **more)
+        rows = await self._db.fetch(query.where(*self._clauses), limit=self._limit + 1, **self._values, **more)
         self._found.update((row["id"], Key(row["id"], row["finished_at"])) for row in rows if row["id"] is not None)
         return rows
 
@@ -398,22 +396,3 @@ def _quoted(tag: str) -> str:
         return msgspec.json.encode(tag).decode()
     except UnicodeEncodeError:
         raise InvalidInput("tag", "it holds half of a surrogate pair, which is not text.") from None
-
-
-@cache
-def own(*places: _Place) -> Query:
-    """Return one query of what a tenant has in each of these places, by the number of the place, at one instant."""
-
-    def together(sources: Iterable[str]) -> str:
-        return "\nUNION ALL\n".join(
-            f"SELECT {number} AS place, p.* FROM (\n{source}\n) AS p"  # noqa: S608 - queries of history.sql
-            for number, source in enumerate(sources)
-        )
-
-    queries = [place.own for place in places]
-    return Query(
-        name=" ".join(query.name for query in queries),
-        description="\n".join(query.description for query in queries),
-        postgres_source=together(query.postgres_source for query in queries),
-        sqlite_source=together(query.sqlite_source for query in queries),
-    )
