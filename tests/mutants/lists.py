@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         "jobs-that-moved-are-not-listed",
         (Edit("queue/history.py", "if key.id not in rows]", "if False]"),),
-        races("timers::rel_x16_listed_beside_promotion[*-6]"),
+        races("timers::rel_x16_listed_beside_promotion[*-1000-1]"),
         "P9: a job that goes forward while a list is read is in it",
     ),
     Mutant(
