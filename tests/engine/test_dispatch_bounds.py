@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.clock import no_pause
 from tests.engine.test_dispatch import PATIENCE_S, POLL_S, asking, ids_of, submit, until, waiting
 from tests.engine.test_dispatch_fair import leave
 from windlass.engine import dispatch, hot, limited
@@ -20,6 +21,7 @@ from windlass.engine.hands import Hands
 from windlass.engine.hot import HotLanes, HotQueues
 from windlass.engine.line import Ask, Capability, Line, Turns
 from windlass.queue import claim as claims
+from windlass.queue import erasure, tenants
 from windlass.queue.claim import Claimed, claim
 from windlass.queue.lanes import Lane, LaneName, Lanes, lane_from_row
 from windlass.queue.newjob import NewJob
@@ -406,3 +408,42 @@ async def test_a_limit_that_is_lifted_lets_the_waiting_go_on(engine: Engine) -> 
     look(engine)
 
     assert [job_id] == ids_of(await asyncio.wait_for(task, PATIENCE_S))
+
+
+@pytest.mark.one_kind
+async def test_a_claim_does_not_bring_a_deleted_tenant_back(engine: Engine) -> None:
+    """M1: a worker that has waited at a limited queue asks again after its tenant is gone."""
+    await engine.acts.configure_queue(LaneName("acme", "mail"), max_running=0)
+    [job] = await engine.submit([NewJob(id=engine.ids.new(), task="t", tenant="acme", queue="mail")])
+    ask = Ask(tenant="acme", worker="w", queues=("mail",), wait_s=POLL_S)
+    tasks = await waiting(engine, ask)
+    await look_now(engine)
+    await until(lambda: ("acme", "mail") in list(engine._dispatch._line.demands))
+    await leave(tasks)
+    async with engine.db.transaction() as transaction:
+        await erasure.remove_jobs(transaction, [job.id])
+    await tenants.delete(engine.db, engine.lanes, engine.ids, "acme", pause=no_pause)
+
+    tasks = await waiting(engine, ask)
+    await until(lambda: ("acme", "mail") not in list(engine._dispatch._line.demands))
+    await leave(tasks)
+
+    assert ["default"] == [tenant.name for tenant in (await tenants.list_tenants(engine.db)).tenants]
+
+
+@pytest.mark.one_kind
+async def test_long_jobs_of_a_limited_queue_follow_each_other(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are too long for one claim come with the next one, not after the next look at all lanes."""
+    monkeypatch.setattr(claims, "MOST_BYTES", 1000)
+    await engine.acts.configure_queue(LaneName("default", "mail"), max_running=1000)
+    tasks = await waiting(engine, *(asking(queues=("mail",)) for _ in range(4)))
+    looked_at = engine._dispatch._looked_at
+    monkeypatch.setattr(dispatch, "LOOK_S", PATIENCE_S * 10)
+
+    await engine.submit(
+        [NewJob(id=engine.ids.new(), task="t", queue="mail", payload=f'"{"x" * 900}"') for _ in range(4)]
+    )
+    handouts = await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE_S)
+
+    assert 4 == len({job_id for handout in handouts for job_id in ids_of(handout)})
+    assert looked_at == engine._dispatch._looked_at

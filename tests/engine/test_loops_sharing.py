@@ -143,7 +143,7 @@ async def test_no_duty_is_without_a_holder_while_duties_rotate(
         world.server(*several(world, count), rotate_seconds=20)
     await world.pass_s(10)
 
-    for _ in range(160):
+    for _ in range(400):
         await world.pass_s(0.5)
         assert sorted(turns) == sorted(name for held in world.held() for name in held)
 

@@ -19,6 +19,7 @@ from windlass.engine.payloads import refusal
 from windlass.engine.signatures import Signatures
 from windlass.engine.wake import Hint, Wake
 from windlass.errors import InvalidInput, TooMany
+from windlass.ids import Ids
 from windlass.queue import tasks, tenants
 from windlass.queue.lanes import Lanes
 from windlass.queue.newjob import NewJob
@@ -203,7 +204,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
 
     clock.advance(module.RENEW_S)
     elapsed.now += module.RENEW_S
-    await tenants.delete(db, Lanes(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
     here.forget("acme")
     await here.heard("acme", session)
     await tenants.create(db, "acme")
@@ -211,6 +212,20 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
     for server in (here, there):
         await server.check([job({}, tenant="acme")])
     assert [] == (await tasks.list_tasks(db, "acme")).tasks
+
+
+async def test_the_first_submit_under_a_deleted_name_minds_no_late_worker(db: Database) -> None:
+    """M1: what the last owner's worker publishes after the delete counts neither then nor later."""
+    here, there = signatures_of(db), signatures_of(db)
+    await tenants.create(db, "acme")
+    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
+    await here.publish("acme", {"add": ADD})
+
+    for server in (here, there):
+        await server.check([job({}, tenant="acme")])
+    await Lanes().resolve(db, [job({}, tenant="acme").lane])
+    for server in (here, there):
+        await server.check([job({}, tenant="acme")])
 
 
 async def published(db: Database, tenant: str, **signatures: Signature) -> None:

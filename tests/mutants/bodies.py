@@ -21,7 +21,8 @@ MUTANTS = (
         (
             Edit(
                 "worker/threads.py",
-                "        _set_async_exc(threading.get_ident(), Stopped)\n        while True:\n            pass\n",
+                "        while True:  # until it comes here, and not in a destructor, which swallows it\n"
+                "            _set_async_exc(threading.get_ident(), Stopped)\n",
                 "        ctypes.pythonapi.PyThreadState_SetAsyncExc.argtypes = (ctypes.c_ulong, ctypes.c_void_p)\n"
                 "        ctypes.pythonapi.PyThreadState_SetAsyncExc(threading.get_ident(), None)\n",
             ),

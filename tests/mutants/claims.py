@@ -24,8 +24,20 @@ MUTANTS = (
     ),
     Mutant(
         "leases-without-texts-stay",
-        (Edit("queue/claim.py", "            await undo(db, jobs)\n", "            pass\n"),),
+        (Edit("queue/claim.py", "                await undo(db, jobs)\n", "                pass\n"),),
         ("tests/queue/test_claim.py::test_jobs_whose_texts_cannot_be_read_are_ready_again",),
+        "L4: a lease that nobody is told of does not stay",
+    ),
+    Mutant(
+        "leases-given-back-without-end",
+        (Edit("queue/claim.py", "asyncio.timeout(UNDO_S)", "asyncio.timeout(None)"),),
+        ("tests/queue/test_claim.py::test_a_claim_whose_jobs_cannot_be_given_back_ends",),
+        "T22: a database that falls silent holds nobody for longer than the time of a round",
+    ),
+    Mutant(
+        "leases-within-an-answer-are-not-told",
+        (Edit("engine/exchange.py", "with suppress(WindlassError):  # they", "with suppress(KeyError):  # they"),),
+        ("tests/server/test_exchange.py::test_jobs_within_the_bound_are_told_where_the_others_cannot_go_back",),
         "L4: a lease that nobody is told of does not stay",
     ),
     Mutant(

@@ -511,6 +511,12 @@ MUTANTS = (
         "L1: a server whose last write has not come back is not ready",
     ),
     Mutant(
+        "told-of-the-look-of-another",
+        (Edit("server/admin.py", "if not looking.done():", "if not self._looking.done():"),),
+        ("tests/server/test_ready.py::test_a_caller_is_told_of_the_look_that_it_waited_for",),
+        "L1: a server whose write succeeded is ready",
+    ),
+    Mutant(
         "ready-only-without-other-writes",
         (Edit("server/admin.py", "CALLER_S = 3.0", "CALLER_S = 0.0"),),
         (

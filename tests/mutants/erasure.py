@@ -42,6 +42,15 @@ MUTANTS = (
         (AGAIN,),
         M1,
     ),
+    Mutant(
+        "late-signatures-are-the-next-owners",
+        (
+            sql("tasks", "recent", "AND (EXISTS (", "AND (true OR EXISTS (", count=2),
+            sql("tasks", "of_tasks", "WHERE EXISTS (", "WHERE true OR EXISTS (", count=2),
+        ),
+        ("tests/engine/test_signatures.py::test_the_first_submit_under_a_deleted_name_minds_no_late_worker",),
+        M1,
+    ),
     Mutant("queues-of-the-last-owner", (sql("queues", "list_queues", "AND l.retired = 0", ""),), (AGAIN,), M1),
     Mutant(
         "audit-of-the-last-owner",

@@ -80,13 +80,19 @@ MUTANTS = (
     ),
     Mutant(
         "tenant-deleted-that-is-used-again",
-        (Edit("queue/tenants.py", "if used and await", "if False and await"),),
+        (Edit("queue/tenants.py", "if delete is not None and await", "if False and await"),),
         (f"{DELETED}while_its_lanes_are_made_stays[postgres]",),
         "M1: a lane that is made again keeps its tenant",
     ),
     Mutant(
+        "tenant-deleted-that-another-delete-retires",
+        (sql("tenants", "lanes_in_use", "retired <> 1 AND retired <> :delete", "retired = 0 AND :delete <> 0"),),
+        (f"{DELETED}by_two_beside_a_submit_loses_no_job",),
+        "M1: a lane that was made again keeps its tenant, also where another delete retires it",
+    ),
+    Mutant(
         "refused-delete-retires-lanes",
-        (Edit("queue/tenants.py", "transaction.fetch(SQL.use_lanes_again, lanes=retired)", "pause(0)"),),
+        (Edit("queue/tenants.py", "await transaction.fetch(SQL.use_lanes_again, tenant=name, delete=number)", "pass"),),
         (f"{DELETED}beside_a_submit_loses_no_job[postgres]",),
         "a call that is refused changes nothing",
     ),

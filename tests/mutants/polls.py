@@ -132,4 +132,22 @@ MUTANTS = (
         (f"{DISPATCH}a_limited_queue_hands_out_no_more_than_its_limit[sqlite]",),
         "who does not wait is answered after its limited queues were visited",
     ),
+    Mutant(
+        "a-claim-brings-a-tenant-back",
+        (
+            Edit(
+                "engine/limited.py",
+                "        if not numbers:\n            return  # and",
+                "        if False:\n            return  # and",
+            ),
+        ),
+        (f"{BOUNDS}a_claim_does_not_bring_a_deleted_tenant_back[sqlite]",),
+        "M1: who only asks for jobs makes no tenant",
+    ),
+    Mutant(
+        "long-jobs-of-a-limited-queue-wait-for-a-look",
+        (Edit("engine/limited.py", " and sum(job.size for job in jobs) < claim.MOST_BYTES // 2", ""),),
+        (f"{BOUNDS}long_jobs_of_a_limited_queue_follow_each_other[sqlite]",),
+        "H4: what is too long for one claim comes with the next",
+    ),
 )

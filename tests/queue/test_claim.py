@@ -506,3 +506,26 @@ async def test_jobs_whose_texts_cannot_be_read_are_ready_again(
 
     assert [State.QUEUED] * 2 == [(await steps.get(job_id)).state for job_id in ids]
     assert ids == [lease.id for lease in await steps.claim(worker, 10)]
+
+
+@pytest.mark.usefixtures("bounds")
+async def test_a_claim_whose_jobs_cannot_be_given_back_ends(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that falls silent holds the claims of all tenants no longer than it must."""
+    monkeypatch.setattr(claiming, "UNDO_S", 0.01)
+    worker = await steps.worker()
+    await steps.submit_one(payload=f'"{"x" * 200}"')
+    fetch = steps.db.fetch
+
+    async def silent(query: Query, /, **parameters: Any) -> list[Row]:
+        if query.name in ("texts", "undo"):
+            await asyncio.Event().wait()
+        return await fetch(query, **parameters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps.db, "fetch", silent)
+        task = asyncio.create_task(asyncio.wait_for(steps.claim(worker), 0.01))
+        done, _ = await asyncio.wait([task], timeout=5)
+
+    task.cancel()
+    assert done
+    assert isinstance(task.exception(), TimeoutError)

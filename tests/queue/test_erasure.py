@@ -15,6 +15,7 @@ from tests.queue.tenantdata import WORD, everything_of, files_with, jobs_of, tab
 from windlass.db import Database
 from windlass.db.sqlite import SqliteDatabase
 from windlass.errors import BeingErased, Conflict, NotFound, Unavailable
+from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
     audit,
@@ -185,7 +186,7 @@ async def test_a_tenant_that_is_being_erased_takes_nothing(steps: Steps) -> None
     with pytest.raises(BeingErased):
         await made(steps, tenant="acme")
     with pytest.raises(BeingErased):
-        await tenants.delete(steps.db, Lanes(), "acme", pause=no_pause)
+        await tenants.delete(steps.db, Lanes(), Ids(), "acme", pause=no_pause)
 
     assert isinstance(refused, BeingErased)
     assert isinstance(stored, list)

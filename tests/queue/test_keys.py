@@ -13,6 +13,7 @@ from tests.clock import TestClock, no_pause
 from tests.queue.steps import NO_ZONE
 from windlass.db import Database, Query, open_database
 from windlass.errors import AlreadyExists, Forbidden, InvalidInput, NotFound
+from windlass.ids import Ids
 from windlass.queue import tenants
 from windlass.queue.keys import (
     BOOTSTRAP,
@@ -318,7 +319,7 @@ async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
     await tenants.create(db, "acme")
     key, token = await made(db, tenant="acme")
     await revoke(db, key.id)
-    await tenants.delete(db, Lanes(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
 
     gone = await found(db, token)
     await tenants.create(db, "acme")

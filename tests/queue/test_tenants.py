@@ -15,6 +15,7 @@ from tests.queue.tenantdata import OUTBOX
 from tests.sqltext import parse
 from windlass.db import Database, Query
 from windlass.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
     audit,
@@ -54,7 +55,7 @@ async def names(db: Database) -> list[str]:
 
 async def delete(db: Database, lanes: Lanes, name: str) -> None:
     """Delete a tenant; who would have to be waited for is looked for without a pause."""
-    await module.delete(db, lanes, name, pause=no_pause)
+    await module.delete(db, lanes, Ids(), name, pause=no_pause)
 
 
 async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
@@ -322,8 +323,8 @@ async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatc
     await pause_tenant(steps.db, "acme", actor=ANN)
     look = module._refusal
 
-    async def beside(db: Any, name: str, *, used: bool) -> None:
-        assert await look(db, name, used=used) is None
+    async def beside(db: Any, name: str) -> None:
+        assert await look(db, name) is None
         monkeypatch.setattr(module, "_refusal", look)
         await steps.submit_one(tenant="acme")
 

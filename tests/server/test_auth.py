@@ -12,6 +12,7 @@ import pytest
 from tests.clock import TestClock, no_pause
 from windlass.db import Database
 from windlass.errors import Forbidden, TooMany, Unauthorized, Unavailable
+from windlass.ids import Ids
 from windlass.queue import keys, tenants
 from windlass.queue.keys import SCOPES, NewKey, key_id_of, make_token
 from windlass.queue.lanes import Lanes
@@ -128,7 +129,7 @@ async def test_rel_t2_every_refusal_is_the_same(gate: Gate, db: Database, clock:
     _, expired = await made(db, expires_at=clock.now() + timedelta(seconds=1))
     orphan, orphaned = await made(db, tenant="acme")
     await keys.revoke(db, orphan.id)
-    await tenants.delete(db, Lanes(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
     clock.advance(1)
 
     refused = [

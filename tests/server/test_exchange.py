@@ -147,6 +147,24 @@ async def test_jobs_beyond_the_bound_of_an_answer_go_back(
     assert 1 == second[0]["attempt"]
 
 
+async def test_jobs_within_the_bound_are_told_where_the_others_cannot_go_back(
+    client: httpx2.AsyncClient, engine: Engine, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are leased: an answer without them would leave their leases to nobody."""
+    monkeypatch.setattr(translate, "ANSWER_BYTES", 100)
+    for _ in range(2):
+        await submit(client, payload="x" * 90)
+
+    async def broken(*_: Any) -> Any:
+        raise Unavailable("away")
+
+    monkeypatch.setattr(engine, "undo", broken)
+
+    answer = await exchange(client, session, claim={"count": 2})
+
+    assert 1 == len(answer.json()["jobs"])
+
+
 async def test_all_jobs_of_a_claim_go_back_when_a_checkpoint_cannot_be_read(
     client: httpx2.AsyncClient, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

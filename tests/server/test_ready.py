@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from tests.clock import TestClock
+from tests.engine.test_dispatch import until
 from tests.queue.steps import Steps
 from tests.server.frame import KeyRing, bearer
 from windlass.config import Settings
@@ -271,6 +272,27 @@ async def test_asking_often_writes_once_a_second() -> None:
         clock.now_s += 1.01
 
     assert (3, 3) == (db.read_count, db.write_count)
+
+
+@pytest.mark.one_kind
+async def test_a_caller_is_told_of_the_look_that_it_waited_for() -> None:
+    """Also where another caller begins the next look just when this one ends."""
+    db, clock = Asked(), Clock()
+    lobby = lobby_on(db, clock)
+    db.answers.clear()
+    first = asyncio.create_task(lobby.reasons())
+    await until(lambda: db.write_count > 0)
+    clock.now_s += 1.5
+    looking = lobby._looking
+    assert looking is not None
+    db.answers.set()
+    await until(looking.done)
+    db.answers.clear()
+    second = asyncio.create_task(lobby.reasons())
+
+    assert [] == await first
+    db.answers.set()
+    assert [] == await second
 
 
 @pytest.mark.one_kind

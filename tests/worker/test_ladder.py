@@ -95,7 +95,8 @@ class Bodies:
         self.begun.set()
         while not self.gate.is_set():
             try:
-                sum(range(100))
+                while not self.gate.is_set():
+                    sum(range(100))
             except Exception:
                 self.late.append("swallowed")
 

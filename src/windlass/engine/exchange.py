@@ -165,7 +165,8 @@ async def told(engine: Engine, handout: Handout) -> wire.Claim:
         await engine.undo([handed.job for handed in handout.jobs])
         raise
     if beyond:
-        await engine.undo([handed.job for handed in beyond])
+        with suppress(WindlassError):  # they come back when nobody is heard of them; the others must be told
+            await engine.undo([handed.job for handed in beyond])
     jobs = [claimed_job(handed, kept.get(handed.job.id)) for handed in fits.jobs]
     return wire.Claim(jobs=jobs, cancel=fits.cancel)
 

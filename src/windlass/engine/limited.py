@@ -17,12 +17,15 @@ from windlass.engine.hot import MOST_LOOKED, HotLanes, HotQueues
 from windlass.engine.line import Line, Turns
 from windlass.errors import WindlassError
 from windlass.ids import Ids
+from windlass.queue import claim
 from windlass.queue.lanes import LaneName, Lanes
 
 MOST_LIMITED = 4
 """Claims from limited queues of one tenant that are made in one pass, before those of others get their turn."""
 MOST_PAUSE_S = 1.0
 """A queue with a rate is asked again after so long at most."""
+REST_S = 0.01
+"""Before the next pass after one that could claim nothing: those who wait are being served by the other loop."""
 
 logger = logging.getLogger("windlass")
 
@@ -87,18 +90,20 @@ class LimitedQueues:
         while True:
             await self._bell.wait()
             self._bell.clear()
+            rest_s: float | None = None
             try:
-                if await self._pass():
-                    self.ring()
+                rest_s = await self._pass()
             except WindlassError as error:
                 # The other loop tells the waiting when the database is away.
                 logger.debug("A claim from limited queues failed: %s", error)
             if self._line.served_limited():
                 self._ring_free()
-            await asyncio.sleep(0)
+            if rest_s is not None:
+                self.ring()
+            await asyncio.sleep(rest_s or 0)
 
-    async def _pass(self) -> bool:
-        """Visit the queues that somebody waits for; return whether there is more to do than a pass does."""
+    async def _pass(self) -> float | None:
+        """Visit the queues that somebody waits for; return when the next pass is due if there is more to do."""
         await self._queues.learn(self._db)
         tenants: dict[str, list[tuple[str, str]]] = {}
         for queue in self._demands:
@@ -114,20 +119,20 @@ class LimitedQueues:
                 await asyncio.sleep(0)
         left = {tenant: counts[tenant] for tenant, allowance in allowances.items() if allowance.spent}
         self._turns.served(left)
-        return bool(left)
+        if not left:
+            return None
+        return 0 if any(allowance.claims < MOST_LIMITED for allowance in allowances.values()) else REST_S
 
     async def _visit(self, queue: tuple[str, str], allowance: _Allowance) -> None:
         """Claim from one queue, whatever becomes of it, for the lines that can run some of it."""
         visit, freed = self._demands.visit(), self._freed_count
         try:
-            name = LaneName(*queue)
-            own = (await self._lanes.resolve(self._db, [name]))[name].id
             for group in self._demands.of(queue):
                 if allowance.spent or queue in self._full:
                     break
                 if queue[1] in group.limited and group.waiters:
                     async with asyncio.timeout(ROUND_S):
-                        await self._claim(queue, own, group, allowance)
+                        await self._claim(queue, group, allowance)
         except (WindlassError, TimeoutError) as error:
             # A rival has its lock, and is claiming: it is asked again at the next look, or when a job of it ends.
             self._no_room(queue, freed, visit)
@@ -138,17 +143,20 @@ class LimitedQueues:
         finally:
             self._hands.answer_laden()
 
-    async def _claim(self, queue: tuple[str, str], own: int, group: Line.Group, allowance: _Allowance) -> None:
-        """Claim once for a line; `own` is the number of the queue itself."""
+    async def _claim(self, queue: tuple[str, str], group: Line.Group, allowance: _Allowance) -> None:
+        """Claim once for a line."""
         numbers = self._runnable(queue, group, allowance)
-        share = 0.5 if group.has_free else 1.0
-        slots = group.slots(self._ids.new, share=share, empty_handed=True) if numbers else []
+        if not numbers:
+            return  # and no lane is made: the first use of a deleted tenant's name would bring the tenant back
+        name, share = LaneName(*queue), 0.5 if group.has_free else 1.0
+        own = (await self._lanes.resolve(self._db, [name]))[name]
+        slots = group.slots(self._ids.new, share=share, empty_handed=True) if queue[1] in group.limited else []
         if not slots:
             return
         allowance.claims -= 1
         visit, freed = self._demands.visit(group, queue[1]), self._freed_count
         stamps = self._hot.stamps(numbers)
-        claiming = FromLimited(own, numbers, slots)
+        claiming = FromLimited(own.id, numbers, slots)
         jobs = await self._hands.claimed(slots, claiming)
         self._hands.hand_out([(numbers, slots)], jobs)
         finish(slots)
@@ -156,13 +164,13 @@ class LimitedQueues:
             self._no_room(queue, freed, visit)
             if claiming.answer.again_s is not None:
                 self._again_in(claiming.answer.again_s, queue)
-        elif len(jobs) < len(slots):
+        elif len(jobs) < len(slots) and sum(job.size for job in jobs) < claim.MOST_BYTES // 2:
             self._hot.empty(stamps.items())
             if self._runnable(queue, group, allowance):
                 self._demands.visited(group, queue[1], visit)
             await self._hands.dismiss_dead(slots)
         else:
-            self.ring()  # for those of the line who had no slot
+            self.ring()  # for those of the line who had no slot, or whose jobs were too long for this claim
 
     def _runnable(self, queue: tuple[str, str], group: Line.Group, allowance: _Allowance) -> list[int]:
         """Return the lanes of a queue that a line can run; with none, the line does not wait for the queue any more."""

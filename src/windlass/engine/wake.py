@@ -161,7 +161,7 @@ class Wake:
         self._something.set()
 
     def tasks(self, tenant: str) -> None:
-        """Say that a worker of a tenant has published tasks here: other servers look before they go by what they know.
+        """Say that the tasks of a tenant have changed here: other servers look before they go by what they know.
 
         Only the submits of that tenant wait for the look.
         """

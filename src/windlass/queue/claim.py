@@ -13,6 +13,7 @@ a server that has not heard of a new limit cannot exceed it.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,8 @@ INLINE_BYTES = 16 << 10
 """Payloads and headers up to this size come with the claim, longer ones by a query of their own."""
 MOST_BYTES = 8 << 20
 """Of payloads and headers that one claim takes, shared by its tenants; one job of each tenant in any case."""
+UNDO_S = 2.0
+"""How long a claim whose texts cannot be read tries to give its jobs back; after that they wait for their lease."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -136,8 +139,10 @@ async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int,
     try:
         return await _read_texts(db, jobs, tenants)
     except BaseException:
-        with suppress(WindlassError):
-            await undo(db, jobs)
+        # Bounded, because the time of the claim may be over: a silent database must not hold its caller once more.
+        with suppress(WindlassError, TimeoutError):
+            async with asyncio.timeout(UNDO_S):
+                await undo(db, jobs)
         raise
 
 

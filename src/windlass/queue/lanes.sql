@@ -13,7 +13,7 @@ SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
 -- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says, and use those again
--- that a deleted tenant of the same name left behind; return both.
+-- that a delete has retired; return both.
 -- postgres
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
@@ -22,7 +22,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        coalesce(o.limited, 0), coalesce(o.credit_ms, CAST(:credit_ms AS bigint)), coalesce(o.fifo, 0)
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
-ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired = 1
+ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired <> 0
 RETURNING id AS number
 -- sqlite
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
@@ -33,7 +33,7 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
  WHERE true
-ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired = 1
+ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired <> 0
 RETURNING id AS number
 
 -- name: count_lanes

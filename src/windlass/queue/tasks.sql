@@ -55,23 +55,32 @@ DELETE FROM task WHERE tenant = :tenant AND (name, fingerprint) IN (
 
 -- name: recent
 -- What was published within an age by a tenant, the oldest first. A tenant has few: none is beyond the bounds of trim.
+-- Nothing under a deleted name: a late worker of its last owner has published that.
 -- postgres
 SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
   FROM task t
- WHERE t.tenant = :tenant AND t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond' ORDER BY t.seen_at
+ WHERE t.tenant = :tenant AND t.seen_at > :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
+   AND (EXISTS (SELECT 1 FROM tenant n WHERE n.name = :tenant) OR NOT EXISTS (SELECT 1 FROM lane l WHERE l.tenant = :tenant AND l.retired = 1))
+ ORDER BY t.seen_at
 -- sqlite
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
-  FROM task AS t WHERE t.tenant = :tenant AND t.seen_at > :now - :age_ms * 1000 ORDER BY t.seen_at
+  FROM task AS t WHERE t.tenant = :tenant AND t.seen_at > :now - :age_ms * 1000
+   AND (EXISTS (SELECT 1 FROM tenant n WHERE n.name = :tenant) OR NOT EXISTS (SELECT 1 FROM lane l WHERE l.tenant = :tenant AND l.retired = 1))
+ ORDER BY t.seen_at
 
 -- name: of_tasks
--- What was published of these tasks, the oldest first.
+-- What was published of these tasks, the oldest first; nothing under a deleted name.
 -- hot: a submit waits for it.
 -- postgres
 SELECT t.tenant, t.name, t.fingerprint, t.signature, CAST(extract(epoch FROM :now - t.seen_at) AS double precision) AS age_s, t.registered_at
-  FROM rows(:tasks, tenant text, name text) AS i JOIN task t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
+  FROM rows(:tasks, tenant text, name text) AS i JOIN task t ON t.tenant = i.tenant AND t.name = i.name
+ WHERE EXISTS (SELECT 1 FROM tenant n WHERE n.name = i.tenant) OR NOT EXISTS (SELECT 1 FROM lane l WHERE l.tenant = i.tenant AND l.retired = 1)
+ ORDER BY t.seen_at
 -- sqlite
 SELECT t.tenant, t.name, t.fingerprint, t.signature, (:now - t.seen_at) / 1e6 AS age_s, t.registered_at
-  FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name ORDER BY t.seen_at
+  FROM rows(:tasks) AS i CROSS JOIN task AS t ON t.tenant = i.tenant AND t.name = i.name
+ WHERE EXISTS (SELECT 1 FROM tenant n WHERE n.name = i.tenant) OR NOT EXISTS (SELECT 1 FROM lane l WHERE l.tenant = i.tenant AND l.retired = 1)
+ ORDER BY t.seen_at
 
 -- name: tenant_made
 -- How long ago a tenant was made; no row if there is none.

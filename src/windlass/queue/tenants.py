@@ -7,7 +7,8 @@ that none of them misses what another has written.
 A deleted tenant leaves its lanes behind, plain, empty and retired: a lane's number never changes, and every server
 remembers it. A submit that sees that its lane is retired makes the lane, and the tenant, again. One that began before
 may not have seen it: `delete` first retires the lanes, waits until all transactions that were writing then have ended,
-and is refused if one of them has put a job there. Everything else that bears the name goes with the tenant, and entries
+and is refused if one of them has put a job there, or if a lane was taken into use since, also where another delete has
+retired it again. Everything else that bears the name goes with the tenant, and entries
 of the audit are for those above tenants: the next owner of the name reads nothing of it.
 A retired lane says that the name had a tenant: what has come under the name since is removed (leftovers.py).
 
@@ -96,27 +97,31 @@ async def list_tenants(db: Statements, *, limit: int = 100, cursor: str | None =
     return TenantPage(tenants, tenants[-1].name if len(rows) > limit else None)
 
 
-async def delete(db: Statements, lanes: Lanes, name: str, *, pause: Pause) -> None:
+async def delete(db: Statements, lanes: Lanes, ids: Ids, name: str, *, pause: Pause) -> None:
     """Remove a tenant that has nothing left; Conflict says what it still has, NotFound if it is unknown.
 
     Contention if others are writing for seconds: what they write may be the tenant's, and cannot be seen yet.
-    A delete that is broken off leaves a tenant without jobs whose queues are listed again when they are next used.
+    A delete that is broken off leaves a tenant whose queues are listed again when they are next used.
     """
     _refuse_default(name)
     await get(db, name)
-    if held := await _refusal(db, name, used=False):
+    if held := await _refusal(db, name):
         raise held
     # Before the transaction: there may be many minutes, and others wait for the tenant's row.
     await leftovers.remove_rows(db, leftovers.SQL.remove_stats, name)
+    number = 2 + ids.new().int % 2**62  # the bits that are random
     async with db.transaction() as transaction:
         await _lock(transaction, name)
-        retired = [row["number"] for row in await transaction.fetch(SQL.retire_lanes, tenant=name)]
+        await transaction.fetch(SQL.retire_lanes, tenant=name, delete=number)
     are_over = await _await_writers(db, pause)
     async with db.transaction() as transaction:
         await _lock(transaction, name)
         # In statements after the lock: what a rival made while its lock was waited for is seen now.
-        refusal = await _refusal(transaction, name) if are_over else _still_writing(name)
-        await (transaction.fetch(SQL.use_lanes_again, lanes=retired) if refusal else _drop(transaction, name))
+        refusal = await _refusal(transaction, name, delete=number) if are_over else _still_writing(name)
+        if refusal:
+            await transaction.fetch(SQL.use_lanes_again, tenant=name, delete=number)
+        else:
+            await _drop(transaction, name)
     if refusal:
         raise refusal
     lanes.forget(name)
@@ -165,8 +170,11 @@ def _refuse_default(name: str) -> None:
         raise Conflict(f"Tenant {DEFAULT} cannot be deleted: it is the one of callers that name none.")
 
 
-async def _refusal(db: Statements, name: str, *, used: bool = True) -> Conflict | None:
-    """Return why the tenant cannot be deleted, if it cannot; `used`: also lanes in use are a reason."""
+async def _refusal(db: Statements, name: str, *, delete: int | None = None) -> Conflict | None:
+    """Return why the tenant cannot be deleted, if it cannot.
+
+    Lanes that were used since are a reason too for a `delete` that has retired them under its number.
+    """
     [held] = await db.fetch(SQL.count_held, tenant=name, most=MOST_COUNTED + 1)
     if any(held.values()):
         return Conflict(
@@ -176,8 +184,11 @@ async def _refusal(db: Statements, name: str, *, used: bool = True) -> Conflict 
             "Delete the schedules, cancel the jobs, wait until retention has removed them, and revoke the keys; "
             "or erase the tenant with all of it."
         )
-    if used and await db.fetch(SQL.lanes_in_use, tenant=name):
-        return Conflict(f"Tenant {name} cannot be deleted: a job is just being submitted to it. Try again later.")
+    if delete is not None and await db.fetch(SQL.lanes_in_use, tenant=name, delete=delete):
+        return Conflict(
+            f"Tenant {name} was not deleted: a job is just being submitted to it, or somebody else is deleting it. "
+            "Try again later."
+        )
     return None
 
 

@@ -51,37 +51,40 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane
                                  AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
 
 -- name: retire_lanes
--- Take the lanes of a tenant out of use, settings kept: a submit that sees it puts nothing there.  returns: those that were in use.
+-- Take the lanes of a tenant out of use for this delete, settings kept: a submit that sees it puts nothing there. Also those of another delete,
+-- which then is refused.
 -- locks: lane rows by ascending id.
 -- postgres
-WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant AND retired = 0 ORDER BY id FOR UPDATE)
-UPDATE lane SET retired = 1 FROM l WHERE lane.id = l.id RETURNING lane.id AS number
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant AND retired <> 1 ORDER BY id FOR UPDATE)
+UPDATE lane SET retired = :delete FROM l WHERE lane.id = l.id
 -- sqlite
-UPDATE lane SET retired = 1 WHERE tenant = :tenant AND retired = 0 RETURNING id AS number
+UPDATE lane SET retired = :delete WHERE tenant = :tenant AND retired <> 1
 
 -- name: use_lanes_again
--- Take lanes into use again: their tenant, which is locked, stays.
+-- Take the lanes that this delete has retired into use again: their tenant, which is locked, stays.
 -- locks: lane rows by ascending id.
 -- postgres
-WITH l AS MATERIALIZED (SELECT id FROM lane WHERE id = ANY(CAST(:lanes AS int[])) ORDER BY id FOR UPDATE)
+WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant AND retired = :delete ORDER BY id FOR UPDATE)
 UPDATE lane SET retired = 0 FROM l WHERE lane.id = l.id
 -- sqlite
-UPDATE lane SET retired = 0 WHERE id IN (SELECT value FROM json_each(:lanes))
+UPDATE lane SET retired = 0 WHERE tenant = :tenant AND retired = :delete
 
 -- name: lanes_in_use
--- A row if a lane of a tenant is in use.
+-- A row if a lane of a tenant is in use, or another delete has retired one after this delete.
 -- both
-SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired = 0 LIMIT 1
+SELECT 1 AS one FROM lane WHERE tenant = :tenant AND retired <> 1 AND retired <> :delete LIMIT 1
 
 -- name: reset_lanes
 -- Make the retired lanes of a tenant plain, and leave them behind. Their numbers stay: servers remember them.
 -- locks: lane rows by ascending id.
 -- postgres
 WITH l AS MATERIALIZED (SELECT id FROM lane WHERE tenant = :tenant ORDER BY id FOR UPDATE)
-UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL,
+       retired = 1
   FROM l WHERE lane.id = l.id
 -- sqlite
-UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL
+UPDATE lane SET paused = 0, limited = 0, credit_ms = :credit_ms, fifo = 0, max_running = NULL, rate_per_s = NULL, burst = NULL, tat_at = NULL,
+       retired = 1
  WHERE tenant = :tenant
 
 -- name: leave_mark

@@ -61,10 +61,11 @@ class Lobby:
         if self._looking is None or (self._looking.done() and now - self._looked_at > LOOKED_S):
             self._looked_at = now
             self._looking = asyncio.create_task(self._ask_database(), name="ready")
-        await asyncio.wait([self._looking], timeout=max(0, self._looked_at + CALLER_S - now))
-        if not self._looking.done():
+        looking = self._looking  # others may begin the next one as soon as this one ends
+        await asyncio.wait([looking], timeout=max(0, self._looked_at + CALLER_S - now))
+        if not looking.done():
             return [LOCKED]
-        return ["The database has not answered yet."] if self._looking.cancelled() else self._looking.result()
+        return ["The database has not answered yet."] if looking.cancelled() else looking.result()
 
     async def described(self) -> Described:
         """Return the document and its page; a thread makes them when they are first asked for, which takes a while."""

@@ -56,8 +56,9 @@ async def delete(call: Call) -> Reply:
             await engine.outside.pause(WAIT_S)
             erasing = await erasure.go_on(engine.db, engine.ids, call.path)
     else:
-        await step.delete(engine.db, engine.lanes, call.path, pause=engine.outside.pause)
+        await step.delete(engine.db, engine.lanes, engine.ids, call.path, pause=engine.outside.pause)
     engine.signatures.forget(call.path)
+    engine.wake.tasks(call.path)
     return Reply(204) if erasing is None else Reply(202, _shown_erasing(erasing))
 
 

@@ -108,9 +108,8 @@ def take_exception() -> None:
     looking for it, and in CPython 3.11 code that is traced or profiled then hangs.
     """
     with suppress(Stopped):
-        _set_async_exc(threading.get_ident(), Stopped)
-        while True:
-            pass
+        while True:  # until it comes here, and not in a destructor, which swallows it
+            _set_async_exc(threading.get_ident(), Stopped)
 
 
 def _taken(last_line: list[int]) -> bool:

@@ -57,9 +57,9 @@ class Pausing:
         """Wait at the mark with this number, counted from 0."""
         return self._hold(lambda at, _: at == number)
 
-    def hold_before(self, name: str) -> Point:
-        """Wait before the next query of this name, or the next `commit`."""
-        return self._hold(lambda _, passing: passing == name)
+    def hold_before(self, name: str, *, after: str = "") -> Point:
+        """Wait before the next query of this name, or the next `commit`; with `after`, the next behind that query."""
+        return self._hold(lambda at, passing: passing == name and (not after or after in self.trail[:at]))
 
     def hold_after_commits(self, count: int) -> Point:
         """Wait at the first mark after so many commits."""

@@ -359,7 +359,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await keys.revoke(db, key.id, tenant=name)
     await tenants.get(db, name)
     await tenants.list_tenants(db)
-    await tenants.delete(db, Lanes(), name, pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(), name, pause=no_pause)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
     await tasks.publish(db, name, {"t": "{}"})
     await tasks.of_tasks(db, [(name, "t")])

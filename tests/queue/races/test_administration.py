@@ -13,6 +13,7 @@ from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import Stage
 from windlass.db import Database
 from windlass.errors import AlreadyExists, Conflict, Contention, NotFound, WindlassError
+from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import control, history, keys, lanes, queues, tenants
 from windlass.queue.control import Actor
@@ -43,7 +44,7 @@ async def exists(stage: Stage, name: str) -> bool:
 
 async def delete(db: Database, name: str) -> None:
     """Delete a tenant, as a server that remembers no lanes and waits for nobody."""
-    await tenants.delete(db, Lanes(), name, pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(), name, pause=no_pause)
 
 
 async def test_a_tenant_created_by_two_is_made_once(stage: Stage) -> None:
@@ -65,7 +66,7 @@ async def test_a_tenant_deleted_by_two_is_deleted_once(stage: Stage) -> None:
 
     async def judge(name: str, left: object, right: object) -> None:
         assert {True, False} == {one is None for one in (left, right)}
-        assert any(isinstance(one, NotFound | Contention) for one in (left, right))
+        assert any(isinstance(one, NotFound | Conflict | Contention) for one in (left, right))
         assert not await exists(stage, name)
 
     assert 4 <= await Race(lambda: fresh_tenant(stage), delete, delete, judge).in_every_order(stage)
@@ -104,6 +105,41 @@ async def test_a_tenant_deleted_while_its_lanes_are_made_stays(stage: Stage) -> 
     with pytest.raises(Conflict, match="just being submitted"):
         await deleted
     assert await exists(stage, name)
+
+
+async def test_a_tenant_deleted_by_two_beside_a_submit_loses_no_job(postgres_stage: Stage) -> None:
+    """M1: a delete sees that its lanes were used since, also where another delete has retired them again."""
+    stage = postgres_stage
+    name = await fresh_tenant(stage)
+    await lanes.make(stage.db, name, [LaneName(name, "default", "t")], per_tenant=10)
+    deleting, sending = Pausing(stage.servers[0]), Pausing(stage.servers[1])
+    looked, may_look = asyncio.Event(), asyncio.Event()
+
+    async def pause(_: float) -> None:
+        looked.set()
+        await may_look.wait()
+
+    point = deleting.hold_before("lock_tenant", after="writers")
+    first = asyncio.create_task(delete(deleting, name))
+    await point.reached.wait()
+    end = sending.hold_before("commit", after="submit")
+    job = NewJob(id=stage.ids.new(), task="t", tenant=name)
+    sent = asyncio.create_task(submit(sending, Lanes(), [job]))
+    await end.reached.wait()
+    second = asyncio.create_task(tenants.delete(stage.db, Lanes(), Ids(), name, pause=pause))
+    await looked.wait()
+
+    point.release()
+    with pytest.raises(Conflict, match="somebody else is deleting it"):
+        await first
+    end.release()
+    await sent
+    may_look.set()
+    with pytest.raises(Conflict, match="1 live jobs"):
+        await second
+
+    assert State.QUEUED is (await history.get(stage.db, job.id, tenant=name)).state
+    assert ["default"] == [queue.name for queue in (await queues.list_queues(stage.db, name)).queues]
 
 
 @pytest.mark.parametrize("mark", ["reset_lanes", "drop_tenant"])

@@ -15,6 +15,7 @@ from tests.queue.races.stage import Stage
 from tests.sqltext import parse
 from windlass.db import Database
 from windlass.errors import Conflict, Contention, NameTaken, NotFound, WindlassError
+from windlass.ids import Ids
 from windlass.queue import backfills, declared, firing, scheduledits, schedules, tenants
 from windlass.queue.backfills import Backfill
 from windlass.queue.control import Actor
@@ -379,7 +380,7 @@ async def test_a_schedule_keeps_its_tenant(stage: Stage) -> None:
         return await schedules.create(db, [planned(stage, name="s", tenant=tenant)])
 
     async def remove(db: Database, tenant: str) -> None:
-        await tenants.delete(db, Lanes(), tenant, pause=no_pause)
+        await tenants.delete(db, Lanes(), Ids(), tenant, pause=no_pause)
 
     async def judge(tenant: str, left: list[Stored] | WindlassError, right: WindlassError | None) -> None:
         assert isinstance(left, list)

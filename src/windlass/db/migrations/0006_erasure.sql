@@ -5,8 +5,9 @@
 -- How far the erasure of the tenant is, as JSON. Null: it is not being erased. Empty: it was, and nobody brings the name back by using it.
 ALTER TABLE windlass.tenant ADD COLUMN erasing text;
 
--- 1: the tenant of the lane was deleted. The number stays, for a submit may be on its way with it; first use makes it 0 again.
-ALTER TABLE windlass.lane ADD COLUMN retired smallint NOT NULL DEFAULT 0;
+-- 1: the tenant of the lane was deleted. The lane's number stays, for a submit may be on its way with it; first use makes this 0 again.
+-- Greater: the number of the delete that is under way.
+ALTER TABLE windlass.lane ADD COLUMN retired bigint NOT NULL DEFAULT 0;
 
 -- Jobs whose content was removed. They never run again.
 CREATE TABLE windlass.erased (
