@@ -8,7 +8,7 @@ import logging
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
@@ -30,7 +30,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.looks import Looks
 from windlass.engine.whole import whole_duties
 from windlass.queue import rescue
-from windlass.queue.report import Answer, Fail, Release, Report
+from windlass.queue.report import Answer, Complete, Fail, Release, Report
 from windlass.queue.schedule import Policy
 from windlass.queue.workers import NewSession
 
@@ -202,3 +202,25 @@ async def test_the_lines_of_a_session_that_is_closed_are_written_in_portions(
     assert len(told(caplog, "job.released")) <= journal.TOLD_AT_ONCE
     await closing
     assert len(held) == len(told(caplog, "job.released"))
+
+
+async def test_what_was_reported_is_told_also_where_there_is_no_time_to_log_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ends are committed when they are logged: a flush that is cut off there must still wake who waits for them."""
+    worker = await opened(engine, "w")
+    [job_id] = await submit(engine)
+    [handed] = (await engine.claim(asking(session=worker))).jobs
+    ended: list[UUID] = []
+    engine.wake.on_ended.append(ended.append)
+
+    async def cut_off(*_: object) -> None:
+        raise asyncio.CancelledError  # as asyncio.timeout does
+
+    monkeypatch.setattr(journal, "reported", cut_off)
+
+    report = Complete(job_id=job_id, fence=handed.job.fence, session=worker, worker="w")
+    with pytest.raises(asyncio.CancelledError):
+        await engine._report([[report]])
+
+    assert [job_id] == ended

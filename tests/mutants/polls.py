@@ -145,6 +145,24 @@ MUTANTS = (
         "M1: who only asks for jobs makes no tenant",
     ),
     Mutant(
+        "a-lane-is-gone-when-its-queue-is-known",
+        (Edit("engine/limited.py", " if number in self._hot]", "]"),),
+        (f"{BOUNDS}a_lane_that_is_emptied_while_its_queue_is_learned_spoils_no_claim[sqlite]",),
+        "a lane that was emptied meanwhile spoils no claim",
+    ),
+    Mutant(
+        "a-lane-is-compared-with-each-queue-of-a-claim",
+        (Edit("engine/line.py", "name.queue in self.queues", "name.queue in tuple(self.queues)"),),
+        (f"{BOUNDS}rel_t9_a_lane_is_compared_with_no_list_of_queues",),
+        "T9: to look at a lane costs the same for a claim of many queues",
+    ),
+    Mutant(
+        "all-limited-queues-of-a-claim-are-looked-at-in-each-pass",
+        (Edit("engine/line.py", "if waiter.unvisited is None:", "if True:"),),
+        (f"{BOUNDS}rel_t9_each_limited_queue_of_a_claim_is_looked_at_once",),
+        "T9: what was visited is not looked at again",
+    ),
+    Mutant(
         "long-jobs-of-a-limited-queue-wait-for-a-look",
         (Edit("engine/limited.py", " and sum(job.size for job in jobs) < claim.MOST_BYTES // 2", ""),),
         (f"{BOUNDS}long_jobs_of_a_limited_queue_follow_each_other[sqlite]",),

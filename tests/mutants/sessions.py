@@ -197,7 +197,7 @@ MUTANTS = (
         (
             Edit(
                 "queue/workers.py",
-                'row["session"]) for row in old}.difference(found.named)',
+                'row["session"]) for row in old}.difference(_keys(beats))',
                 'row["session"]) for row in old}',
             ),
         ),

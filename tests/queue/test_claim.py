@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,18 +12,18 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.queue.steps import ANN, Steps
-from windlass.db import Query, Row, open_database
+from windlass.db import Query, Row, Statements, open_database
 from windlass.errors import SetupError, Unavailable
 from windlass.job import Outcome, State
 from windlass.queue import claim as claiming
 from windlass.queue import history
-from windlass.queue.claim import Group, Want, claim, claim_back, undo
+from windlass.queue.claim import Claimed, Group, Want, claim, claim_back, undo
 from windlass.queue.control import pause_job, pause_queue
 from windlass.queue.lanes import LaneName, configure
 from windlass.queue.limits import claim_limited
 from windlass.queue.newjob import NewJob
 from windlass.queue.retry import PRESETS
-from windlass.queue.workers import close
+from windlass.queue.workers import BareSession, claim_for_bare, close
 
 
 async def test_a_claim_sets_owner_attempt_and_fence(steps: Steps) -> None:
@@ -506,6 +507,36 @@ async def test_jobs_whose_texts_cannot_be_read_are_ready_again(
 
     assert [State.QUEUED] * 2 == [(await steps.get(job_id)).state for job_id in ids]
     assert ids == [lease.id for lease in await steps.claim(worker, 10)]
+
+
+@pytest.mark.usefixtures("bounds")
+@pytest.mark.parametrize("error", [Unavailable("away"), asyncio.CancelledError()], ids=["away", "cancelled"])
+async def test_a_claim_inside_a_transaction_is_undone_with_it(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Of a bare caller: PostgreSQL refuses each statement after one that failed, which would hide the error."""
+    job_id = await steps.submit_one(payload=f'"{"x" * 200}"')
+    [lane] = await steps.lanes.serving(steps.db, "default", ["default"], tasks=None, labels=())
+    asked: list[str] = []
+
+    async def claims(transaction: Statements, sessions: Sequence[UUID]) -> list[Claimed]:
+        fetch = transaction.fetch
+
+        async def broken(query: Query, /, **parameters: Any) -> list[Row]:
+            asked.append(query.name)
+            if query.name == "texts":
+                raise error
+            return await fetch(query, **parameters)
+
+        monkeypatch.setattr(transaction, "fetch", broken)
+        return await claim(transaction, [Group([Want(lane.id)], sessions)])
+
+    with pytest.raises(type(error)):
+        await claim_for_bare(steps.db, [BareSession(uuid4(), "bob", "default", 30_000)], claims)
+
+    job = await steps.get(job_id)
+    assert "texts" == asked[-1]
+    assert (State.QUEUED, 0) == (job.state, job.attempt)
 
 
 @pytest.mark.usefixtures("bounds")

@@ -40,7 +40,7 @@ SECRET_NAMES = (
 _URL = re.compile(r"(://[^\s:/@]{0,256}:)(\S*+)")
 _USER = re.compile(r"[^\s/@]{0,256}")
 # From the beginning to the last @, also one that is written as in a URL.
-_TO_LAST_AT = re.compile(r"('?(?:\W*[a-z]{1,12}://)?).*(?:@|%40)", re.DOTALL)
+_TO_LAST_AT = re.compile(r"\A('?(?:\W*[a-z]{1,12}://)?).*(?:@|%40)", re.DOTALL)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s++[\w.~+/=-]{4,}")
 _VALUE = re.compile(r"""\\?"[^"]*+"?|'[^']*+'?|[^\s"',;&})\]]++""")
 # An id, a number or a word: most of what is logged, and nothing in it to hide.
@@ -137,7 +137,7 @@ def whole_url(text: str) -> str:
 
 def any_form(text: str) -> str:
     """Return a text that may hold a URL, however wrongly it is written, without what may be its user or a secret."""
-    return _SECRETS.text(_TO_LAST_AT.sub(lambda found: f"{found[1]}{HIDDEN}@", text, count=1))
+    return _SECRETS.text(_TO_LAST_AT.sub(lambda found: f"{found[1]}{HIDDEN}@", text))
 
 
 def _option(text: str) -> str:

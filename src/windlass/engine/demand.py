@@ -71,10 +71,10 @@ class Demands:
         if queue in self._by_queue:
             self._by_queue[queue].refused = self.visit() if visit is None else visit
 
-    def visited_since(self, group: Line.Group, visit: int) -> bool:
-        """Say whether each queue that holds work for a group was visited after this visit."""
-        found = (self._by_queue[group.tenant, queue] for queue in group.limited)
-        return all(max(demand.refused, demand.groups[group]) > visit for demand in found)
+    def visited_since(self, group: Line.Group, queue: str, visit: int) -> bool:
+        """Say whether a queue was visited for a group after this visit, or holds no work for it."""
+        demand = self._by_queue.get((group.tenant, queue))
+        return demand is None or group not in demand.groups or max(demand.refused, demand.groups[group]) > visit
 
     def _add(self, group: Line.Group, queues: Iterable[str]) -> None:
         for queue in queues:

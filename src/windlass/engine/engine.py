@@ -247,8 +247,7 @@ class Engine:
                 self.meters.handed(jobs, len(jobs))
                 return Handout(jobs)
         else:
-            asked_ms = ask.lease_ms if ask.lease_asked else 0
-            caller = await self.seen(ask.tenant, ask.worker, Told(lease_ms=asked_ms))
+            caller = await self.seen(ask.tenant, ask.worker, Told(lease_ms=ask.lease_ms if ask.lease_asked else 0))
             if caller.draining:
                 return Handout([])
             if caller.lease_asked and not ask.lease_asked:
@@ -330,18 +329,19 @@ class Engine:
         answers = await report(self.db, reports, chance=self.outside.chance)
         with journal.after_commit("report"):
             self.meters.reported(reports, answers, self.lanes)
-            # Before anybody is woken, so that the next claim of a job is told after its end.
-            await journal.reported(reports, answers)
-            for item, answer in zip(reports, answers, strict=True):
-                self._reported(item, answer)
+            try:
+                # Before anybody is woken, so that the next claim of a job is told after its end.
+                await journal.reported(reports, answers)
+            finally:  # also where the time of the flush is over
+                for item, answer in zip(reports, answers, strict=True):
+                    self._reported(item, answer)
         given = iter(answers)
         return [[next(given) for _ in request] for request in requests]
 
     async def moved(self, moves: Sequence[Moved]) -> None:
         """Note leases that others than their workers have ended."""
         for moved in moves:
-            lane = self.lanes.get(moved.move.lease.lane)
-            self.meters.moved(moved.move, lane)
+            self.meters.moved(moved.move, self.lanes.get(moved.move.lease.lane))
         await journal.moved(moves)
 
     def _reported(self, item: Report, answer: Answer) -> None:

@@ -278,6 +278,7 @@ class LargeWrites:
 
     While other tenants call, too, the writer is left to small writes after each large one for twice as long as that
     took: by all tenants up to `MOST_REST_OF_ALL_S`, by its own up to `MOST_REST_S`.
+    A line (batch.py) works on one large write at a time: those behind one of a resting tenant wait for that rest, too.
     """
 
     def __init__(self, recent: Recent, outside: Outside, *, one_writer: bool) -> None:

@@ -20,7 +20,7 @@ async def claim_kept(db: Database, lanes: Lanes, ask: Ask, session: Session) -> 
         return []
     kept = await kept_for(db, session.id)
     await lanes.learn(db, kept.values())
-    can = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
+    can = Capability.of(ask)
     served = [lease for lease, number in kept.items() if (lane := lanes.get(number)) and can.serves(lane.name)]
     jobs = await claim_back(db, served[: ask.count], session=session.id, tenant=session.tenant)
     named = ((job, lanes.get(job.lane)) for job in jobs)

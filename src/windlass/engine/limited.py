@@ -150,8 +150,9 @@ class LimitedQueues:
             return  # and no lane is made: the first use of a deleted tenant's name would bring the tenant back
         name, share = LaneName(*queue), 0.5 if group.has_free else 1.0
         own = (await self._lanes.resolve(self._db, [name]))[name]
+        numbers = [number for number in numbers if number in self._hot]  # the other loop may have found some empty
         slots = group.slots(self._ids.new, share=share, empty_handed=True) if queue[1] in group.limited else []
-        if not slots:
+        if not numbers or not slots:
             return
         allowance.claims -= 1
         visit, freed = self._demands.visit(group, queue[1]), self._freed_count

@@ -34,10 +34,15 @@ class Capability(msgspec.Struct, frozen=True):
     """What a worker can run."""
 
     tenant: str
-    queues: tuple[str, ...]
+    queues: frozenset[str]
     tasks: frozenset[str] | None
     """None: every task."""
     labels: frozenset[str]
+
+    @classmethod
+    def of(cls, ask: Ask) -> Capability:
+        """Return what the worker that asks can run."""
+        return cls(ask.tenant, frozenset(ask.queues), ask.tasks, ask.labels)
 
     def serves(self, name: LaneName) -> bool:
         """Say whether a worker with this capability can run the jobs of a lane."""
@@ -45,7 +50,7 @@ class Capability(msgspec.Struct, frozen=True):
             name.tenant == self.tenant
             and name.queue in self.queues
             and (self.tasks is None or name.task in self.tasks)
-            and self.labels.issuperset(filter(None, name.labels.split(",")))
+            and (not name.labels or self.labels.issuperset(filter(None, name.labels.split(","))))
         )
 
 
@@ -87,7 +92,7 @@ class Waiter:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
-        self.capability = Capability(ask.tenant, ask.queues, ask.tasks, ask.labels)
+        self.capability = Capability.of(ask)
         self.jobs: list[Handed] = []
         self.stops: list[UUID] = []
         """Jobs its session is to stop."""
@@ -102,6 +107,8 @@ class Waiter:
         self.free_done = False
         self.since = 0
         """How many visits to limited queues had begun when the lanes were looked at for it."""
+        self.unvisited: list[str] | None = None
+        """If it is hasty: limited queues to be visited before its answer. None: the free loop has not served it yet."""
         self.answer: asyncio.Future[Handout] = asyncio.get_running_loop().create_future()
 
     @property
@@ -275,10 +282,16 @@ class Line:
 
     def _finish_hasty(self, waiter: Waiter) -> bool:
         """Answer who does not wait, if the limited queues that hold work for it were visited since the look for it."""
-        done = self.demands.visited_since(self._groups[waiter.capability], waiter.since)
-        if done:
-            waiter.finish()
-        return done
+        group = self._groups[waiter.capability]
+        if waiter.unvisited is None:
+            waiter.unvisited = list(group.limited)
+        # One after the other, for a pass visits few: to look at all of them after each pass would hold the event loop.
+        while waiter.unvisited and self.demands.visited_since(group, waiter.unvisited[-1], waiter.since):
+            waiter.unvisited.pop()
+        if waiter.unvisited:
+            return False
+        waiter.finish()
+        return True
 
     def _hasty_and_content(self) -> list[Waiter]:
         """Return the waiters that asked for an immediate answer, have been looked for, and have no answer yet."""

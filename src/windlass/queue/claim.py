@@ -139,6 +139,8 @@ async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int,
     try:
         return await _read_texts(db, jobs, tenants)
     except BaseException:
+        if not db.capabilities.commits:
+            raise  # its transaction is undone as a whole, and takes no statement any more
         # Bounded, because the time of the claim may be over: a silent database must not hold its caller once more.
         with suppress(WindlassError, TimeoutError):
             async with asyncio.timeout(UNDO_S):

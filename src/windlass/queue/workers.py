@@ -166,8 +166,6 @@ class BeatAnswer(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct):
     """The leases of some sessions, as the database has them."""
 
-    named: Sequence[LeaseKey] = ()
-    """Those that the sessions named."""
     own: dict[LeaseKey, int] = {}
     """Those that are really theirs, with their flags."""
     late_ms: dict[UUID, list[int]] = {}
@@ -238,7 +236,7 @@ def _heard(beats: Sequence[Beat], alive: Mapping[tuple[UUID, str], Row]) -> list
 async def _begun(db: Statements, beats: Sequence[Beat], grace_ms: int, elapsed_s: float) -> _Found:
     """Note which leases have begun, and find those that are really their sessions' own."""
     named, ran_ms = _named(beats), _ran_ms(beats, elapsed_s)
-    found = _Found(named=named)
+    found = _Found()
     for start in range(0, len(named), NAMED_AT_ONCE):
         portion = named[start : start + NAMED_AT_ONCE]
         async with db.transaction() as transaction:
@@ -255,7 +253,7 @@ async def _give_back(db: Statements, beats: Sequence[Beat], found: _Found) -> No
     found.stopped = await _cancelled(db, {beat.session for beat in beats if beat.held is None})
     listing = [beat.session for beat in beats if beat.held is not None and beat.whole]
     old = await db.fetch(SQL.old_leases, sessions=listing, older_ms=UNLISTED_MS)
-    unlisted = {(row["id"], row["fence"], row["session"]) for row in old}.difference(found.named)
+    unlisted = {(row["id"], row["fence"], row["session"]) for row in old}.difference(_keys(beats))
     # One that is locked is being reported at this moment.
     leases = await moves.lock(db, [LeaseName(*name) for name in sorted(unlisted)], skip_locked=True)
     given_back = await moves.apply(db, [moves.give_back(lease, "Not held by its worker.") for lease in leases])
@@ -378,8 +376,12 @@ async def forget_ended(db: Statements, *, keep_ms: int, keep_bare_ms: int, limit
             return total
 
 
+def _keys(beats: Sequence[Beat]) -> set[LeaseKey]:
+    return {(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()}
+
+
 def _named(beats: Sequence[Beat]) -> list[LeaseKey]:
-    return sorted({(held.job_id, held.fence, beat.session) for beat in beats for held in beat.held or ()}, key=_order)
+    return sorted(_keys(beats), key=_order)
 
 
 def _order(name: LeaseKey) -> tuple[int, int, int]:
