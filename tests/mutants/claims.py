@@ -29,6 +29,12 @@ MUTANTS = (
         "L4: a lease that nobody is told of does not stay",
     ),
     Mutant(
+        "a-claim-asks-a-transaction-that-has-failed",
+        (Edit("queue/claim.py", "if not db.capabilities.commits:", "if False:"),),
+        ("tests/queue/test_claim.py::test_a_claim_inside_a_transaction_is_undone_with_it",),
+        "a cancelled claim says that it was cancelled",
+    ),
+    Mutant(
         "leases-given-back-without-end",
         (Edit("queue/claim.py", "asyncio.timeout(UNDO_S)", "asyncio.timeout(None)"),),
         ("tests/queue/test_claim.py::test_a_claim_whose_jobs_cannot_be_given_back_ends",),
