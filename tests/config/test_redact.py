@@ -133,6 +133,12 @@ def test_rel_t17_what_follows_another_pair_is_hidden_too() -> None:
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
+        ("postgresql://jobs:{c}", "postgresql://jobs:***"),
+        ("postgres://jobs:{c}/jobs?sslmode=require", "postgres://jobs:***/jobs?sslmode=require"),
+        (
+            "postgresql://a.example:5432,[::1]:5433,b.example/jobs",
+            "postgresql://a.example:5432,[::1]:5433,b.example/jobs",
+        ),
         ("postgresql://jobs:{c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),
         ("postgresql://jobs:{c} {c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),
         ("postgresql://jobs:a b/{c}@{c}@db.example/jobs", "postgresql://jobs:***@db.example/jobs"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.clock import no_pause
 from tests.databases import opened
 from windlass.cli import cli
 from windlass.db import Database, open_database
@@ -137,7 +138,7 @@ def test_a_key_of_an_unknown_tenant_is_not_made(database_url: str) -> None:
 
 def test_keys_are_listed_without_their_secrets(database_url: str) -> None:
     """N6: neither token nor hash; those of one tenant, or all."""
-    asked(database_url, lambda db: tenants.create(db, "acme"))
+    asked(database_url, lambda db: tenants.create(db, "acme", pause=no_pause))
     token = windlass(database_url, "create", "a", "--role", "reader", "--tenant", "acme").stdout.strip()
     windlass(database_url, "create", "b", "--role", "admin")
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import TestClock, no_pause
 from tests.engine.test_dispatch import PATIENCE_S, asking
 from tests.queue.tenantdata import files_with
 from windlass.config import Settings
@@ -261,7 +261,7 @@ async def test_rel_t24_the_duty_wipes_until_no_reader_is_in_its_way(sqlite_db: D
     wipe = Wipe()
     duty = erase_duty(Ids(), wipe)
     with closing(sqlite3.connect(sqlite_db.path, isolation_level=None)) as reader:
-        await tenants.create(sqlite_db, "n0nce")
+        await tenants.create(sqlite_db, "n0nce", pause=no_pause)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM dead").fetchall()
         held = await duty.run(sqlite_db, 10)

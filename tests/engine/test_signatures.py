@@ -196,7 +196,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
     elapsed = Elapsed()
     here, there = signatures_of(db, elapsed), signatures_of(db, elapsed)
     session = uuid4()
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     await here.publish("acme", {"add": ADD}, session=session)
     for server in (here, there):
         with pytest.raises(InvalidInput):
@@ -207,7 +207,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
     await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
     here.forget("acme")
     await here.heard("acme", session)
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
 
     for server in (here, there):
         await server.check([job({}, tenant="acme")])
@@ -217,7 +217,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
 async def test_the_first_submit_under_a_deleted_name_minds_no_late_worker(db: Database) -> None:
     """M1: what the last owner's worker publishes after the delete counts neither then nor later."""
     here, there = signatures_of(db), signatures_of(db)
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
     await here.publish("acme", {"add": ADD})
 

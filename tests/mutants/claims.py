@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant(
         "leases-beyond-an-answer-stay",
         (
-            Edit("engine/exchange.py", "fits, beyond = fitting", "handout, beyond = fitting"),
+            Edit("engine/exchange.py", "fits, beyond, size = fitting", "handout, beyond, size = fitting"),
             Edit("engine/exchange.py", "in fits.jobs", "in handout.jobs", count=2),
             Edit("engine/exchange.py", "fits.cancel", "handout.cancel"),
         ),

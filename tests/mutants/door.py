@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "open-answers-without-share",
-        (Edit("server/app.py", "if route is not None and not route.scopes:", "if False:"),),
+        (Edit("server/app.py", "    if not route.scopes:\n        return (", "    if False:\n        return ("),),
         (f"{UNREAD}rel_s8_answers_without_a_key_count_together[plain]",),
         "S8: callers without a key have one share of the answers",
     ),
@@ -215,7 +215,7 @@ MUTANTS = (
     ),
     Mutant(
         "budget-is-used-up",
-        (Edit("server/bodies.py", "                self.add(owner, -share.size)\n", "                pass\n"),),
+        (Edit("server/bodies.py", "                self.add(share.owner, -share.size)\n", "                pass\n"),),
         (f"{FRAME}the_budget_of_a_body_is_given_back[gone]",),
         "S8: the budget of a body is given back",
     ),
@@ -476,7 +476,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-answer-without-end",
-        (Edit("engine/translate.py", "if size > ANSWER_BYTES and index:", "if size < 0:"),),
+        (Edit("engine/translate.py", "if size + own > most and index:", "if size < 0:"),),
         (f"{WORK}the_answer_to_a_claim_is_bounded",),
         "S9: the answer to a claim is bounded",
     ),
@@ -549,5 +549,17 @@ MUTANTS = (
         ),
         ("tests/server/test_ready.py::test_asking_often_writes_once_a_second",),
         "whoever asks all the time cannot keep the database busy",
+    ),
+    Mutant(
+        "claims-are-answered-without-room",
+        (Edit("engine/exchange.py", "most=ANSWER_BYTES if room is None else room.left", "most=ANSWER_BYTES"),),
+        (f"{WORK}rel_s8_a_claim_takes_what_its_answer_has_room_for[sqlite-claim]",),
+        "S8: claims that nobody reads do not fill the memory",
+    ),
+    Mutant(
+        "answers-of-claims-are-not-counted",
+        (Edit("engine/exchange.py", "room.hold(size)", "pass"),),
+        (f"{WORK}rel_s8_a_claim_takes_what_its_answer_has_room_for[sqlite-claim]",),
+        "S8: claims that nobody reads do not fill the memory",
     ),
 )

@@ -229,4 +229,27 @@ MUTANTS = (
         (f"{AUTH}rel_t2_a_good_key_does_not_wait_behind_guesses[sqlite]",),
         "T2: a wrong secret waits as long whether its id is known or not",
     ),
+    Mutant(
+        "a-key-that-has-ended-makes-others",
+        (Edit("queue/keys.py", "if maker is not None and not await", "if maker is None and not await"),),
+        ("tests/queue/test_keys.py::test_rel_t3_a_key_that_has_ended_makes_no_other",),
+        "T3: what is believed for a while leaves no key behind",
+    ),
+    Mutant(
+        "a-key-is-made-beside-the-end-of-its-maker",
+        both(
+            "keys",
+            "keep_key",
+            "id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)",
+            "id = :id",
+        ),
+        races("administration::rel_t3_no_key_is_made_by_one_whose_revoke_was_answered"),
+        "T3: a key is made before its maker ends, or not at all",
+    ),
+    Mutant(
+        "a-name-is-given-again-while-keys-are-believed",
+        (Edit("queue/keys.py", 'max(FORGOTTEN_S - row["age_ms"] / 1000, 0.0)', "0.0"),),
+        ("tests/queue/test_tenants.py::test_rel_t3_a_name_is_given_again_when_no_key_of_it_is_believed",),
+        "M1: nobody of the last owner is let in to the next one",
+    ),
 )

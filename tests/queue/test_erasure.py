@@ -222,7 +222,7 @@ async def test_a_name_that_was_erased_begins_anew(steps: Steps) -> None:
     with pytest.raises(BeingErased, match="Tenant acme was erased"):
         await steps.submit_one(tenant="acme")
 
-    made_again = await tenants.create(steps.db, "acme")
+    made_again = await tenants.create(steps.db, "acme", pause=no_pause)
     job_id = await steps.submit_one(tenant="acme")
     after = await steps.lanes.resolve(steps.db, [old.lane])
 
@@ -240,7 +240,7 @@ async def test_what_came_after_an_erasure_is_not_the_next_owners(steps: Steps) -
     await steps.worker("late-worker", tenant="acme")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
 
-    await tenants.create(steps.db, "acme")
+    await tenants.create(steps.db, "acme", pause=no_pause)
 
     assert [] == (await fleet.list_workers(steps.db, "acme")).workers
     assert [] == (await tasks.list_tasks(steps.db, "acme")).tasks
@@ -345,7 +345,7 @@ async def test_that_a_job_was_erased_is_known_as_long_as_the_job_is(steps: Steps
 
 async def test_the_name_of_an_erased_tenant_is_forgotten_after_a_day(steps: Steps) -> None:
     """T24: with what a caller that was let in before has left since; then first use makes it again."""
-    await tenants.create(steps.db, "acme")
+    await tenants.create(steps.db, "acme", pause=no_pause)
     await tenants.erase(steps.db, Lanes(), steps.ids, "acme", actor="ann")
     await steps.worker(tenant="acme", host=WORD)
 

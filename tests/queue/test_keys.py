@@ -166,7 +166,7 @@ async def test_revoking_again_is_the_same(db: Database, clock: TestClock) -> Non
 
 async def test_rel_t5_a_key_is_seen_and_revoked_within_its_tenant_only(db: Database) -> None:
     """T5: to another tenant it is like a key that never was; so is one without tenant; above all tenants it is seen."""
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     own, token = await made(db, tenant="acme")
     above, above_token = await made(db)
 
@@ -184,13 +184,33 @@ async def test_rel_t5_a_key_is_seen_and_revoked_within_its_tenant_only(db: Datab
 @pytest.mark.parametrize("tenant", [None, "default", "nobody"])
 async def test_rel_t5_a_tenants_admin_makes_keys_of_that_tenant_only(db: Database, tenant: str | None) -> None:
     """T5: not for another tenant, whether there is one or not, and not above all tenants."""
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
 
     with pytest.raises(Forbidden, match="tenant acme can only make keys of that tenant"):
         await create(db, asked(tenant=tenant), within="acme")
     key, _ = await create(db, asked(tenant="acme"), within="acme")
 
     assert [key] == (await list_keys(db)).keys
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired", "removed"])
+async def test_rel_t3_a_key_that_has_ended_makes_no_other(db: Database, clock: TestClock, end: str) -> None:
+    """T3: a server may believe it for a while; what it made would outlive it."""
+    await tenants.create(db, "acme", pause=no_pause)
+    maker, _ = await made(db, tenant="acme", expires_at=clock.now() + timedelta(seconds=10))
+    await create(db, asked("first", tenant="acme"), within="acme", maker=maker.id)
+
+    if end == "revoked":
+        await revoke(db, maker.id)
+    elif end == "expired":
+        clock.advance(10)
+    else:
+        await tenants.erase(db, Lanes(), Ids(), "acme", actor="root")
+        await tenants.create(db, "acme", pause=no_pause)
+
+    with pytest.raises(Forbidden, match=f"Key {maker.id} is good no more"):
+        await create(db, asked("backdoor", tenant="acme"), within="acme", maker=maker.id)
+    assert "backdoor" not in [key.name for key in (await list_keys(db)).keys]
 
 
 async def test_a_key_needs_a_tenant_that_is_there(db: Database) -> None:
@@ -316,13 +336,13 @@ async def test_servers_that_start_together_make_one_first_key(postgres_url: str,
 
 async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
     """N1: with its tenant a key is gone, and a tenant of the same name made later does not bring it back."""
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     key, token = await made(db, tenant="acme")
     await revoke(db, key.id)
     await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
 
     gone = await found(db, token)
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
 
     assert None is gone
     assert None is await found(db, token)
@@ -331,7 +351,7 @@ async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
 
 async def test_a_key_whose_tenant_is_not_there_is_not_found(db: Database) -> None:
     """N1: should a key outlive its tenant, by hand or by a restored table, it lets nobody in."""
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     _, token = await made(db, tenant="acme")
 
     await db.fetch(tenants.SQL.drop_tenant, tenant="acme")

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.clock import no_pause
 from tests.queue.planned import planned
 from tests.queue.steps import ANN, Steps
 from windlass.db import Query, Row
@@ -268,7 +269,7 @@ async def test_events_tell_the_beginning_of_an_error_and_come_in_pages(steps: St
 async def test_an_audit_reads_what_it_shows(steps: Steps, weighed: Weighed) -> None:
     """H4: what was and what became end a page where it is full."""
     ids = Ids()
-    await tenants.create(steps.db, "acme")
+    await tenants.create(steps.db, "acme", pause=no_pause)
     written = [
         await audit.record(steps.db, ids, audit.Entry(action="a.b", subject="s", tenant="acme", was=payload()))
         for _ in range(JOBS)

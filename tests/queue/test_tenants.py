@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clock import TestClock, no_pause
@@ -60,11 +61,11 @@ async def delete(db: Database, lanes: Lanes, name: str) -> None:
 
 async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
     """P39: a second one of the same name is refused, and the first keeps its time."""
-    made = await create(db, "acme")
+    made = await create(db, "acme", pause=no_pause)
     clock.advance(60)
 
     with pytest.raises(AlreadyExists, match="There is a tenant acme already"):
-        await create(db, "acme")
+        await create(db, "acme", pause=no_pause)
 
     assert Tenant("acme", clock.now().replace(minute=clock.now().minute - 1)) == made == await get(db, "acme")
 
@@ -73,7 +74,7 @@ async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
 async def test_a_tenant_has_a_name(db: Database, name: str) -> None:
     """Names are bounded as those of queues are."""
     with pytest.raises(InvalidInput, match="tenant"):
-        await create(db, name)
+        await create(db, name, pause=no_pause)
 
     assert ["default"] == await names(db)
 
@@ -88,9 +89,9 @@ async def test_an_unknown_tenant_is_not_found(db: Database) -> None:
 
 async def test_tenants_are_listed_in_pages_by_name(steps: Steps) -> None:
     """N2: `default` is there from the start; those made by first use are listed too."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     await steps.submit_one(tenant="bolt")
-    await create(steps.db, "zoo")
+    await create(steps.db, "zoo", pause=no_pause)
 
     first = await list_tenants(steps.db, limit=2)
     second = await list_tenants(steps.db, limit=2, cursor=first.next_cursor)
@@ -110,8 +111,8 @@ async def test_the_default_tenant_stays(db: Database) -> None:
 
 async def test_a_tenant_without_anything_is_deleted(steps: Steps) -> None:
     """P39: also one that has queues, if no job is in them; other tenants and their keys stay."""
-    await create(steps.db, "acme")
-    await create(steps.db, "acme2")
+    await create(steps.db, "acme", pause=no_pause)
+    await create(steps.db, "acme2", pause=no_pause)
     await keys.create(steps.db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme2"))
     await steps.lanes.resolve(steps.db, [MAIL])
 
@@ -164,7 +165,7 @@ async def test_a_tenant_with_schedules_stays(steps: Steps) -> None:
 
 async def test_a_tenant_with_keys_stays_until_they_are_over(db: Database, clock: TestClock) -> None:
     """P39: a key that may be used is in use; a revoked or expired one goes with its tenant."""
-    await create(db, "acme")
+    await create(db, "acme", pause=no_pause)
     reader = keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme")
     key, _ = await keys.create(db, reader)
     await keys.create(db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme", expires_at=clock.now()))
@@ -176,6 +177,36 @@ async def test_a_tenant_with_keys_stays_until_they_are_over(db: Database, clock:
 
     assert ["default"] == await names(db)
     assert [] == (await keys.list_keys(db)).keys
+
+
+@pytest.mark.parametrize("end", ["revoke", "expiry", "erasure"])
+async def test_rel_t3_a_name_is_given_again_when_no_key_of_it_is_believed(
+    db: Database, clock: TestClock, end: str
+) -> None:
+    """M1: a server believes a key for two seconds after its end, and must let nobody in to the next owner's jobs."""
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.advance(seconds)
+
+    await create(db, "acme", pause=pause)
+    reader = keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme")
+    key, _ = await keys.create(db, msgspec.structs.replace(reader, expires_at=clock.now() + timedelta(seconds=60)))
+    if end == "revoke":
+        await keys.revoke(db, key.id)
+    elif end == "expiry":
+        clock.advance(60)
+    else:
+        await module.erase(db, Lanes(), Ids(), "acme", actor="root")
+
+    clock.advance(1)
+    if end != "erasure":
+        await module.delete(db, Lanes(), Ids(), "acme", pause=pause)
+    await create(db, "acme", pause=pause)
+    await module.delete(db, Lanes(), Ids(), "acme", pause=pause)
+
+    assert [keys.FORGOTTEN_S - 1] == pauses
 
 
 async def test_many_jobs_are_not_counted_to_the_end(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +256,7 @@ async def test_a_tenant_made_again_has_no_settings_of_the_old_one(steps: Steps) 
     bolt = await _lanes_of(steps, "bolt")
 
     await delete(db, steps.lanes, "acme")
-    await create(db, "acme")
+    await create(db, "acme", pause=no_pause)
 
     assert not await resume_tenant(db, "acme")
     assert [plain] == [lane for lane in await _lanes_of(steps, "acme") if lane.name == MAIL]
@@ -253,7 +284,7 @@ async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) ->
     await deadletters.purge(db, [lease.id], tenant="acme")
 
     await delete(db, steps.lanes, "acme")
-    await create(db, "acme")
+    await create(db, "acme", pause=no_pause)
 
     assert [] == (await fleet.list_workers(db, "acme")).workers
     assert [] == (await tasks.list_tasks(db, "acme")).tasks
@@ -269,7 +300,7 @@ async def test_a_tenant_made_again_reads_nothing_of_the_old_one(steps: Steps) ->
 
 
 AGAIN: dict[str, Callable[[Steps], Awaitable[object]]] = {
-    "create": lambda steps: create(steps.db, "acme"),
+    "create": lambda steps: create(steps.db, "acme", pause=no_pause),
     "first submit": lambda steps: steps.submit_one(tenant="acme"),
     "first schedule": lambda steps: made(steps, tenant="acme"),
 }
@@ -278,7 +309,7 @@ AGAIN: dict[str, Callable[[Steps], Awaitable[object]]] = {
 @pytest.mark.parametrize("how", AGAIN)
 async def test_what_came_after_a_delete_is_not_the_next_owners(steps: Steps, how: str) -> None:
     """M1: another server believes a revoked key for two seconds; the next owner sees nothing of its worker."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     await delete(steps.db, steps.lanes, "acme")
     await steps.worker("late-worker", tenant="acme", host="old-host")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
@@ -295,7 +326,7 @@ async def test_a_worker_that_comes_before_its_tenant_stays(steps: Steps) -> None
     worker = await steps.worker("early-worker", tenant="acme")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
 
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
 
     assert ["early-worker"] == [worker.worker for worker in (await fleet.list_workers(steps.db, "acme")).workers]
     assert 1 == len((await tasks.list_tasks(steps.db, "acme")).tasks)
@@ -304,20 +335,20 @@ async def test_a_worker_that_comes_before_its_tenant_stays(steps: Steps) -> None
 
 async def test_a_create_that_is_refused_changes_nothing(steps: Steps) -> None:
     """M1: the owner of a name that was deleted before keeps its workers when somebody creates the tenant again."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     await delete(steps.db, steps.lanes, "acme")
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     worker = await steps.worker(tenant="acme")
 
     with pytest.raises(AlreadyExists):
-        await create(steps.db, "acme")
+        await create(steps.db, "acme", pause=no_pause)
 
     assert (await steps.beat(worker)).alive
 
 
 async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submit that comes between the look and the lock holds its tenant, with all that the tenant had."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     await steps.worker("w", tenant="acme")
     await tasks.publish(steps.db, "acme", {"mail": "{}"})
     await pause_tenant(steps.db, "acme", actor=ANN)
@@ -339,13 +370,13 @@ async def test_a_delete_that_is_refused_changes_nothing(steps: Steps, monkeypatc
 
 async def test_the_audit_of_a_deleted_tenant_stays_for_those_above_tenants(steps: Steps) -> None:
     """T16: who may see all tenants reads what was done before a name was given again."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     await audit.record(steps.db, steps.ids, audit.Entry(action="tenant.pause", subject="acme", tenant="acme"))
     steps.clock.advance(1)
 
     await delete(steps.db, steps.lanes, "acme")
     gone = await audit.list_entries(steps.db, "acme")
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
 
     assert 1 == len(gone.entries) == len((await audit.list_entries(steps.db)).entries)
     assert [] == (await audit.list_entries(steps.db, "acme")).entries
@@ -355,7 +386,7 @@ async def test_a_server_that_remembers_old_lanes_brings_their_queues_back(steps:
     """M1: a queue of a deleted tenant is listed again as soon as a job is put in it, also by such a server."""
     await steps.lanes.resolve(steps.db, [MAIL])
     await delete(steps.db, Lanes(), "acme")
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     assert [] == (await queues.list_queues(steps.db, "acme")).queues
 
     await steps.submit_one(tenant="acme")
@@ -375,7 +406,7 @@ async def test_attempts_of_jobs_that_are_gone_hold_their_tenant(steps: Steps) ->
 
 async def test_what_waits_in_the_outbox_holds_its_tenant(steps: Steps) -> None:
     """M1: the relay would bring the old owner's job to the next one."""
-    await create(steps.db, "acme")
+    await create(steps.db, "acme", pause=no_pause)
     query = Query("say", "Say that a job is wanted.", OUTBOX, OUTBOX)
     await steps.db.fetch(query, id=steps.ids.new(), tenant="acme", task="mail", payload="1")
 

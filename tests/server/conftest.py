@@ -5,6 +5,7 @@ door      the application, with the keys of tests/server/frame.py
 key_ring  its gate, whose keys a test may revoke
 client    a client whose key is `admin.a`
 calls     a function from the name of a key to a client with that key
+stored_keys  keys that may make others
 papers    an authority, and the server's certificate as files
 """
 
@@ -25,6 +26,7 @@ from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.ids import Ids
+from windlass.queue import keys
 from windlass.server.app import Door, create_app
 
 
@@ -46,6 +48,14 @@ async def engine(db: Database, settings: Settings) -> AsyncIterator[Engine]:
 def key_ring() -> KeyRing:
     """The gate, whose keys a test may revoke."""
     return KeyRing()
+
+
+@pytest.fixture
+async def stored_keys(engine: Engine) -> None:
+    """The keys that make other keys are in the database, as those of a real gate are."""
+    for name in ("root", "admin.a", "admin.b"):
+        fields = {"name": name, "hash": name, "tenant": None, "scopes": "admin", "queues": None, "expires_at": None}
+        await engine.db.fetch(keys.SQL.make_key, id=name, **fields)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ async def test_an_admin_has_all_scopes(gate: Gate, db: Database) -> None:
 
 async def test_rel_t2_every_refusal_is_the_same(gate: Gate, db: Database, clock: TestClock) -> None:
     """T2: no key, none of ours, unknown, another secret, revoked, expired, of a deleted tenant, two: one answer."""
-    await tenants.create(db, "acme")
+    await tenants.create(db, "acme", pause=no_pause)
     _, good = await made(db)
     _, other = await made(db)
     revoked, revoked_token = await made(db)

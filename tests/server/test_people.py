@@ -212,6 +212,7 @@ async def entry_of(client: httpx2.AsyncClient, action: str) -> tuple[Json | None
     return entry["was"], entry["became"]
 
 
+@pytest.mark.usefixtures("stored_keys")
 async def test_rel_t16_the_audit_tells_before_and_after(calls: Calls) -> None:
     """T16: what an act found and what it left, of jobs, queues, tenants and keys; never a payload or a token."""
     client, root = calls("admin.a"), calls("root")
@@ -261,6 +262,7 @@ async def test_rel_t16_the_audit_tells_keys_of_one_name_apart(calls: Calls) -> N
     assert ("admin.a (admin.a)", {"purged": [job["id"]]}) == (entry["actor"], entry["became"])
 
 
+@pytest.mark.usefixtures("stored_keys")
 async def test_keys_are_made_within_ones_tenant(calls: Calls) -> None:
     """The token is shown once; an admin of a tenant makes and sees keys of that tenant only."""
     root, client = calls("root"), calls("admin.a")

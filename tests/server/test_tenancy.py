@@ -34,7 +34,7 @@ from windlass.db import Database
 from windlass.server.routes import ROUTES
 
 Calls = Callable[[str], httpx2.AsyncClient]
-pytestmark = pytest.mark.one_kind
+pytestmark = [pytest.mark.one_kind, pytest.mark.usefixtures("stored_keys")]
 SCOPED = [route for route in ROUTES if route.scopes]
 ASKS = [ask for route in SCOPED for ask in asks(route)]
 READS = [ask for ask in ASKS if ask.route.method == "GET"]

@@ -18,6 +18,8 @@ from tests.server.test_frame import exchange
 from windlass.config import Settings
 from windlass.engine.engine import Engine
 from windlass.server.app import Door
+from windlass.server.bodies import BodyBudget
+from windlass.server.call import Reply
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -481,6 +483,47 @@ async def test_jobs_that_do_not_fit_into_an_answer_are_as_if_not_claimed(client:
     assert (33, 7) == (len(claimed), page["total"])
     assert {(0, 0)} == {(job["attempt"], job["releases"]) for job in waiting}
     assert [] == (await client.get(f"/jobs/{waiting[0]['id']}/attempts")).json()["attempts"]
+
+
+@pytest.mark.parametrize("by", ["claim", "report"])
+async def test_rel_s8_a_claim_takes_what_its_answer_has_room_for(
+    client: httpx2.AsyncClient, door: Door, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """S8: a key that leaves its answers unread gets fewer jobs, then none; those it does not get are unharmed."""
+    budget = BodyBudget(4 << 20, 25)
+    monkeypatch.setattr(door, "_answers", budget)
+    sent: list[int] = []
+    send_whole = Door._send_whole
+
+    async def noted(self: Door, reply: Reply, *arguments: Any) -> None:
+        sent.append(budget.used)
+        await send_whole(self, reply, *arguments)
+
+    async def ask() -> tuple[int, int]:
+        if by == "claim":
+            answer = await client.post("/jobs/claim", json=worker | {"count": 10})
+        else:
+            answer = await client.post("/jobs/report", json=worker | {"claim": {"count": 10}})
+        return answer.status_code, len(answer.json().get("jobs", ()))
+
+    worker = {"worker_id": WORKER, "session": str(uuid4())}
+    await client.post("/workers/register", json=worker)
+    await client.post("/jobs/batch", json={"jobs": [{"task": "t", "payload": "x" * 250_000}] * 10})
+    monkeypatch.setattr(Door, "_send_whole", noted)
+
+    with budget.share("a", "admin.a") as unread:
+        unread.grow_to(budget.left(unread.owner) - 600_000)  # of one that was sent before
+        some = await ask()
+        counted = sent[-1] - unread.size
+        unread.grow_to(unread.size + 600_000 - 100_000)
+        none = await ask()
+    [first, *_] = (await client.get("/jobs?state=queued&limit=10")).json()["jobs"]
+    rest = await ask()
+
+    assert [(200, 2), ((503, 0) if by == "claim" else (200, 0)), (200, 4)] == [some, none, rest]
+    assert 500_000 <= counted <= 501_000
+    assert (0, 0) == (first["attempt"], first["releases"])
+    assert 0 == budget.used
 
 
 async def test_a_worker_may_send_every_field_of_the_contract(client: httpx2.AsyncClient) -> None:

@@ -39,6 +39,7 @@ SECRET_NAMES = (
 
 _URL = re.compile(r"(://[^\s:/@]{0,256}:)(\S*+)")
 _USER = re.compile(r"[^\s/@]{0,256}")
+_HOST = re.compile(r"(?:\[[^\[\]]*\]|[^:]*)(?::[0-9]*)?")
 # From the beginning to the last @, also one that is written as in a URL.
 _TO_LAST_AT = re.compile(r"\A('?(?:\W*[a-z]{1,12}://)?).*(?:@|%40)", re.DOTALL)
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s++[\w.~+/=-]{4,}")
@@ -132,6 +133,10 @@ def whole_url(text: str) -> str:
     if at and not place.startswith("/"):  # else a file
         name, colon, _ = who.partition(":")
         place = f"{name}{colon and f':{HIDDEN}'}@{where}" if _USER.fullmatch(name) else f"{HIDDEN}@{where}"
+    elif not at:
+        hosts, slash, path = place.partition("/")
+        if not all(map(_HOST.fullmatch, hosts.split(","))):
+            place = f"{hosts.partition(':')[0]}:{HIDDEN}{slash}{path}"  # a password; its host was forgotten
     return f"{scheme}://{place}{asked}{'&'.join(map(_option, options.split('&')))}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.line import Ask, Handout
 from windlass.engine.sessions import Told
 from windlass.engine.translate import (
+    ANSWER_BYTES,
     answer_of,
     beat_of,
     beaten_notes,
@@ -152,12 +154,31 @@ async def claim(engine: Engine, ask: Ask) -> Handout:
         return await engine.claim(ask)
 
 
-async def told(engine: Engine, handout: Handout) -> wire.Claim:
-    """Return the answer to a claim, with the checkpoints of its jobs; what does not fit into it goes back at once."""
+class Room(Protocol):
+    """What the answers to a caller may have of a server's memory until they are read."""
+
+    @property
+    def left(self) -> int:
+        """Return how many bytes one more answer may have."""
+        ...
+
+    def hold(self, size: int) -> None:
+        """Count an answer; Unavailable if there is no room for it."""
+        ...
+
+
+async def told(engine: Engine, handout: Handout, room: Room | None = None) -> wire.Claim:
+    """Return the answer to a claim, with the checkpoints of its jobs; what does not fit into it goes back at once.
+
+    Raises Unavailable if the caller has left so much unread that there is no room for one job: then all go back.
+    """
     marked = [handed.job.id for handed in handout.jobs if handed.job.flags & Flag.CHECKPOINT]
     kept: dict[UUID, Kept] = {}
     try:
-        fits, beyond = fitting(handout, await checkpoints.sizes(engine.db, marked))
+        sizes = await checkpoints.sizes(engine.db, marked)
+        fits, beyond, size = fitting(handout, sizes, most=ANSWER_BYTES if room is None else room.left)
+        if room is not None:
+            room.hold(size)
         if marked:
             fit = {handed.job.id for handed in fits.jobs}
             kept = await checkpoints.find(engine.db, [job_id for job_id in marked if job_id in fit])
@@ -182,7 +203,9 @@ async def _begin(engine: Engine, asked: wire.ReportRequest, *, tenant: str) -> N
             )
 
 
-async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str) -> wire.Answers:
+async def report(
+    engine: Engine, asked: wire.ReportRequest, reports: Sequence[Report], *, tenant: str, room: Room | None = None
+) -> wire.Answers:
     """Keep what attempts tell, record how they ended, and hand out what is there at once if more is wanted.
 
     The reports are those of `asked`, turned. They stand, whatever becomes of the claim, and of the words before them:
@@ -197,7 +220,7 @@ async def report(engine: Engine, asked: wire.ReportRequest, reports: Sequence[Re
     if ask is None:
         return wire.Answers(answers=told_of, refused=refused)
     try:
-        more = await told(engine, await engine.claim(ask))
+        more = await told(engine, await engine.claim(ask), room)
     except WindlassError:  # the worker asks again, by a claim of its own, and is told why
         return wire.Answers(answers=told_of, refused=refused)
     return wire.Answers(answers=told_of, jobs=more.jobs, cancel=more.cancel, refused=refused)

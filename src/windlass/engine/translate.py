@@ -158,14 +158,15 @@ def next_ask(asked: wire.ReportRequest, *, tenant: str) -> Ask | None:
     )
 
 
-def fitting(handout: Handout, kept_sizes: Mapping[UUID, int]) -> tuple[Handout, list[Handed]]:
-    """Return what fits into one answer, the first job always, and the jobs that do not."""
-    size = 0
+def fitting(handout: Handout, kept_sizes: Mapping[UUID, int], *, most: int) -> tuple[Handout, list[Handed], int]:
+    """Return what fits into an answer of `most` bytes, the first job always; the jobs that do not; and its bytes."""
+    size, most = 0, min(most, ANSWER_BYTES)
     for index, handed in enumerate(handout.jobs):
-        size += len(handed.job.payload) + kept_sizes.get(handed.job.id, 0)
-        if size > ANSWER_BYTES and index:
-            return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:]
-    return handout, []
+        own = handed.job.size + kept_sizes.get(handed.job.id, 0)
+        if size + own > most and index:
+            return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:], size
+        size += own
+    return handout, [], size
 
 
 def claimed_job(handed: Handed, kept: Kept | None) -> wire.ClaimedJob:

@@ -45,6 +45,8 @@ ID_BYTES = 8
 ID_LENGTH = 12
 """Characters of a key's id, of five bits each."""
 BOOTSTRAP = "bootstrap"
+FORGOTTEN_S = 6.0
+"""So long after its end nobody believes a key any more, and who waited with it has been sent away: within 5 s."""
 
 _TOKEN = re.compile(r"(wl_([a-z2-7]{12})_[a-z2-7]{52})([a-z2-7]{7})", re.ASCII)
 
@@ -109,11 +111,17 @@ def hash_token(token: str) -> str:
 
 
 async def create(
-    db: Statements, new: NewKey, *, within: str | None = None, random_bytes: RandomBytes = secrets.token_bytes
+    db: Statements,
+    new: NewKey,
+    *,
+    within: str | None = None,
+    maker: str | None = None,
+    random_bytes: RandomBytes = secrets.token_bytes,
 ) -> tuple[Key, str]:
     """Store a key and return it with its token, which nobody can be shown again.
 
     `within` is the tenant of who asks, None for one above all tenants; Forbidden for a key beyond it.
+    `maker` is the key of who asks, None for one without; Forbidden if it has ended, though it may be believed still.
     NotFound if the key's tenant is unknown, BeingErased if it is being erased.
     """
     _check(new)
@@ -128,6 +136,8 @@ async def create(
             if not kept:
                 raise NotFound(f"There is no tenant {new.tenant}. Create it first.")
             refuse_erasing(new.tenant, kept[0]["erasing"])
+        if maker is not None and not await transaction.fetch(SQL.keep_key, id=maker):
+            raise Forbidden(f"Key {maker} is good no more, and can make no other. Use one that is.")
         made = await _store(transaction, new, token)
     if made is None:
         raise AlreadyExists("A key with this id is stored already; nothing was written. Try again.")
@@ -176,6 +186,12 @@ async def revoke(db: Statements, key_id: str, *, tenant: str | None = None) -> K
     if not rows:
         raise NotFound(f"There is no key {key_id}.")
     return _key_from_row(rows[0])
+
+
+async def rest_s(db: Statements, tenant: str) -> float:
+    """Return for how long servers may still believe a key of a tenant's that has ended."""
+    [row] = await db.fetch(SQL.last_key, tenant=tenant)
+    return 0.0 if row["age_ms"] is None else max(FORGOTTEN_S - row["age_ms"] / 1000, 0.0)
 
 
 async def queues_of(db: Statements, ids: Iterable[UUID], *, tenant: str) -> dict[UUID, str]:

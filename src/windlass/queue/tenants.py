@@ -9,7 +9,8 @@ remembers it. A submit that sees that its lane is retired makes the lane, and th
 may not have seen it: `delete` first retires the lanes, waits until all transactions that were writing then have ended,
 and is refused if one of them has put a job there, or if a lane was taken into use since, also where another delete has
 retired it again. Everything else that bears the name goes with the tenant, and entries
-of the audit are for those above tenants: the next owner of the name reads nothing of it.
+of the audit are for those above tenants: the next owner of the name reads nothing of it. A server may believe a key for
+a while after its end: a delete, and a create after an erasure, wait until none does.
 A retired lane says that the name had a tenant: what has come under the name since is removed (leftovers.py).
 
 A tenant that has jobs or schedules is removed with all of them by erasure.py.
@@ -25,7 +26,7 @@ import msgspec
 from windlass.db import Database, Row, Statements, load
 from windlass.errors import AlreadyExists, Conflict, Contention, NotFound
 from windlass.ids import Ids
-from windlass.queue import erasure, leftovers
+from windlass.queue import erasure, keys, leftovers
 from windlass.queue.erasure import Erasure
 from windlass.queue.history import MAX_PAGE
 from windlass.queue.lanes import SQL as LANES
@@ -68,9 +69,14 @@ class TenantPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-async def create(db: Statements, name: str) -> Tenant:
-    """Make a tenant and return it; AlreadyExists if there is one of this name."""
+async def create(db: Statements, name: str, *, pause: Pause) -> Tenant:
+    """Make a tenant and return it; AlreadyExists if there is one of this name.
+
+    The name of one that has just been erased is given again when no server believes a key of the old one any more.
+    """
     check_name("tenant", name)
+    if rest_s := await keys.rest_s(db, name):
+        await pause(rest_s)
     async with db.transaction() as transaction:
         was = await transaction.fetch(LANES.lock_tenant, tenant=name)
         rows = await transaction.fetch(SQL.create_tenant, tenant=name)
@@ -107,6 +113,8 @@ async def delete(db: Statements, lanes: Lanes, ids: Ids, name: str, *, pause: Pa
     await get(db, name)
     if held := await _refusal(db, name):
         raise held
+    if rest_s := await keys.rest_s(db, name):
+        await pause(rest_s)  # who is believed still must not act for the next owner of the name
     # Before the transaction: there may be many minutes, and others wait for the tenant's row.
     await leftovers.remove_rows(db, leftovers.SQL.remove_stats, name)
     number = 2 + ids.new().int % 2**62  # the bits that are random

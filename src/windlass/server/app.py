@@ -123,9 +123,13 @@ class Door:
         request_id = headers.get("x-request-id", "")
         if not _SANE_ID.fullmatch(request_id):
             request_id = f"{self._start}-{next(self._numbers)}"
-        route: Route | None = None
-        started = self._engine.outside.monotonic()
         call = self._call(scope, headers, receive=receive, request_id=request_id)
+        with self._answers.share() as call.answer:
+            await self._serve(scope, call, send)
+
+    async def _serve(self, scope: MutableMapping[str, Any], call: Call, send: Send) -> None:
+        route: Route | None = None
+        request_id, started = call.request_id, self._engine.outside.monotonic()
         try:
             ready, value = self._router.find(scope["method"], scope["path"], _raw_path(scope))
             route = ready.route
@@ -136,7 +140,7 @@ class Door:
                 log.event("request.unserved", request=request_id, tenant=call.tenant, route=where, message=str(error))
             reply = problem_of(error, items=route.items if route else None)
             if error.status in REFUSED:
-                key = call.principal.key_id or claimed_id(headers)
+                key = call.principal.key_id or claimed_id(call.headers)
                 self._refusals.tell(
                     address=call.address, status=error.status, key=key, request=request_id, route=_shown(route)
                 )
@@ -149,6 +153,7 @@ class Door:
         if isinstance(reply.content, AsyncGenerator):
             await self._stream(reply, call, send)
         else:
+            reply = self._encoded(reply)  # what it was made from is kept no longer
             reply = await self._send(reply, call, route, send)
         self._count(route, reply.status, self._engine.outside.monotonic() - started)
 
@@ -181,6 +186,7 @@ class Door:
         if route.scopes:
             _choose_tenant(call, route, query)
             self._engine.recent.note(call.tenant)
+        call.answer.owner = _owner(call, route)
         if ready.index is not None:
             call.path = _parameter(route, value)
         if call.principal.queues is not None:
@@ -191,7 +197,7 @@ class Door:
                 return await _handled(call, route)
         if ready.decode_body is None:
             return await _handled(call, route)
-        with self._bodies.share(*_owner(call, route)) as share:
+        with self._bodies.share(*call.answer.owner) as share:
             body = await self._body(route, call=call, share=share)
             if not body and not others and not route.body_optional:
                 raise InvalidInput("body", "it is missing. Send a JSON object.")
@@ -254,27 +260,22 @@ class Door:
                     await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, reply: Reply, call: Call, route: Route | None, send: Send) -> Reply:
-        """Send an answer and return it; where a read finds no room in the budget of answers, the problem instead.
-
-        The answer to a call that acts is never refused: what was done is told. An answer counts for an eighth of the
-        budget at most, half of what a key has: however large it is, it finds room where nobody else needs any.
-        """
-        body = self._text(reply)
-        with self._answers.share(*_owner(call, route)) as share:
-            if route is not None and route.method == "GET":
-                try:
-                    share.grow_to(min(len(body), self._answers.total // 8))
-                except Unavailable as error:
-                    reply = problem_of(error)
-                    body = self._text(reply)
-            await self._send_whole(reply, body, call.request_id, send)
+        """Send an answer; of a read that has no room in the budget the problem instead. What was done is always told."""
+        if route is not None and route.method == "GET":
+            try:
+                call.answer.hold(len(reply.content or b""))
+            except Unavailable as error:
+                reply = self._encoded(problem_of(error))
+        await self._send_whole(reply, call.request_id, send)
         return reply
 
-    def _text(self, reply: Reply) -> bytes:
+    def _encoded(self, reply: Reply) -> Reply:
         content = reply.content
-        return content if isinstance(content, bytes) else b"" if content is None else self._encode(content)
+        is_ready = content is None or isinstance(content, bytes)
+        return reply if is_ready else msgspec.structs.replace(reply, content=self._encode(content))
 
-    async def _send_whole(self, reply: Reply, body: bytes, request_id: str, send: Send) -> None:
+    async def _send_whole(self, reply: Reply, request_id: str, send: Send) -> None:
+        body: bytes = reply.content or b""
         headers = [
             (b"content-length", str(len(body)).encode()),
             (b"x-request-id", request_id.encode()),
@@ -297,12 +298,11 @@ class Door:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _owner(call: Call, route: Route | None) -> tuple[str, ...]:
+def _owner(call: Call, route: Route) -> tuple[str, ...]:
     """Return by whom bytes under way are counted. Callers of open routes are one; where no key is needed, all are."""
-    if route is not None and not route.scopes:
+    if not route.scopes:
         return ("", "open")
-    key_id = call.principal.key_id
-    return () if key_id is None else (call.tenant, key_id)
+    return () if call.principal.key_id is None else (call.tenant, call.principal.key_id)
 
 
 async def _handled(call: Call, route: Route) -> Reply:

@@ -53,7 +53,7 @@ class BodyBudget:
             yield share
         finally:
             if share.size:
-                self.add(owner, -share.size)
+                self.add(share.owner, -share.size)
 
     def left(self, owner: tuple[str, ...]) -> int:
         """Return how many bytes more the owner may have: at each step half of what others leave."""
@@ -113,6 +113,19 @@ class BodyShare:
         if self._is_given_up:
             return TooMany("Other bodies of this key or tenant are under way, and this one came slowly. Try again.")
         return SlowBody(f"The body did not come within {timeout_s:g} seconds. Send it at once.")
+
+    @property
+    def left(self) -> int:
+        """How many bytes it may have."""
+        return max(self.size + self.budget.left(self.owner), SMALL_BYTES)
+
+    def hold(self, size: int) -> None:
+        """Have room for an answer of this size; Unavailable if there is none.
+
+        It counts for an eighth of the budget at most, half of what a key has: however large it is, it finds room where
+        nobody else needs any.
+        """
+        self.grow_to(min(size, self.budget.total // 8))
 
     def grow_to(self, size: int) -> None:
         """Have room for a body of this size; Unavailable if there is none."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from windlass.job import State
     from windlass.queue.schedule import NewSchedule
     from windlass.queue.schedules import Schedule
+    from windlass.server.bodies import BodyShare
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -99,6 +100,7 @@ class Call:
         "acted",
         "action",
         "address",
+        "answer",
         "audit_tenant",
         "became",
         "body",
@@ -158,6 +160,8 @@ class Call:
         """How what is acted on was, for the audit; read by the frame where the path names it."""
         self.became: Any = None
         """How it is now, if the answer does not tell."""
+        self.answer: BodyShare
+        """What its answer has of the budget of answers, until it is read."""
         self.lobby = lobby
         self.redactor = redactor
         self.receive = receive

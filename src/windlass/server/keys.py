@@ -26,6 +26,7 @@ async def create(call: Call) -> wire.NewKey:
             expires_at=asked.expires_at,
         ),
         within=own,
+        maker=call.principal.key_id,
     )
     call.subject, call.audit_tenant = key.id, key.tenant or ""
     return wire.NewKey(**msgspec.structs.asdict(_shown(key)), token=token)

@@ -21,7 +21,7 @@ async def create(call: Call) -> wire.Tenant:
     asked: wire.TenantRequest = call.body
     call.require_no_tenant()
     call.subject, call.audit_tenant = asked.name, ""
-    return _shown(call, await step.create(call.engine.db, asked.name))
+    return _shown(call, await step.create(call.engine.db, asked.name, pause=call.engine.outside.pause))
 
 
 async def find(call: Call) -> wire.TenantList:

@@ -39,7 +39,7 @@ async def claim(call: Call) -> Reply:
     handout = await (call.while_connected(work, give_back) if ask.wait_s else work)
     if not handout.jobs and not handout.cancel:
         return Reply(204)
-    return Reply(200, await exchange.told(call.engine, handout))
+    return Reply(200, await exchange.told(call.engine, handout, call.answer))
 
 
 async def heartbeat(call: Call) -> wire.JobBeat:
@@ -122,7 +122,7 @@ async def report(call: Call) -> wire.Answers:
     reports = reports_of(asked, tenant=call.tenant, settings=call.settings)
     if foreign := await call.foreign_jobs([item.job_id for item in (*asked.reports, *asked.logs, *asked.notes)]):
         raise Forbidden(f"Job {min(foreign)} is in a queue that this key is not for. Leave it out.")
-    return await exchange.report(call.engine, asked, reports, tenant=call.tenant)
+    return await exchange.report(call.engine, asked, reports, tenant=call.tenant, room=call.answer)
 
 
 async def _fenced(call: Call, asked: wire.ReportRequest) -> wire.ReportRequest:

@@ -347,7 +347,7 @@ async def erase(stage: Stage, db: Database, scene: Scene) -> object:
 async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     """Make a tenant and keys, look at them, end them, and write it down."""
     name = f"{scene.queue}-{stage.ids.new()}"
-    await tenants.create(db, name)
+    await tenants.create(db, name, pause=no_pause)
     key, _ = await keys.create(db, keys.NewKey(name=name, scopes=keys.ROLES["reader"], tenant=name))
     token = keys.make_token()
     for _ in range(2):

@@ -12,7 +12,7 @@ from tests.queue.races.orders import Race
 from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import Stage
 from windlass.db import Database
-from windlass.errors import AlreadyExists, Conflict, Contention, NotFound, WindlassError
+from windlass.errors import AlreadyExists, Conflict, Contention, Forbidden, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import control, history, keys, lanes, queues, tenants
@@ -29,7 +29,7 @@ READER = frozenset({"read"})
 async def fresh_tenant(stage: Stage) -> str:
     """Return the name of a tenant made for one order of a race."""
     name = f"tenant-{stage.ids.new()}"
-    await tenants.create(stage.db, name)
+    await tenants.create(stage.db, name, pause=no_pause)
     return name
 
 
@@ -53,12 +53,15 @@ async def test_a_tenant_created_by_two_is_made_once(stage: Stage) -> None:
     async def prepare() -> str:
         return f"tenant-{stage.ids.new()}"
 
+    async def create(db: Database, name: str) -> Tenant:
+        return await tenants.create(db, name, pause=no_pause)
+
     async def judge(name: str, left: Tenant | WindlassError, right: Tenant | WindlassError) -> None:
         assert [True, False] == sorted((isinstance(one, Tenant) for one in (left, right)), reverse=True)
         assert any(isinstance(one, AlreadyExists) for one in (left, right))
         assert await exists(stage, name)
 
-    assert 2 <= await Race(prepare, tenants.create, tenants.create, judge).in_every_order(stage)
+    assert 2 <= await Race(prepare, create, create, judge).in_every_order(stage)
 
 
 async def test_a_tenant_deleted_by_two_is_deleted_once(stage: Stage) -> None:
@@ -221,6 +224,34 @@ async def test_rel_t3_a_revoke_that_was_answered_holds(stage: Stage) -> None:
         assert {} == await keys.find(stage.db, [key_id])
 
     assert 4 <= await Race(prepare, end, look, judge).in_every_order(stage)
+
+
+async def test_rel_t3_no_key_is_made_by_one_whose_revoke_was_answered(stage: Stage) -> None:
+    """T3: a key is made before its maker ends, or not at all."""
+    revoked = False
+
+    async def prepare() -> str:
+        nonlocal revoked
+        revoked = False
+        key, _ = await keys.create(stage.db, NewKey(name="k", scopes=READER))
+        return key.id
+
+    async def end(db: Database, maker: str) -> None:
+        nonlocal revoked
+        await keys.revoke(db, maker)
+        revoked = True
+
+    async def make(db: Database, maker: str) -> bool:
+        was_late = revoked
+        await keys.create(db, NewKey(name=maker, scopes=READER), maker=maker)
+        return was_late
+
+    async def judge(maker: str, _: object, was_late: bool | WindlassError) -> None:
+        assert was_late is False or isinstance(was_late, Forbidden)
+        made = [key for key in (await keys.list_keys(stage.db, limit=1000)).keys if key.name == maker]
+        assert (was_late is False) == bool(made)
+
+    assert 4 <= await Race(prepare, end, make, judge).in_every_order(stage)
 
 
 async def test_two_first_starts_make_one_key(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.clock import no_pause
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import LEASE_MS, LOOK, Stage, no_jitter
@@ -276,7 +277,7 @@ async def test_rel_t24_a_name_is_forgotten_or_given_again(stage: Stage) -> None:
         return await erasure.forget_names(db, age_ms=500, limit=MOST)
 
     async def give(db: Database, scene: Scene) -> UUID:
-        await tenants.create(db, scene.tenant)
+        await tenants.create(db, scene.tenant, pause=no_pause)
         session = workers.NewSession(id=stage.ids.new(), worker="new", tenant=scene.tenant, lease_ms=LEASE_MS)
         await workers.register(db, session)
         return session.id

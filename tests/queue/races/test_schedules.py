@@ -373,7 +373,7 @@ async def test_a_schedule_keeps_its_tenant(stage: Stage) -> None:
 
     async def prepare() -> str:
         name = f"tenant-{stage.ids.new()}"
-        await tenants.create(stage.db, name)
+        await tenants.create(stage.db, name, pause=no_pause)
         return name
 
     async def create(db: Database, tenant: str) -> list[Stored]:
