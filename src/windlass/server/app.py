@@ -260,7 +260,7 @@ class Door:
                     await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, reply: Reply, call: Call, route: Route | None, send: Send) -> Reply:
-        """Send an answer; of a read that has no room in the budget the problem instead. What was done is always told."""
+        """Send an answer; of a read that has no room in the budget the problem instead. What was done is told."""
         if route is not None and route.method == "GET":
             try:
                 call.answer.hold(len(reply.content or b""))

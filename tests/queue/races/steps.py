@@ -348,7 +348,9 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     """Make a tenant and keys, look at them, end them, and write it down."""
     name = f"{scene.queue}-{stage.ids.new()}"
     await tenants.create(db, name, pause=no_pause)
-    key, _ = await keys.create(db, keys.NewKey(name=name, scopes=keys.ROLES["reader"], tenant=name))
+    reader = keys.NewKey(name=name, scopes=keys.ROLES["reader"], tenant=name)
+    maker, _ = await keys.create(db, reader)
+    key, _ = await keys.create(db, reader, maker=maker.id)
     token = keys.make_token()
     for _ in range(2):
         await keys.bootstrap(db, token)
@@ -356,7 +358,8 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
     await keys.queues_of(db, scene.ids, tenant="default")
     await keys.queues_held(db, scene.ids, tenant="default")
     await keys.list_keys(db, name)
-    await keys.revoke(db, key.id, tenant=name)
+    for made in (maker, key):
+        await keys.revoke(db, made.id, tenant=name)
     await tenants.get(db, name)
     await tenants.list_tenants(db)
     await tenants.delete(db, Lanes(), Ids(), name, pause=no_pause)
