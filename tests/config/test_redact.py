@@ -134,7 +134,7 @@ def test_rel_t17_what_follows_another_pair_is_hidden_too() -> None:
     ("given", "shown"),
     [
         ("postgresql://jobs:{c}", "postgresql://jobs:***"),
-        ("postgres://jobs:{c}/jobs?sslmode=require", "postgres://jobs:***/jobs?sslmode=require"),
+        ("postgres://jobs:x/{c}/jobs?sslmode=require", "postgres://jobs:***?sslmode=require"),
         (
             "postgresql://a.example:5432,[::1]:5433,b.example/jobs",
             "postgresql://a.example:5432,[::1]:5433,b.example/jobs",

@@ -252,4 +252,16 @@ MUTANTS = (
         ("tests/queue/test_tenants.py::test_rel_t3_a_name_is_given_again_when_no_key_of_it_is_believed",),
         "M1: nobody of the last owner is let in to the next one",
     ),
+    Mutant(
+        "a-key-is-not-looked-at-after-the-body",
+        (Edit("server/app.py", "    await call.look_again()\n", ""),),
+        ("tests/server/test_revoked.py::test_rel_t3_a_key_that_ends_while_the_body_comes_does_nothing[sqlite]",),
+        "T3: a key that ended while the body came does nothing",
+    ),
+    Mutant(
+        "a-key-that-ends-during-a-delete-is-believed",
+        (Edit("queue/tenants.py", "[0] != key_ended_at:", "[0] is False:"),),
+        ("tests/queue/test_tenants.py::test_a_key_that_ends_while_its_tenant_is_deleted_keeps_it",),
+        "M1: nobody of the last owner is let in to the next one",
+    ),
 )

@@ -75,4 +75,16 @@ MUTANTS = (
         _of_both(f"{LOST}what_had_begun_is_lost_and_the_rest_goes_back[*]"),
         "L10: what a dead process had begun is lost",
     ),
+    Mutant(
+        "lines-of-the-time-of-a-look-are-missed",
+        (
+            Edit(
+                "server/logs.py",
+                "            await _next_look(grown)\n            await",
+                "            grown.clear()\n            await _next_look(grown)\n            await",
+            ),
+        ),
+        ("tests/server/test_logs.py::test_a_stream_hears_lines_that_come_while_it_looks[sqlite]",),
+        "what is kept while a stream looks is told at once",
+    ),
 )

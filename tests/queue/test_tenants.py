@@ -209,6 +209,26 @@ async def test_rel_t3_a_name_is_given_again_when_no_key_of_it_is_believed(
     assert [keys.FORGOTTEN_S - 1] == pauses
 
 
+async def test_a_key_that_ends_while_its_tenant_is_deleted_keeps_it(db: Database, clock: TestClock) -> None:
+    """M1: it is believed for a while, and the delete waited for others only. A refused create waits for none."""
+    await create(db, "acme", pause=no_pause)
+    reader = keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme")
+
+    async def give_and_revoke(_seconds: float) -> None:
+        clock.advance(1)
+        key, _ = await keys.create(db, msgspec.structs.replace(reader, expires_at=None))
+        await keys.revoke(db, key.id)
+
+    async def never(_seconds: float) -> None:
+        raise AssertionError
+
+    await give_and_revoke(0)
+    with pytest.raises(AlreadyExists):
+        await create(db, "acme", pause=never)
+    with pytest.raises(Conflict, match="a key of it has just ended"):
+        await module.delete(db, Lanes(), Ids(), "acme", pause=give_and_revoke)
+
+
 async def test_many_jobs_are_not_counted_to_the_end(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refusal tells about how much is there, and costs no more than that."""
     monkeypatch.setattr("windlass.queue.tenants.MOST_COUNTED", 2)

@@ -15,6 +15,7 @@ from tests.server.api import WORKER, Json, claim, submit, submit_and_claim
 from windlass.config.redact import Redactor
 from windlass.engine import trail
 from windlass.engine.engine import Engine
+from windlass.queue import logs as step
 from windlass.server import logs
 from windlass.server.app import Door
 from windlass.server.call import Message
@@ -160,6 +161,26 @@ async def test_a_stream_hears_lines_as_they_come_in(
     await until(heard, b'"text":"first"')
     await write(client, chunk(job, "last", seq=1), reports=[completed(job)])
     await until(heard, b'"text":"last"')
+    await heard.aclose()
+
+
+async def test_a_stream_hears_lines_that_come_while_it_looks(
+    client: httpx2.AsyncClient, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines that are kept after a look has read, and before the stream waits again, are told at once, too."""
+    monkeypatch.setattr(logs, "LOOK_S", 3600.0)
+    job = await submit_and_claim(client)
+    read, late = step.read, [chunk(job, "late")]
+
+    async def read_then_write(*arguments: Any, **more: Any) -> Any:
+        page = await read(*arguments, **more)
+        if late:
+            await write(client, late.pop())
+        return page
+
+    monkeypatch.setattr(step, "read", read_then_write)
+    heard = following(door, job["id"])
+    await until(heard, b'"text":"late"')
     await heard.aclose()
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 import httpx2
 import pytest
 
 from tests.server.api import WORKER, lease, state_of, submit, submit_and_claim
-from tests.server.frame import Idle, KeyRing
+from tests.server.frame import Idle, KeyRing, client_of
+from windlass.config import Settings
+from windlass.engine.engine import Engine
 from windlass.engine.fair import Cap
 from windlass.errors import Unauthorized
+from windlass.server.app import create_app
 from windlass.server.auth import Principal
 from windlass.server.call import Call
 
@@ -37,6 +40,23 @@ async def test_rel_t3_a_revoked_worker_that_waits_is_handed_nothing(calls: Calls
 
     assert (401, "Bearer") == (answer.status_code, answer.headers["www-authenticate"])
     assert "queued" == await state_of(calls("admin.a"), job_id)
+
+
+async def test_rel_t3_a_key_that_ends_while_the_body_comes_does_nothing(engine: Engine, key_ring: KeyRing) -> None:
+    """T3: a body may take ten seconds, and the name of its tenant may have another owner by then."""
+    door = create_app(engine, Settings(), cast(Any, key_ring), look_s=0.0)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"task": '
+        key_ring.revoked.add("admin.a")
+        yield b'"t"}'
+
+    async with client_of(door, "admin.a") as client:
+        answer = await client.post("/api/v1/jobs", content=slow(), headers={"content-type": "application/json"})
+    async with client_of(door, "reader.a") as client:
+        page = (await client.get("/api/v1/jobs")).json()
+
+    assert (401, []) == (answer.status_code, page["jobs"])
 
 
 async def test_rel_t3_who_waits_for_a_job_is_not_told_its_end(calls: Calls, key_ring: KeyRing) -> None:

@@ -134,9 +134,9 @@ def whole_url(text: str) -> str:
         name, colon, _ = who.partition(":")
         place = f"{name}{colon and f':{HIDDEN}'}@{where}" if _USER.fullmatch(name) else f"{HIDDEN}@{where}"
     elif not at:
-        hosts, slash, path = place.partition("/")
+        hosts = place.partition("/")[0]
         if not all(map(_HOST.fullmatch, hosts.split(","))):
-            place = f"{hosts.partition(':')[0]}:{HIDDEN}{slash}{path}"  # a password; its host was forgotten
+            place = f"{hosts.partition(':')[0]}:{HIDDEN}"  # a password; its host was forgotten
     return f"{scheme}://{place}{asked}{'&'.join(map(_option, options.split('&')))}"
 
 

@@ -9,8 +9,8 @@ Who follows a log on this server is told when it grows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -70,15 +70,14 @@ class Trail:
             await self.line.ask(Words(shown, rest[:NOTES_AT_ONCE]))
             shown, rest = [], rest[NOTES_AT_ONCE:]
 
-    async def grown(self, job_id: UUID, longest_s: float) -> None:
-        """Return when lines of the job were kept by this server, or after a while."""
+    @contextmanager
+    def following(self, job_id: UUID) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever this server has kept lines of the job."""
         event = asyncio.Event()
         followers = self._followers.setdefault(job_id, set())
         followers.add(event)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(longest_s):
-                    await event.wait()
+            yield event
         finally:
             followers.discard(event)
             if not followers and self._followers.get(job_id) is followers:

@@ -33,7 +33,9 @@ from windlass.wire.base import Span, Started
 from windlass.wire.trail import LogChunk
 
 ANSWER_BYTES = 8 << 20
-"""Of payloads in the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
+"""Of the answer to one claim; what is beyond goes back at once, as if it had not been claimed."""
+FIELDS_BYTES = 512
+"""Of a job in an answer, without its texts and names."""
 _OUTCOMES: dict[str, Literal[Outcome.FAILED, Outcome.TIMED_OUT, Outcome.CANCELLED]] = {
     "failed": Outcome.FAILED,
     "timed_out": Outcome.TIMED_OUT,
@@ -162,7 +164,9 @@ def fitting(handout: Handout, kept_sizes: Mapping[UUID, int], *, most: int) -> t
     """Return what fits into an answer of `most` bytes, the first job always; the jobs that do not; and its bytes."""
     size, most = 0, min(most, ANSWER_BYTES)
     for index, handed in enumerate(handout.jobs):
-        own = handed.job.size + kept_sizes.get(handed.job.id, 0)
+        job, lane = handed.job, handed.lane
+        names = len(lane.queue) + len(job.task) + len(lane.labels) + len(job.tags or "")
+        own = FIELDS_BYTES + names + job.size + kept_sizes.get(job.id, 0)
         if size + own > most and index:
             return Handout(handout.jobs[:index], handout.cancel), handout.jobs[index:], size
         size += own

@@ -188,10 +188,11 @@ async def revoke(db: Statements, key_id: str, *, tenant: str | None = None) -> K
     return _key_from_row(rows[0])
 
 
-async def rest_s(db: Statements, tenant: str) -> float:
-    """Return for how long servers may still believe a key of a tenant's that has ended."""
+async def last_end(db: Statements, tenant: str) -> tuple[datetime | None, float]:
+    """Return when the last key of a tenant ended, and for how many seconds servers may still believe it."""
     [row] = await db.fetch(SQL.last_key, tenant=tenant)
-    return 0.0 if row["age_ms"] is None else max(FORGOTTEN_S - row["age_ms"] / 1000, 0.0)
+    left_s = 0.0 if row["age_ms"] is None else max(FORGOTTEN_S - row["age_ms"] / 1000, 0.0)
+    return row["ended_at"], left_s
 
 
 async def queues_of(db: Statements, ids: Iterable[UUID], *, tenant: str) -> dict[UUID, str]:

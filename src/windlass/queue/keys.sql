@@ -17,21 +17,22 @@ SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: keep_key
 -- See that a key may be used now, and keep it so until the transaction ends: revoking it waits, or was first.
+-- Not FOR SHARE: those who share a row come before a revoke that waits, so a key could put its own end off.
 -- locks: key, after its tenant.
 -- postgres
-SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) FOR SHARE
+SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) FOR NO KEY UPDATE
 -- sqlite
 SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
 
 -- name: last_key
--- How long ago the last key of a tenant ended, in milliseconds: by a revoke, by its expiry, or with all of the tenant; null if none has.
+-- When the last key of a tenant ended, by a revoke, by its expiry, or with all of the tenant, and how long ago; null if none has.
 -- postgres
-SELECT CAST(extract(epoch FROM :now - max(x.ended_at)) * 1000 AS bigint) AS age_ms
+SELECT max(x.ended_at) AS ended_at, CAST(extract(epoch FROM :now - max(x.ended_at)) * 1000 AS bigint) AS age_ms
   FROM (SELECT created_at AS ended_at FROM tenant WHERE name = :tenant AND erasing = ''
          UNION ALL
         SELECT least(revoked_at, expires_at) FROM key WHERE tenant = :tenant) x WHERE x.ended_at <= :now
 -- sqlite
-SELECT (:now - max(x.ended_at)) / 1000 AS age_ms
+SELECT max(x.ended_at) AS ended_at, (:now - max(x.ended_at)) / 1000 AS age_ms
   FROM (SELECT created_at AS ended_at FROM tenant WHERE name = :tenant AND erasing = ''
          UNION ALL
         SELECT min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)) FROM key WHERE tenant = :tenant) x WHERE x.ended_at <= :now

@@ -75,8 +75,9 @@ async def create(db: Statements, name: str, *, pause: Pause) -> Tenant:
     The name of one that has just been erased is given again when no server believes a key of the old one any more.
     """
     check_name("tenant", name)
-    if rest_s := await keys.rest_s(db, name):
-        await pause(rest_s)
+    _, left_s = await keys.last_end(db, name)
+    if left_s and not await db.fetch(SQL.get_tenant, tenant=name):
+        await pause(left_s)
     async with db.transaction() as transaction:
         was = await transaction.fetch(LANES.lock_tenant, tenant=name)
         rows = await transaction.fetch(SQL.create_tenant, tenant=name)
@@ -113,8 +114,9 @@ async def delete(db: Statements, lanes: Lanes, ids: Ids, name: str, *, pause: Pa
     await get(db, name)
     if held := await _refusal(db, name):
         raise held
-    if rest_s := await keys.rest_s(db, name):
-        await pause(rest_s)  # who is believed still must not act for the next owner of the name
+    key_ended_at, left_s = await keys.last_end(db, name)
+    if left_s:
+        await pause(left_s)  # who is believed still must not act for the next owner of the name
     # Before the transaction: there may be many minutes, and others wait for the tenant's row.
     await leftovers.remove_rows(db, leftovers.SQL.remove_stats, name)
     number = 2 + ids.new().int % 2**62  # the bits that are random
@@ -126,6 +128,8 @@ async def delete(db: Statements, lanes: Lanes, ids: Ids, name: str, *, pause: Pa
         await _lock(transaction, name)
         # In statements after the lock: what a rival made while its lock was waited for is seen now.
         refusal = await _refusal(transaction, name, delete=number) if are_over else _still_writing(name)
+        if refusal is None and (await keys.last_end(transaction, name))[0] != key_ended_at:
+            refusal = Conflict(f"Tenant {name} was not deleted: a key of it has just ended. Try again.")
         if refusal:
             await transaction.fetch(SQL.use_lanes_again, tenant=name, delete=number)
         else:

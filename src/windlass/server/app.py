@@ -129,7 +129,7 @@ class Door:
 
     async def _serve(self, scope: MutableMapping[str, Any], call: Call, send: Send) -> None:
         route: Route | None = None
-        request_id, started = call.request_id, self._engine.outside.monotonic()
+        request_id, started = call.request_id, call.begun_at
         try:
             ready, value = self._router.find(scope["method"], scope["path"], _raw_path(scope))
             route = ready.route
@@ -177,8 +177,7 @@ class Door:
 
     async def _answer(self, ready: Ready, value: str, *, scope: MutableMapping[str, Any], call: Call) -> Reply:
         route = ready.route
-        raw_query = scope["query_string"]
-        pairs = parse_query(raw_query) if raw_query else []
+        pairs = parse_query(scope["query_string"]) if scope["query_string"] else []
         if route.scopes:
             call.principal = await self._gate.admit(call.headers, [name for name, _ in pairs], call.address)
             _permit(call.principal, route)
@@ -307,6 +306,7 @@ def _owner(call: Call, route: Route) -> tuple[str, ...]:
 
 async def _handled(call: Call, route: Route) -> Reply:
     """Call the endpoint, and keep what it did in the audit."""
+    await call.look_again()
     await acted.look(call, route)
     try:
         answer = await route.handler(call)

@@ -41,6 +41,7 @@ Value = TypeVar("Value")
 DEFAULT_TENANT = "default"
 LOOK_S = 2.0
 """How often the key of a caller that waits is looked at; with what the gate believes, a revoked one ends within 5 s."""
+_GOOD_NO_MORE = "The key of this call is good no more: it was revoked, or has expired. Use another."
 _UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 NOBODY = Principal(None, "anonymous", None, frozenset(), None)
 """Who calls an open route."""
@@ -103,6 +104,7 @@ class Call:
         "answer",
         "audit_tenant",
         "became",
+        "begun_at",
         "body",
         "engine",
         "headers",
@@ -147,6 +149,7 @@ class Call:
         self.body: Any = None
         self.headers: dict[str, str] = {}
         self.request_id = ""
+        self.begun_at = engine.outside.monotonic()
         self.address = ""
         self.acted = True
         """False: nothing was done, so the audit keeps nothing."""
@@ -322,7 +325,13 @@ class Call:
             await undo(working.result())
         if left:
             raise ClientGone
-        raise Unauthorized("The key of this call is good no more: it was revoked, or has expired. Use another.")
+        raise Unauthorized(_GOOD_NO_MORE)
+
+    async def look_again(self) -> None:
+        """Raise Unauthorized if the key was looked at a while ago, since when the body came, and is good no more."""
+        is_late = self.engine.outside.monotonic() - self.begun_at > self.look_s / 2
+        if is_late and not await self.watch.still_good(self.principal):
+            raise Unauthorized(_GOOD_NO_MORE)
 
     async def while_welcome(self, *tasks: asyncio.Future[Any]) -> bool:
         """Return True when one of the tasks is done, False as soon as the caller's key is good no more."""

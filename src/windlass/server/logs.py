@@ -6,7 +6,9 @@ A stream looks again as soon as lines come in on this server, and once a second 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import msgspec
 
@@ -40,20 +42,25 @@ async def find(call: Call) -> wire.LogPage | Reply:
 
 
 async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]) -> AsyncGenerator[bytes, None]:
-    changes, trail = call.engine.changes, call.engine.trail
+    changes = call.engine.changes
     sent_s = call.engine.outside.monotonic()
     key = call.principal.key_id
-    with call.waiting.place(call.tenant, key), changes.streams.place(call.tenant, key):
+    with (
+        call.waiting.place(call.tenant, key),
+        changes.streams.place(call.tenant, key),
+        call.engine.trail.following(call.job_id) as grown,
+    ):
         yield b""
         yield b": windlass\n\n"
         while not call.engine.draining:
+            grown.clear()  # before the look, which may miss what is kept from now on
             try:
                 async with changes.turn(call.tenant):
                     # Before the lines: what an attempt wrote is kept before its end is.
                     ended = call.job_id not in await history.live(call.engine.db, [call.job_id])
                     page = await step.read(call.engine.db, call.job_id, attempt=asked.attempt, after=place)
             except (TooMany, Unavailable):
-                await trail.grown(call.job_id, LOOK_S)
+                await _next_look(grown)
                 continue
             place = page.last
             if page.lines:
@@ -67,8 +74,14 @@ async def _stream(call: Call, asked: wire.LogsQuery, place: tuple[int, int, int]
             if call.engine.outside.monotonic() - sent_s >= QUIET_S:
                 sent_s = call.engine.outside.monotonic()
                 yield b": quiet\n\n"
-            await trail.grown(call.job_id, LOOK_S)
+            await _next_look(grown)
             await call.engine.outside.pause(GATHER_S)
+
+
+async def _next_look(grown: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_S):
+            await grown.wait()
 
 
 def _shown(written: step.Written) -> wire.ShownLine:
