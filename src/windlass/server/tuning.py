@@ -16,8 +16,8 @@ SWITCH_S = 0.00005
 """After so long a thread that computes lets another one go on. SQLite's writer asks for that after each statement: with
 0.5 ms a submit beside a busy event loop took 215 ms, with 0.05 ms it takes 15 ms."""
 MOST_YOUNG = 20_000
-"""Objects that are made, beyond those freed, before the collector looks through them. A payload may be 50,000 lists: with
-Python's 700 it looked seventy times while one was decoded, which took 28 ms; now it takes 4 to 9 ms."""
+"""Objects made, beyond those freed, before the collector looks through them. A payload may be 50,000 lists: with
+Python's 700 the collector looked seventy times while one was decoded, which took 28 ms; now it takes 4 to 9 ms."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
