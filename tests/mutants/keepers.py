@@ -11,6 +11,12 @@ SPOT = "tests/worker/test_spot.py::test_"
 
 MUTANTS = (
     Mutant(
+        "a-runner-with-a-job-is-killed-at-its-start",
+        (Edit("worker/keeper.py", "self._child is not None and self.ready is not None:", "self.opened.is_set():"),),
+        ("tests/worker/test_keeper.py::test_rel_a12_a_runner_that_has_claimed_drains_from_the_start",),
+        "W10: what a runner has begun ends before it does",
+    ),
+    Mutant(
         "lost-by-another-fence",
         (
             Edit(

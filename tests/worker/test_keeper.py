@@ -66,6 +66,19 @@ async def test_a_runner_that_holds_a_job_has_claimed(kept: Kept) -> None:
     assert [Cancel([(JOB, 1)])] == kept.runner.heard(Cancel)
 
 
+async def test_rel_a12_a_runner_that_has_claimed_drains_from_the_start(kept: Kept) -> None:
+    """W10: a signal comes when the first job has begun, and before a server has been told the tasks."""
+    kept.server.failing = [Unavailable("away")] * 100
+    kept.runner.say(READY, Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    await settle()
+    kept.server.failing.clear()
+
+    kept.keeper.drain("stop", within_s=60.0)
+
+    assert (False, False) == (kept.keeper.opened.is_set(), kept.runner.has_ended())
+    assert [Drain("stop", 60.0)] == kept.runner.heard(Drain)
+
+
 async def test_a_session_that_ends_while_the_worker_starts_is_replaced(kept: Kept) -> None:
     """As when nobody heard of it for a lease: the runner claims with another."""
     kept.server.failing = [Conflict("it has ended")]

@@ -125,10 +125,10 @@ class Keeper:
         self.is_draining = True
         by = self._outside.monotonic() + within_s
         self._drain_by = by if self._drain_by is None else min(by, self._drain_by)
-        if self._child is not None and self.opened.is_set():
+        if self._child is not None and self.ready is not None:
             self._child.send(frames.Drain(reason=reason, within_s=within_s))
         else:
-            # It has no session, so it holds nothing.
+            # It imports its modules still, so it holds nothing.
             self.kill()
 
     def give_back(self) -> None:
