@@ -155,7 +155,7 @@ async def claim(engine: Engine, ask: Ask) -> Handout:
 
 
 class Room(Protocol):
-    """What the answers to a caller may have of a server's memory until they are read."""
+    """The part of a server's memory that answers to a caller may take until they are read."""
 
     @property
     def left(self) -> int:

@@ -259,7 +259,7 @@ class Door:
                     await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, reply: Reply, call: Call, route: Route | None, send: Send) -> Reply:
-        """Send an answer; of a read that has no room in the budget the problem instead. What was done is told."""
+        """Send an answer. A read without room in the budget gets a problem instead; an act is always answered."""
         if route is not None and route.method == "GET":
             try:
                 call.answer.hold(len(reply.content or b""))

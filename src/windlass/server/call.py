@@ -164,7 +164,7 @@ class Call:
         self.became: Any = None
         """How it is now, if the answer does not tell."""
         self.answer: BodyShare
-        """What its answer has of the budget of answers, until it is read."""
+        """The share of its answer in the budget of answers, until it is read."""
         self.lobby = lobby
         self.redactor = redactor
         self.receive = receive
