@@ -562,4 +562,16 @@ MUTANTS = (
         (f"{WORK}rel_s8_a_claim_takes_what_its_answer_has_room_for[sqlite-claim]",),
         "S8: claims that nobody reads do not fill the memory",
     ),
+    Mutant(
+        "requests-that-wait-for-old-objects",
+        (Edit("server/tuning.py", "set_threshold(MOST_YOUNG, NEVER, NEVER)", "set_threshold(MOST_YOUNG)"),),
+        ("tests/server/test_tuning.py::test_no_request_waits_for_a_look_at_older_objects",),
+        "T9: a look at all objects has a turn of the loop of its own",
+    ),
+    Mutant(
+        "words-of-lost-leases",
+        (Edit("engine/exchange.py", "if note.job_id not in lost]", "]"),),
+        ("tests/server/test_exchange.py::test_a_heartbeat_keeps_nothing_of_leases_that_are_lost[sqlite]",),
+        "T9: what a heartbeat says of leases that nobody has costs no write",
+    ),
 )

@@ -339,9 +339,15 @@ MUTANTS = (
     ),
     Mutant(
         "timers-not-read-again",
-        (Edit("queue/history.py", "in (*PLACES, _IN_TIMER):", "in PLACES:"),),
-        races("timers::rel_x16_listed_beside_a_failure[*-own_queued]"),
+        (Edit("queue/history.py", "PLACES.index(dense[0]) :], _IN_TIMER]", "PLACES.index(dense[0]) :]]"),),
+        races("timers::rel_x16_listed_beside_a_failure[*-floor_queued]"),
         "P9: a job that fails while a list is read is in it",
+    ),
+    Mutant(
+        "ends-not-read-again",
+        (Edit("queue/history.py", "if any(place.is_live for place in dense):", "if False:"),),
+        races("timers::rel_x16_listed_beside_promotion[*-1-1]"),
+        "P9: a job that ends while a list is read is in it",
     ),
     Mutant(
         "statistics-swept-young",

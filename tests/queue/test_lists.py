@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from tests.queue.races.pausing import Pausing
 from tests.queue.steps import ANN, NO_ZONE, Steps, job_in
 from windlass.errors import InvalidInput, NotFound
 from windlass.job import Outcome, State
@@ -56,6 +57,19 @@ async def test_a_rare_tenant_is_listed_by_its_own_lanes(
 
     assert mine[::-1] == [job.id for page in read for job in page.jobs]
     assert all(limit == len(page.jobs) for page in read[:-1])
+
+
+async def test_only_places_with_much_are_looked_at_again(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tenant with many ends and few live jobs these are read once: the look at all places has shown them all."""
+    monkeypatch.setattr(history, "FEW_ROWS", 3)
+    done = await ended(steps, 4)
+    waiting = await steps.submit_one()
+    reader = Pausing(steps.db)
+
+    page = await history.find(reader, Filter(tenant="default"))
+
+    assert [waiting, *done[::-1]] == [job.id for job in page.jobs]
+    assert ["floor_done", "list_done", "sizes", "of_page"] == reader.trail[1:]
 
 
 @pytest.mark.parametrize("end", ["done", "dead"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +14,7 @@ from windlass.engine import translate
 from windlass.engine.engine import Engine
 from windlass.errors import Unavailable
 from windlass.queue import checkpoints
+from windlass.queue.checkpoints import Note
 
 Calls = Callable[[str], httpx2.AsyncClient]
 
@@ -246,6 +247,27 @@ async def test_progress_comes_with_heartbeats(client: httpx2.AsyncClient, sessio
     last = (await client.get(f"/jobs/{job_id}")).json()["progress"]
 
     assert ({"done": 3}, "near") == (first, last)
+
+
+async def test_a_heartbeat_keeps_nothing_of_leases_that_are_lost(
+    client: httpx2.AsyncClient, session: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand leases that nobody has are told as lost, and not one word of them goes to the database."""
+    await submit(client)
+    [job] = (await exchange(client, session, claim={})).json()["jobs"]
+    kept: list[Note] = []
+
+    async def keep(_: object, notes: Iterable[Note]) -> None:
+        kept.extend(notes)
+
+    monkeypatch.setattr(engine.trail, "keep", keep)
+    unknown = [{"job_id": str(uuid4()), "fence": 1, "progress": 1} for _ in range(10)]
+    held = [*unknown, {"job_id": job["id"], "fence": job["fence"], "progress": 2}]
+
+    beat = await client.post("/workers/heartbeat", json={"worker_id": WORKER, "session": session, "held": held})
+
+    assert {lease["job_id"] for lease in unknown} == set(beat.json()["lost"])
+    assert [job["id"]] == [str(note.job_id) for note in kept]
 
 
 async def test_a_bare_worker_tells_progress_of_what_it_holds(client: httpx2.AsyncClient) -> None:

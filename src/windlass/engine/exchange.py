@@ -91,14 +91,16 @@ async def _renewed(engine: Engine, beat: Beat, worker: str) -> BeatAnswer:
 
 
 async def _beaten(engine: Engine, asked: wire.BeatRequest, answer: BeatAnswer, *, tenant: str) -> wire.Beat:
-    """Return the answer to a heartbeat, after what it tells of its jobs was kept."""
+    """Return the answer to a heartbeat, after what it tells of its jobs was kept; of those it has lost nothing is."""
     named = wire.LeaseBody(worker_id=asked.worker_id, session=asked.session)
+    lost = set(answer.lost)
+    notes = [note for note in beaten_notes(asked) if note.job_id not in lost]
     return wire.Beat(
         cancel=answer.cancel,
         lost=answer.lost,
         released=answer.released,
         drain=answer.draining,
-        refused=await words.keep(engine, named, tenant=tenant, notes=beaten_notes(asked)),
+        refused=await words.keep(engine, named, tenant=tenant, notes=notes),
     )
 
 

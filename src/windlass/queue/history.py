@@ -147,6 +147,7 @@ _DONE, _DEAD = FINAL_STATES - {State.DEAD}, frozenset({State.DEAD})
 class _Place(NamedTuple):
     """One of the places that jobs lie in, and how it is asked."""
 
+    table: str
     states: frozenset[State]
     floor: Query
     near: Query
@@ -158,10 +159,10 @@ class _Place(NamedTuple):
         return not self.states & FINAL_STATES
 
 
-_IN_TIMER = _Place(_TIMED, SQL.floor_timed, SQL.list_timed, SQL.own_timed)
-_IN_QUEUE = _Place(_QUEUED, SQL.floor_queued, SQL.list_queued, SQL.own_queued)
-_IN_DONE = _Place(_DONE, SQL.floor_done, SQL.list_done, SQL.own_done)
-_IN_DEAD = _Place(_DEAD, SQL.floor_dead, SQL.list_dead, SQL.own_dead)
+_IN_TIMER = _Place("timer", _TIMED, SQL.floor_timed, SQL.list_timed, SQL.own_timed)
+_IN_QUEUE = _Place("queue", _QUEUED, SQL.floor_queued, SQL.list_queued, SQL.own_queued)
+_IN_DONE = _Place("done", _DONE, SQL.floor_done, SQL.list_done, SQL.own_done)
+_IN_DEAD = _Place("dead", _DEAD, SQL.floor_dead, SQL.list_dead, SQL.own_dead)
 PLACES = (_IN_TIMER, _IN_QUEUE, _IN_DONE, _IN_DEAD)
 """In the order in which a job goes forward."""
 
@@ -193,11 +194,11 @@ async def ending_in(db: Statements, end: str, *, tenant: str, examined: int = EX
 async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID | None = None) -> Page:
     """Return up to `limit` jobs that match, newest first, from below `cursor` on, as many as fit into one answer.
 
-    Of a tenant with few jobs all places are looked through at one instant. Else each is by itself, timers first, ends
-    last, timers again: a job that goes forward meanwhile, or back to wait for its next attempt, is listed once, as it
-    was read last. One that goes back otherwise (another run of a finished job) may then be missing from this page, and
-    one that changes between a state asked for and another may be listed or not. A page with a cursor may be short or
-    empty where the filters match few of very many jobs.
+    All places where the tenant has few jobs are looked through at one instant. Where it has more, a place is looked
+    through by itself, and if these have not ended, so is each after it, timers last: a job that goes forward meanwhile,
+    or back to wait for its next attempt, is listed once, as it was read last. One that goes back otherwise (another run
+    of a finished job) may then be missing from this page, and one that changes between a state asked for and another
+    may be listed or not. A page with a cursor may be short or empty where the filters match few of very many jobs.
     """
     keys = await find_keys(db, where, limit=min(limit, MAX_PAGE), cursor=cursor)
     jobs, count = await read(db, where, keys.found[: views.fitting(await sizes(db, keys.found))])
@@ -207,10 +208,13 @@ async def find(db: Statements, where: Filter, *, limit: int = 100, cursor: UUID 
 async def find_keys(db: Statements, where: Filter, *, limit: int, cursor: UUID | None = None) -> Keys:
     """Return where up to `limit` jobs lie that match, as `find` does; nothing of the jobs themselves is read."""
     reading = _Reading(db, where, max(1, min(limit, MAX_KEYS)), cursor or NEWEST)
-    if not await reading.look_at_all():
-        # Timers once more: there a failed attempt goes back to.
-        for place in (*PLACES, _IN_TIMER):
-            await reading.look(place)
+    dense = places = await reading.look_at(PLACES)
+    if any(place.is_live for place in dense):
+        # What lies there goes on meanwhile, or back to timers for another attempt.
+        places = [*PLACES[PLACES.index(dense[0]) :], _IN_TIMER]
+    for place in places:
+        if place in dense or await reading.look_at([place]):
+            await reading.look_far(place)
     return reading.keys()
 
 
@@ -325,19 +329,19 @@ class _Reading:
         self._found: dict[UUID, Key] = {}
         self._floors: list[UUID] = []
 
-    async def look_at_all(self) -> bool:
-        """Look through all that the tenant has, if that is little: others' jobs cost it nothing. False if it is not."""
-        places, asked = _asked(self._where, PLACES)
-        return not places or await self._look_at_few(union(*[place.own for place in places]), asked)
+    async def look_at(self, places: Sequence[_Place]) -> list[_Place]:
+        """Look through all places where the tenant has little: others' jobs cost it nothing. Return the others."""
+        places, asked = _asked(self._where, places)
+        if not places:
+            return []
+        own = union(*[place.own for place in places])
+        rows = await self._fetch(own, floor=self._cursor, examined=FEW_ROWS, **asked)
+        dense = {row["place"] for row in rows if row["examined"] >= FEW_ROWS}
+        return [place for place in places if place.table in dense]
 
-    async def look(self, place: _Place) -> None:
-        """Look through all that the tenant has in a place, if that is little.
-
-        Else look for a page among the newest jobs of the place, and if these are too few, by the tenant's lanes again.
-        """
-        places, asked = _asked(self._where, [place])
-        if not places or await self._look_at_few(place.own, asked):
-            return
+    async def look_far(self, place: _Place) -> None:
+        """Look for a page among the newest jobs of the place, and if these are too few, by the tenant's lanes."""
+        _, asked = _asked(self._where, [place])
         floors = await self._db.fetch(place.floor, cursor=self._cursor, examined=EXAMINED)
         floor: UUID = floors[0]["id"] if floors else UUID(int=0)
         rows = await self._fetch(place.near, cursor=self._cursor, floor=floor, **asked)
@@ -355,10 +359,6 @@ class _Reading:
         if len(ids) > self._limit:
             return Keys(found, found[-1].id)
         return Keys(found, floor if self._floors else None)
-
-    async def _look_at_few(self, own: Query, asked: dict[str, Any]) -> bool:
-        rows = await self._fetch(own, floor=self._cursor, examined=FEW_ROWS, **asked)
-        return all(row["examined"] < FEW_ROWS for row in rows)
 
     async def _fetch(self, query: Query, **more: Any) -> list[Row]:
         rows = await self._db.fetch(query.where(*self._clauses), limit=self._limit + 1, **self._values, **more)

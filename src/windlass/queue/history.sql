@@ -105,7 +105,7 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
+SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
@@ -123,7 +123,7 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_timed
@@ -160,7 +160,7 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
+SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
@@ -174,7 +174,7 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_done
@@ -201,7 +201,7 @@ WITH own AS MATERIALIZED (
      WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters})
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'done' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
@@ -210,7 +210,7 @@ WITH own AS MATERIALIZED (
      WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters})
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'done' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_dead
@@ -237,7 +237,7 @@ WITH own AS MATERIALIZED (
      WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters})
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'dead' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
@@ -246,7 +246,7 @@ WITH own AS MATERIALIZED (
      WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters})
-SELECT c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'dead' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: sizes

@@ -42,7 +42,7 @@ from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
 from windlass.server.tls import Certificates, TlsListener
-from windlass.server.tuning import keep_loop_free, memory_returned
+from windlass.server.tuning import loop_kept_free, memory_returned
 
 NOTICE_S = 1.0
 """After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
@@ -112,8 +112,8 @@ async def serve(
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         connections = server.config.limit_concurrency or CONNECTIONS
                         door.open(create_app(engine, settings, gate, connections=connections))
-                        keep_loop_free()
-                        with memory_returned(), announced(settings, _reached_at(settings, host, port=port)):
+                        reached_at = _reached_at(settings, host, port=port)
+                        with loop_kept_free(), memory_returned(), announced(settings, reached_at):
                             said(f"Windlass serves {url} ({engine.name}).")
                             log.event("server.started", url=url, server=engine.name, version=__version__)
                             opened(url)

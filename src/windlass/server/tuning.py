@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import sys
@@ -18,6 +19,11 @@ SWITCH_S = 0.00005
 MOST_YOUNG = 20_000
 """Objects made, beyond those freed, before the collector looks through them. A payload may be 50,000 lists: with
 Python's 700 the collector looked seventy times while one was decoded, which took 28 ms; now it takes 4 to 9 ms."""
+LOOKS = 10
+"""After so many looks at young objects older ones are looked at too, and after so many of these all."""
+NEVER = 1 << 30
+OLD_S = 1.0
+"""How often it is seen whether older objects are due."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
@@ -28,14 +34,45 @@ TRIM_S = 10.0
 """How often free pages between smaller blocks are returned, which takes some milliseconds."""
 
 
-def keep_loop_free() -> None:
-    """Keep threads that compute, and the collector of garbage, from holding the event loop for long."""
+@contextmanager
+def loop_kept_free() -> Iterator[None]:
+    """Keep threads that compute, and the collector of garbage, from holding the event loop for long within the block.
+
+    Young objects are collected by themselves, in some milliseconds. Older ones take some ten: these have a turn of the
+    loop of their own, or a request that is decoded meanwhile would take as much longer.
+    """
+    loop = asyncio.get_running_loop()
+    looking: asyncio.TimerHandle
+
+    def look() -> None:
+        nonlocal looking
+        collect_old()
+        looking = loop.call_later(OLD_S, look)
+
+    switch_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_S)
     array_type(MOST_HELD)  # to make it takes 30 ms
     # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(MOST_YOUNG, *gc.get_threshold()[1:])
+    gc.set_threshold(MOST_YOUNG, NEVER, NEVER)
+    looking = loop.call_later(OLD_S, look)
+    try:
+        yield
+    finally:
+        looking.cancel()
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+        sys.setswitchinterval(switch_s)
+
+
+def collect_old() -> None:
+    """Look through the older objects that are due."""
+    _, young, older = gc.get_count()
+    if older >= LOOKS:
+        gc.collect()
+    elif young >= LOOKS:
+        gc.collect(1)
 
 
 @contextmanager
