@@ -569,6 +569,12 @@ MUTANTS = (
         "T9: a look at all objects has a turn of the loop of its own",
     ),
     Mutant(
+        "objects-of-large-requests-are-looked-at",
+        (Edit("server/tuning.py", "due = MOST_PUT_OFF if", "due = LOOKS if"),),
+        ("tests/server/test_tuning.py::test_older_objects_have_their_turn[looks3-100001-generations3]",),
+        "T9: a look at all objects is put off while large requests are under way",
+    ),
+    Mutant(
         "words-of-lost-leases",
         (Edit("engine/exchange.py", "if note.job_id not in lost]", "]"),),
         ("tests/server/test_exchange.py::test_a_heartbeat_keeps_nothing_of_leases_that_are_lost[sqlite]",),

@@ -36,14 +36,31 @@ async def test_no_request_waits_for_a_look_at_older_objects(collections: list[in
     assert len(kept) <= len(collections)
 
 
-@pytest.mark.parametrize(("looks", "generations"), [((0, 9, 9), []), ((0, 10, 9), [1]), ((0, 0, 10), [2])])
+@pytest.mark.parametrize(
+    ("looks", "grown", "generations"),
+    [
+        ((0, 9, 9), 0, []),
+        ((0, 10, 9), 0, [1]),
+        ((0, 0, 10), 0, [2]),
+        ((0, 99, 99), tuning.SWOLLEN + 1, []),
+        ((0, 100, 99), tuning.SWOLLEN + 1, [1]),
+        ((0, 0, 100), tuning.SWOLLEN + 1, [2]),
+    ],
+)
 def test_older_objects_have_their_turn(
-    looks: tuple[int, int, int], generations: list[int], collections: list[int], monkeypatch: pytest.MonkeyPatch
+    looks: tuple[int, int, int],
+    grown: int,
+    generations: list[int],
+    collections: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After ten looks at younger objects older ones are looked at, and after ten of these all."""
+    """Those due are looked at, and later while large requests are under way: their objects would be looked at too."""
     monkeypatch.setattr(gc, "get_count", lambda: looks)
+    monkeypatch.setattr(sys, "getallocatedblocks", lambda: 1_000_000)
+    collector = tuning.Collector()
+    monkeypatch.setattr(sys, "getallocatedblocks", lambda: 1_000_000 + grown)
 
-    tuning.collect_old()
+    collector.look()
 
     assert generations == collections
 

@@ -24,6 +24,10 @@ LOOKS = 10
 NEVER = 1 << 30
 OLD_S = 1.0
 """How often it is seen whether older objects are due."""
+SWOLLEN = 100_000
+"""Blocks of memory beyond those there were after the last look at all objects: large requests are under way, and a look
+through their objects too would take a tenth of a second. It is put off while so many are there."""
+MOST_PUT_OFF = 10 * LOOKS
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
@@ -46,7 +50,7 @@ def loop_kept_free() -> Iterator[None]:
 
     def look() -> None:
         nonlocal looking
-        collect_old()
+        collector.look()
         looking = loop.call_later(OLD_S, look)
 
     switch_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
@@ -55,6 +59,7 @@ def loop_kept_free() -> Iterator[None]:
     # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
     gc.collect()
     gc.freeze()
+    collector = Collector()
     gc.set_threshold(MOST_YOUNG, NEVER, NEVER)
     looking = loop.call_later(OLD_S, look)
     try:
@@ -66,13 +71,21 @@ def loop_kept_free() -> Iterator[None]:
         sys.setswitchinterval(switch_s)
 
 
-def collect_old() -> None:
-    """Look through the older objects that are due."""
-    _, young, older = gc.get_count()
-    if older >= LOOKS:
-        gc.collect()
-    elif young >= LOOKS:
-        gc.collect(1)
+class Collector:
+    """Looks through older objects."""
+
+    def __init__(self) -> None:
+        self._blocks = sys.getallocatedblocks()
+
+    def look(self) -> None:
+        """Look through those that are due."""
+        _, young, older = gc.get_count()
+        due = MOST_PUT_OFF if sys.getallocatedblocks() > self._blocks + SWOLLEN else LOOKS
+        if older >= due:
+            gc.collect()
+            self._blocks = sys.getallocatedblocks()
+        elif young >= due:
+            gc.collect(1)
 
 
 @contextmanager
