@@ -564,14 +564,14 @@ MUTANTS = (
     ),
     Mutant(
         "requests-that-wait-for-old-objects",
-        (Edit("server/tuning.py", "set_threshold(MOST_YOUNG, NEVER, NEVER)", "set_threshold(MOST_YOUNG)"),),
+        (Edit("server/tuning.py", "else (NEVER, NEVER)))", "else ()))"),),
         ("tests/server/test_tuning.py::test_no_request_waits_for_a_look_at_older_objects",),
         "T9: a look at all objects has a turn of the loop of its own",
     ),
     Mutant(
         "objects-of-large-requests-are-looked-at",
-        (Edit("server/tuning.py", "due = MOST_PUT_OFF if", "due = LOOKS if"),),
-        ("tests/server/test_tuning.py::test_older_objects_have_their_turn[looks3-100001-generations3]",),
+        (Edit("server/tuning.py", "if blocks > self._blocks + SWOLLEN and", "if False and"),),
+        ("tests/server/test_tuning.py::test_a_look_is_put_off_while_large_requests_are_under_way",),
         "T9: a look at all objects is put off while large requests are under way",
     ),
     Mutant(

@@ -17,6 +17,24 @@ MUTANTS = (
         "W10: what a runner has begun ends before it does",
     ),
     Mutant(
+        "a-job-that-kills-draining-runners",
+        (Edit("worker/keeper.py", "self.is_draining and self.ready is None:", "self.is_draining and not was_open:"),),
+        ("tests/worker/test_keeper.py::test_rel_a12_a_job_that_kills_a_runner_while_it_drains_from_the_start_is_lost",),
+        "W10: an attempt that has begun and kills its process is lost",
+    ),
+    Mutant(
+        "a-stop-that-uses-an-attempt",
+        (
+            Edit(
+                "worker/keeper.py",
+                "since is given back.\n            self.give_back()",
+                "since is given back.\n            self.kill()",
+            ),
+        ),
+        ("tests/worker/test_keeper.py::test_rel_a12_what_a_runner_began_unheard_before_its_drain_is_given_back",),
+        "A12: a stop uses no attempt",
+    ),
+    Mutant(
         "lost-by-another-fence",
         (
             Edit(

@@ -253,6 +253,33 @@ MUTANTS = (
         "M1: nobody of the last owner is let in to the next one",
     ),
     Mutant(
+        "a-later-revoke-is-not-seen",
+        (
+            sql(
+                "keys",
+                "last_key",
+                "(revoked_at IS NOT NULL OR expires_at <= :now)",
+                "coalesce(revoked_at, expires_at) <= :now",
+                "postgres",
+            ),
+        ),
+        ("tests/queue/test_tenants.py::test_a_key_revoked_after_a_delete_began_to_look_counts[postgres]",),
+        "M1: a key that was revoked while a delete waited is believed still",
+        only="postgres",
+    ),
+    Mutant(
+        "a-name-is-given-again-beside-its-erasure",
+        (
+            Edit(
+                "queue/tenants.py",
+                "name))[0] != key_ended_at:\n            raise Contention",
+                "name))[0] is ...:\n            raise Contention",
+            ),
+        ),
+        ("tests/queue/test_tenants.py::test_a_name_is_not_given_again_beside_the_end_of_its_erasure",),
+        "M1: the keys of a tenant that has been erased this moment are believed still",
+    ),
+    Mutant(
         "a-key-is-not-looked-at-after-the-body",
         (Edit("server/app.py", "    await call.look_again()\n", ""),),
         ("tests/server/test_revoked.py::test_rel_t3_a_key_that_ends_while_the_body_comes_does_nothing[sqlite]",),
@@ -260,7 +287,7 @@ MUTANTS = (
     ),
     Mutant(
         "a-key-that-ends-during-a-delete-is-believed",
-        (Edit("queue/tenants.py", "[0] != key_ended_at:", "[0] is False:"),),
+        (Edit("queue/tenants.py", "if refusal is None and (await", "if refusal is ... and (await"),),
         ("tests/queue/test_tenants.py::test_a_key_that_ends_while_its_tenant_is_deleted_keeps_it",),
         "M1: nobody of the last owner is let in to the next one",
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,12 +15,13 @@ from tests.queue.steps import ANN, Steps
 from tests.queue.tenantdata import OUTBOX
 from tests.sqltext import parse
 from windlass.db import Database, Query
-from windlass.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from windlass.errors import AlreadyExists, Conflict, Contention, InvalidInput, NotFound
 from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import (
     audit,
     deadletters,
+    erasure,
     fleet,
     history,
     keys,
@@ -227,6 +228,40 @@ async def test_a_key_that_ends_while_its_tenant_is_deleted_keeps_it(db: Database
         await create(db, "acme", pause=never)
     with pytest.raises(Conflict, match="a key of it has just ended"):
         await module.delete(db, Lanes(), Ids(), "acme", pause=give_and_revoke)
+
+
+async def test_a_key_revoked_after_a_delete_began_to_look_counts(db: Database, clock: TestClock) -> None:
+    """M1: a transaction that has waited for a lock has an older now than the revoke that it waited for."""
+    await create(db, "acme", pause=no_pause)
+    key, _ = await keys.create(db, keys.NewKey(name="k", scopes=frozenset({"read"}), tenant="acme"))
+    clock.advance(1)
+    revoked = await keys.revoke(db, key.id)
+    clock.advance(-1)
+
+    ended_at, left_s = await keys.last_end(db, "acme")
+
+    assert revoked.revoked_at == ended_at
+    assert left_s >= keys.FORGOTTEN_S
+
+
+async def test_a_name_is_not_given_again_beside_the_end_of_its_erasure(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """M1: the look found an erasure under way, which has no end yet to wait for; a moment later it has."""
+    await create(db, "acme", pause=no_pause)
+    await erasure.begin(db, Lanes(), "acme", actor="root")
+    look = keys.last_end
+
+    async def look_too_soon(db: Database, name: str) -> tuple[datetime | None, float]:
+        monkeypatch.setattr(keys, "last_end", look)
+        found = await look(db, name)
+        assert await erasure.go_on(db, Ids(), name) is None
+        return found
+
+    monkeypatch.setattr(keys, "last_end", look_too_soon)
+
+    with pytest.raises(Contention, match="erased this moment"):
+        await create(db, "acme", pause=no_pause)
 
 
 async def test_many_jobs_are_not_counted_to_the_end(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:

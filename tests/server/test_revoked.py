@@ -14,6 +14,7 @@ from tests.server.frame import Idle, KeyRing, client_of
 from windlass.config import Settings
 from windlass.engine.engine import Engine
 from windlass.engine.fair import Cap
+from windlass.engine.outside import Outside
 from windlass.errors import Unauthorized
 from windlass.server.app import create_app
 from windlass.server.auth import Principal
@@ -42,12 +43,18 @@ async def test_rel_t3_a_revoked_worker_that_waits_is_handed_nothing(calls: Calls
     assert "queued" == await state_of(calls("admin.a"), job_id)
 
 
-async def test_rel_t3_a_key_that_ends_while_the_body_comes_does_nothing(engine: Engine, key_ring: KeyRing) -> None:
+async def test_rel_t3_a_key_that_ends_while_the_body_comes_does_nothing(
+    engine: Engine, key_ring: KeyRing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """T3: a body may take ten seconds, and the name of its tenant may have another owner by then."""
-    door = create_app(engine, Settings(), cast(Any, key_ring), look_s=0.0)
+    now_s = 1000.0
+    monkeypatch.setattr(engine, "outside", Outside(monotonic=lambda: now_s))
+    door = create_app(engine, Settings(), cast(Any, key_ring), look_s=2.0)
 
     async def slow() -> AsyncIterator[bytes]:
+        nonlocal now_s
         yield b'{"task": '
+        now_s += 10.0
         key_ring.revoked.add("admin.a")
         yield b'"t"}'
 

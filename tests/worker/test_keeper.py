@@ -79,6 +79,34 @@ async def test_rel_a12_a_runner_that_has_claimed_drains_from_the_start(kept: Kep
     assert [Drain("stop", 60.0)] == kept.runner.heard(Drain)
 
 
+async def test_rel_a12_a_job_that_kills_a_runner_while_it_drains_from_the_start_is_lost(kept: Kept) -> None:
+    """A job that kills its process must count as lost, else it would kill for ever; that it had begun is told first."""
+    kept.server.failing = [Unavailable("away")] * 100
+    kept.runner.say(READY, Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    await settle()
+    kept.server.failing.clear()
+    kept.keeper.drain("stop", within_s=60.0)
+    kept.runner.end(-11)
+
+    ending = await kept.ended()
+
+    assert ("left", "SIGSEGV") == (ending.kind, ending.reason)
+    assert [True] == [lost for _, lost in kept.server.closed]
+    assert [JOB] == [held.job_id for held in kept.server.beats[-1].held or ()]
+
+
+async def test_rel_a12_what_a_runner_began_unheard_before_its_drain_is_given_back(kept: Kept) -> None:
+    """A stop is a stop: a runner whose first words were not read yet is ended, and its job loses no attempt."""
+    kept.runner.say(READY, Hold([(JOB, 1)]), Start([(JOB, 1)]))
+    kept.keeper.drain("stop", within_s=60.0)
+    kept.runner.end(-9)
+
+    await kept.ended()
+
+    assert [False] == [lost for _, lost in kept.server.closed]
+    assert [JOB] == [held.job_id for held in kept.server.beats[-1].held or ()]
+
+
 async def test_a_session_that_ends_while_the_worker_starts_is_replaced(kept: Kept) -> None:
     """As when nobody heard of it for a lease: the runner claims with another."""
     kept.server.failing = [Conflict("it has ended")]

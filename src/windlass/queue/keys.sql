@@ -26,16 +26,18 @@ SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at I
 
 -- name: last_key
 -- When the last key of a tenant ended, by a revoke, by its expiry, or with all of the tenant, and how long ago; null if none has.
+-- A revoke counts whenever it was: to a transaction that has waited for a lock it may be later than :now.
 -- postgres
 SELECT max(x.ended_at) AS ended_at, CAST(extract(epoch FROM :now - max(x.ended_at)) * 1000 AS bigint) AS age_ms
   FROM (SELECT created_at AS ended_at FROM tenant WHERE name = :tenant AND erasing = ''
          UNION ALL
-        SELECT least(revoked_at, expires_at) FROM key WHERE tenant = :tenant) x WHERE x.ended_at <= :now
+        SELECT least(revoked_at, expires_at) FROM key WHERE tenant = :tenant AND (revoked_at IS NOT NULL OR expires_at <= :now)) x
 -- sqlite
 SELECT max(x.ended_at) AS ended_at, (:now - max(x.ended_at)) / 1000 AS age_ms
   FROM (SELECT created_at AS ended_at FROM tenant WHERE name = :tenant AND erasing = ''
          UNION ALL
-        SELECT min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)) FROM key WHERE tenant = :tenant) x WHERE x.ended_at <= :now
+        SELECT min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)) FROM key
+         WHERE tenant = :tenant AND (revoked_at IS NOT NULL OR expires_at <= :now)) x
 
 -- name: find_keys
 -- The keys that may be used now: not revoked, not expired by the database's clock, of a tenant that is there.

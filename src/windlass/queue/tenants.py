@@ -75,11 +75,13 @@ async def create(db: Statements, name: str, *, pause: Pause) -> Tenant:
     The name of one that has just been erased is given again when no server believes a key of the old one any more.
     """
     check_name("tenant", name)
-    _, left_s = await keys.last_end(db, name)
+    key_ended_at, left_s = await keys.last_end(db, name)
     if left_s and not await db.fetch(SQL.get_tenant, tenant=name):
         await pause(left_s)
     async with db.transaction() as transaction:
         was = await transaction.fetch(LANES.lock_tenant, tenant=name)
+        if was and was[0]["erasing"] == "" and (await keys.last_end(transaction, name))[0] != key_ended_at:
+            raise Contention(f"Tenant {name} has been erased this moment. Try again.")
         rows = await transaction.fetch(SQL.create_tenant, tenant=name)
         if rows:
             await leftovers.remove_late(transaction, name, was_there=bool(was))

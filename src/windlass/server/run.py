@@ -42,7 +42,7 @@ from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
 from windlass.server.starting import Starting
 from windlass.server.tls import Certificates, TlsListener
-from windlass.server.tuning import loop_kept_free, memory_returned
+from windlass.server.tuning import tuned
 
 NOTICE_S = 1.0
 """After SIGTERM the port stays open so long, not ready, for a load balancer to see it."""
@@ -104,7 +104,7 @@ async def serve(
         door, certificates = Starting(), _certificates(settings)
         server = _Listener(_configuration(settings, door), certificates)
         stopping.renew = certificates.reload if certificates is not None else None
-        with stopping.on_signals():
+        with stopping.on_signals(), contextlib.ExitStack() as stack:
             serving = asyncio.create_task(server.serve(sockets=[listener]), name="listen")
             try:
                 async with _engine(settings, stopping, migrate=migrate, address=f"{host}:{port}") as engine:
@@ -112,8 +112,8 @@ async def serve(
                         gate = Gate(engine.db, keys_required=keys_required(settings), hosts=own_hosts(settings))
                         connections = server.config.limit_concurrency or CONNECTIONS
                         door.open(create_app(engine, settings, gate, connections=connections))
-                        reached_at = _reached_at(settings, host, port=port)
-                        with loop_kept_free(), memory_returned(), announced(settings, reached_at):
+                        stack.enter_context(tuned())
+                        with announced(settings, _reached_at(settings, host, port=port)):
                             said(f"Windlass serves {url} ({engine.name}).")
                             log.event("server.started", url=url, server=engine.name, version=__version__)
                             opened(url)

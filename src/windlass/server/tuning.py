@@ -27,7 +27,8 @@ OLD_S = 1.0
 SWOLLEN = 100_000
 """Blocks of memory beyond those there were after the last look at all objects: large requests are under way, and a look
 through their objects too would take a tenth of a second. It is put off while so many are there."""
-MOST_PUT_OFF = 10 * LOOKS
+MOST_PUT_OFF = 10
+"""How often a look is put off at most."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
@@ -36,6 +37,13 @@ ARENAS = 2
 """Heaps that all threads share; each keeps what was freed in it."""
 TRIM_S = 10.0
 """How often free pages between smaller blocks are returned, which takes some milliseconds."""
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """Keep the event loop free and give memory back within the block."""
+    with loop_kept_free(), memory_returned():
+        yield
 
 
 @contextmanager
@@ -60,14 +68,14 @@ def loop_kept_free() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     collector = Collector()
-    gc.set_threshold(MOST_YOUNG, NEVER, NEVER)
+    # Python 3.14 has no such looks: it goes through older objects in small portions.
+    gc.set_threshold(MOST_YOUNG, *(() if sys.version_info >= (3, 14) else (NEVER, NEVER)))
     looking = loop.call_later(OLD_S, look)
     try:
         yield
     finally:
         looking.cancel()
         gc.set_threshold(*thresholds)
-        gc.unfreeze()
         sys.setswitchinterval(switch_s)
 
 
@@ -76,15 +84,23 @@ class Collector:
 
     def __init__(self) -> None:
         self._blocks = sys.getallocatedblocks()
+        self._put_off = 0
 
     def look(self) -> None:
         """Look through those that are due."""
         _, young, older = gc.get_count()
-        due = MOST_PUT_OFF if sys.getallocatedblocks() > self._blocks + SWOLLEN else LOOKS
-        if older >= due:
+        blocks = sys.getallocatedblocks()
+        self._blocks = min(self._blocks, blocks)
+        if max(young, older) < LOOKS:
+            return
+        if blocks > self._blocks + SWOLLEN and self._put_off < MOST_PUT_OFF:
+            self._put_off += 1
+            return
+        self._put_off = 0
+        if older >= LOOKS:
             gc.collect()
             self._blocks = sys.getallocatedblocks()
-        elif young >= due:
+        else:
             gc.collect(1)
 
 

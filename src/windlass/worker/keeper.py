@@ -128,8 +128,8 @@ class Keeper:
         if self._child is not None and self.ready is not None:
             self._child.send(frames.Drain(reason=reason, within_s=within_s))
         else:
-            # It imports its modules still, so it holds nothing.
-            self.kill()
+            # It imports its modules still, as far as was heard: what it has begun since is given back.
+            self.give_back()
 
     def give_back(self) -> None:
         """End the runner at once; what it had goes back without an attempt being used."""
@@ -397,7 +397,7 @@ class Keeper:
             replace = self._replace or last.replace
             return Ending(kind="left", reason=last.reason, lived_s=lived_s, was_open=was_open, replace=replace)
         how = _how(code)
-        if self.is_draining and not was_open:
+        if self.is_draining and self.ready is None:
             reason = "It was told to leave before it had begun."
             await self._session.close(lost=False)
             log.event("worker.stopped", worker=self.worker_id, reason=reason, jobs=0)
