@@ -253,6 +253,13 @@ MUTANTS = (
         "M1: nobody of the last owner is let in to the next one",
     ),
     Mutant(
+        "a-vacuum-counts-as-a-writer",
+        (sql("erasure", "writers", "c.relkind IN ('r', 'p')", "true", "postgres"),),
+        races("administration::a_tenant_is_deleted_beside_a_vacuum"),
+        "P39: a tenant is deleted whatever is cleaned up meanwhile",
+        only="postgres",
+    ),
+    Mutant(
         "a-later-revoke-is-not-seen",
         (
             sql(

@@ -7,10 +7,11 @@ SELECT :now AS now_at
 -- name: writers
 -- The other transactions that write to our tables at this moment. SQLite has one writer at a time.
 -- A statement has locked the tables that it writes to before it looks at a row, so one that has seen a tenant without its mark is among them.
+-- relkind: a vacuum locks indexes in this way, for hours perhaps, and writes no row.
 -- postgres
 SELECT DISTINCT k.virtualtransaction AS writer FROM pg_catalog.pg_locks k
   JOIN pg_catalog.pg_class c ON c.oid = k.relation JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'windlass'
- WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.granted AND k.pid IS DISTINCT FROM pg_backend_pid()
+ WHERE k.locktype = 'relation' AND k.mode = 'RowExclusiveLock' AND k.granted AND c.relkind IN ('r', 'p') AND k.pid IS DISTINCT FROM pg_backend_pid()
    AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
 -- sqlite
 SELECT '' AS writer WHERE false

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
+import asyncpg
 import pytest
 
-from tests.clock import no_pause
+from tests.clock import TestClock, no_pause
+from tests.queue.races.conftest import staged
 from tests.queue.races.orders import Race
 from tests.queue.races.pausing import Pausing
 from tests.queue.races.stage import Stage
@@ -24,6 +26,10 @@ from windlass.queue.submit import submit
 from windlass.queue.tenants import Tenant
 
 READER = frozenset({"read"})
+INDEXES_LOCKED = """
+SELECT count(*) FROM pg_locks k JOIN pg_class c ON c.oid = k.relation
+ WHERE k.mode = 'RowExclusiveLock' AND c.relkind = 'i' AND c.relname = 'wide_pkey'
+"""
 
 
 async def fresh_tenant(stage: Stage) -> str:
@@ -108,6 +114,26 @@ async def test_a_tenant_deleted_while_its_lanes_are_made_stays(stage: Stage) -> 
     with pytest.raises(Conflict, match="just being submitted"):
         await deleted
     assert await exists(stage, name)
+
+
+async def test_a_tenant_is_deleted_beside_a_vacuum(fresh_postgres_url: str, clock: TestClock) -> None:
+    """A vacuum may last for hours and writes no job: nobody waits for it, though it locks indexes as writers do."""
+    async with staged(fresh_postgres_url, clock) as stage:
+        name = await fresh_tenant(stage)
+        cleaner, watcher = [await asyncpg.connect(fresh_postgres_url) for _ in range(2)]
+        await watcher.execute("CREATE TABLE windlass.wide (id int PRIMARY KEY, text text)")
+        await watcher.execute("INSERT INTO windlass.wide SELECT n, repeat('x', 2000) FROM generate_series(1, 400) AS n")
+        await cleaner.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+        cleaning = asyncio.create_task(cleaner.execute("VACUUM windlass.wide"))
+        while not await watcher.fetchval(INDEXES_LOCKED):
+            assert not cleaning.done()
+
+        await delete(stage.db, name)
+
+        assert (False, False) == (cleaning.done(), await exists(stage, name))
+        cleaner.terminate()
+        await asyncio.gather(cleaning, return_exceptions=True)
+        await watcher.close()
 
 
 async def test_a_tenant_deleted_by_two_beside_a_submit_loses_no_job(postgres_stage: Stage) -> None:
