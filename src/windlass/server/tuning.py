@@ -7,6 +7,7 @@ import ctypes
 import gc
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,11 +25,11 @@ LOOKS = 10
 NEVER = 1 << 30
 OLD_S = 1.0
 """How often it is seen whether older objects are due."""
-SWOLLEN = 100_000
-"""Blocks of memory beyond those there were after the last look at all objects: large requests are under way, and a look
-through their objects too would take a tenth of a second. It is put off while so many are there."""
-MOST_PUT_OFF = 10
-"""How often a look is put off at most."""
+SWOLLEN = 50_000
+"""Blocks of memory beyond those there were at some time lately: large requests are under way. A look through their objects,
+too, would take a tenth of a second: it is put off."""
+LATELY = 60
+"""Looks at the memory that are remembered: what has not gone for so long is there to stay."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
@@ -83,24 +84,17 @@ class Collector:
     """Looks through older objects."""
 
     def __init__(self) -> None:
-        self._blocks = sys.getallocatedblocks()
-        self._put_off = 0
+        self._blocks: deque[int] = deque(maxlen=LATELY)
 
     def look(self) -> None:
         """Look through those that are due."""
+        self._blocks.append(sys.getallocatedblocks())
+        if self._blocks[-1] > min(self._blocks) + SWOLLEN:
+            return
         _, young, older = gc.get_count()
-        blocks = sys.getallocatedblocks()
-        self._blocks = min(self._blocks, blocks)
-        if max(young, older) < LOOKS:
-            return
-        if blocks > self._blocks + SWOLLEN and self._put_off < MOST_PUT_OFF:
-            self._put_off += 1
-            return
-        self._put_off = 0
         if older >= LOOKS:
             gc.collect()
-            self._blocks = sys.getallocatedblocks()
-        else:
+        elif young >= LOOKS:
             gc.collect(1)
 
 
