@@ -7,7 +7,6 @@ import ctypes
 import gc
 import sys
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,15 +20,10 @@ MOST_YOUNG = 20_000
 """Objects made, beyond those freed, before the collector looks through them. A payload may be 50,000 lists: with
 Python's 700 the collector looked seventy times while one was decoded, which took 28 ms; now it takes 4 to 9 ms."""
 LOOKS = 10
-"""After so many looks at young objects older ones are looked at too, and after so many of these all."""
+"""After so many looks at young objects those that were found alive are looked at again."""
 NEVER = 1 << 30
-OLD_S = 1.0
-"""How often it is seen whether older objects are due."""
-SWOLLEN = 50_000
-"""Blocks of memory beyond those there were at some time lately: large requests are under way. A look through their objects,
-too, would take a tenth of a second: it is put off."""
-LATELY = 60
-"""Looks at the memory that are remembered: what has not gone for so long is there to stay."""
+AGAIN_S = 1.0
+"""How often it is seen whether such a look is due."""
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
 """Options of glibc's mallopt."""
 LARGE_BLOCK = 128 << 10
@@ -51,16 +45,16 @@ def tuned() -> Iterator[None]:
 def loop_kept_free() -> Iterator[None]:
     """Keep threads that compute, and the collector of garbage, from holding the event loop for long within the block.
 
-    Young objects are collected by themselves, in some milliseconds. Older ones take some ten: these have a turn of the
-    loop of their own, or a request that is decoded meanwhile would take as much longer.
+    Young objects are looked at within the request that makes them, which takes some milliseconds. The second look at
+    those that live on takes some ten: it has a turn of the loop of its own. All objects are looked at rarely.
     """
     loop = asyncio.get_running_loop()
     looking: asyncio.TimerHandle
 
     def look() -> None:
         nonlocal looking
-        collector.look()
-        looking = loop.call_later(OLD_S, look)
+        look_again()
+        looking = loop.call_later(AGAIN_S, look)
 
     switch_s, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_S)
@@ -68,10 +62,9 @@ def loop_kept_free() -> Iterator[None]:
     # What is there now stays: looking through all of it again and again would take a tenth of a second each time.
     gc.collect()
     gc.freeze()
-    collector = Collector()
-    # Python 3.14 has no such looks: it goes through older objects in small portions.
-    gc.set_threshold(MOST_YOUNG, *(() if sys.version_info >= (3, 14) else (NEVER, NEVER)))
-    looking = loop.call_later(OLD_S, look)
+    # Python 3.14 has no second look: it goes through older objects in small portions.
+    gc.set_threshold(MOST_YOUNG, *(() if sys.version_info >= (3, 14) else (NEVER,)))
+    looking = loop.call_later(AGAIN_S, look)
     try:
         yield
     finally:
@@ -80,22 +73,10 @@ def loop_kept_free() -> Iterator[None]:
         sys.setswitchinterval(switch_s)
 
 
-class Collector:
-    """Looks through older objects."""
-
-    def __init__(self) -> None:
-        self._blocks: deque[int] = deque(maxlen=LATELY)
-
-    def look(self) -> None:
-        """Look through those that are due."""
-        self._blocks.append(sys.getallocatedblocks())
-        if self._blocks[-1] > min(self._blocks) + SWOLLEN:
-            return
-        _, young, older = gc.get_count()
-        if older >= LOOKS:
-            gc.collect()
-        elif young >= LOOKS:
-            gc.collect(1)
+def look_again() -> None:
+    """Look again at objects that live on, if that is due."""
+    if gc.get_count()[1] >= LOOKS:
+        gc.collect(1)
 
 
 @contextmanager
