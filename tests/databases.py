@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -32,6 +31,7 @@ from windlass.db.sqlite import SqliteDatabase
 # All relations of the schema, and those of them that are emptied: partitions are, through their parents.
 RELATIONS = """
 SELECT c.relname AS name, c.relispartition AND NOT coalesce(i.inhdetachpending, false) AS attached,
+       pg_get_expr(c.relpartbound, c.oid) AS bounds,
        c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> 'migration' AS emptied
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
  WHERE n.nspname = 'windlass' AND c.relkind IN ('r', 'p', 'v', 'm', 'S', 'i', 'I')
@@ -50,7 +50,7 @@ SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
 """
 
-DAY = re.compile(r"[a-z_]+_[0-9]{8}")
+PARTITION = re.compile(r"[a-z_]+_([0-9]{8}|old)")
 
 SLEEPING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
 
@@ -82,7 +82,7 @@ class Emptied:
     server: Server
     name: str
     template: str
-    relations: set[tuple[str, bool]]  # names, and whether it is attached to another
+    relations: dict[str, tuple[bool, str | None]]  # by name, whether it is attached to another, and its bounds there
     tables: list[str]
     seeds: dict[str, str]  # the rows that migrating leaves in a table, as JSON
     sequences: list[tuple[str, int, bool]]
@@ -198,12 +198,12 @@ async def create_emptied(server: Server, name: str, template: str = "template") 
             if rows is not None:
                 seeds[table] = rows
         sequences = [tuple(row) for row in await connection.fetch(SEQUENCES)]
-    seen = {_seen(row) for row in relations}
+    seen = dict(map(_seen, relations))
     return Emptied(server, name, template, seen, tables, seeds, sequences, Kept(server.url_of(name)))
 
 
 async def empty(database: Emptied) -> None:
-    """Bring a database back to how it was when new; made anew if tables came or went, other than days of history."""
+    """Bring a database back to how it was when new; made anew if tables came or went, other than partitions."""
     if not _emptied(database):
         database.kept.close()
         await drop(database.server, database.name)
@@ -214,7 +214,7 @@ def _emptied(database: Emptied) -> bool:
     kept = database.kept
     kept.rows(BUSY)
     if _differences(database):
-        _repair_days(database)
+        _repair_partitions(database)
         if _differences(database):
             return False
     if database.tables:
@@ -232,27 +232,26 @@ def _emptied(database: Emptied) -> bool:
     return True
 
 
-def _seen(row: Mapping[str, Any]) -> tuple[str, bool]:
-    return row["name"], row["attached"]
+def _seen(row: Mapping[str, Any]) -> tuple[str, tuple[bool, str | None]]:
+    return row["name"], (row["attached"], row["bounds"])
 
 
 def _differences(database: Emptied) -> set[str]:
-    found = {_seen(row) for row in database.kept.rows(RELATIONS)}
-    return {name for name, _ in found.symmetric_difference(database.relations)}
+    found = dict(map(_seen, database.kept.rows(RELATIONS)))
+    return {name for name, _ in found.items() ^ database.relations.items()}
 
 
-def _repair_days(database: Emptied) -> None:
-    """Drop the days of history that a test made, and make those that it dropped: far faster than a new database."""
-    for name in sorted(found for found in _differences(database) if DAY.fullmatch(found)):
-        table, day = name.rsplit("_", 1)
+def _repair_partitions(database: Emptied) -> None:
+    """Drop the partitions that a test made, and make those that it dropped: far faster than a new database."""
+    names = sorted(filter(PARTITION.fullmatch, _differences(database)))
+    for name in names:
         database.kept.rows(f"DROP TABLE IF EXISTS windlass.{name}")
-        if (name, True) not in database.relations:
+    for name in names:
+        if (seen := database.relations.get(name)) is None:
             continue
+        table = name.rpartition("_")[0]
         database.kept.rows(f"CREATE TABLE windlass.{name} (LIKE windlass.{table})")
-        database.kept.rows(
-            f"ALTER TABLE windlass.{table} ATTACH PARTITION windlass.{name}"
-            f" FOR VALUES FROM ('{day} 00:00+00') TO ('{date.fromisoformat(day) + timedelta(days=1)} 00:00+00')"
-        )
+        database.kept.rows(f"ALTER TABLE windlass.{table} ATTACH PARTITION windlass.{name} {seen[1]}")
 
 
 class KeptDatabases:

@@ -26,7 +26,6 @@ from windlass.db.files import make_private
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import Unavailable
-from windlass.ids import Ids
 from windlass.server.app import Door, create_app
 from windlass.server.auth import Gate
 
@@ -92,7 +91,7 @@ class Embedded:
         db = await open_here(self._settings, claims=self._claims)
         self._stack.push_async_callback(db.close)
         name = f"embedded_{socket.gethostname()}_{os.getpid()}"
-        engine = Engine(db, self._settings, name=name, ids=Ids(), outside=Outside())
+        engine = Engine(db, self._settings, name=name, outside=Outside())
         await self._stack.enter_async_context(engine.running(claims=self._claims))
         self._door = create_app(engine, self._settings, Gate(db, keys_required=False))
 

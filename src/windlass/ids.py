@@ -1,8 +1,9 @@
-"""Ids: UUIDv7, made before the statement that stores them.
+"""Ids: UUIDv7, made before the statement that stores them, by the database's clock.
 
 One maker hands out strictly increasing ids: the 12 bits behind the millisecond and the 18 bits after them are a
 counter, the rest is random. Ids sort by time, so inserts append to their index; ascending ids are the order in which
-rows are locked.
+rows are locked. On PostgreSQL the time in an id also decides which partition its job lies in, so a server whose own
+clock is wrong must not put it there: it gives `Database.now`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from datetime import datetime, timedelta
 from secrets import token_bytes
 from uuid import UUID
 
-from windlass.clock import Clock, system_clock, to_us
+from windlass.clock import Clock, to_us
 
 _MS_BITS = 48
 _COUNTER_BITS = 30
@@ -44,7 +45,7 @@ class RandomBits:
 class Ids:
     """Makes strictly increasing UUIDv7s from a clock and a source of random bits."""
 
-    def __init__(self, clock: Clock = system_clock, random_bits: Callable[[int], int] | None = None) -> None:
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int] | None = None) -> None:
         self._clock = clock
         self._random_bits = RandomBits() if random_bits is None else random_bits
         self._last_ms = 0
@@ -71,6 +72,11 @@ def first_id_at(instant: datetime, *, shift: timedelta = timedelta(0)) -> UUID:
     return _uuid7(ms, 0, 0)
 
 
+def ms_of(made: UUID) -> int:
+    """Return the milliseconds since 1970 that a UUIDv7 tells."""
+    return made.int >> (128 - _MS_BITS)
+
+
 def _uuid7(ms: int, counter: int, tail: int) -> UUID:
     high, low = counter >> 18, counter & 0x3FFFF
-    return UUID(int=(ms << 80) | (0x7 << 76) | (high << 64) | (0b10 << 62) | (low << 44) | tail)
+    return UUID(int=(ms << (128 - _MS_BITS)) | (0x7 << 76) | (high << 64) | (0b10 << 62) | (low << 44) | tail)

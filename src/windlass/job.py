@@ -1,6 +1,6 @@
 """The words: where a job lies, its states, how an attempt ends; and the key of jobs that are the same.
 
-A live job is one `job` row and one place row, in `queue` or in `timer`; a finished one lies in `done` or `dead`.
+A job is one `job` row, and one narrow row: in `queue` or `timer` while it lives, in `done` or `dead` when it has ended.
 States are derived from that by the `jobs` view in SQL and are stored nowhere.
 The numbers are stored: they never change meaning.
 """
@@ -37,6 +37,10 @@ class Flag(IntFlag):
     """The worker that failed it may claim it back at once; others wait until the timer is due."""
     CHECKPOINT = 32
     """An attempt of its left a checkpoint, which its next claim brings."""
+    AWAITED = 64
+    """Other jobs wait for its end: whoever ends it looks for them."""
+    LIMITED = 256
+    """Of a lease only: its queue has limits, so it is counted."""
 
 
 class Reason(IntEnum):

@@ -15,6 +15,7 @@ from windlass.bench.schedulefill import ALIKE, Batch, Kind, made
 from windlass.bench.schedules import Reading
 from windlass.bench.scheduleshow import goal, table
 from windlass.cli.bench import POSTGRES_VARIABLE, bench
+from windlass.clock import system_clock
 from windlass.ids import Ids
 from windlass.queue.schedule import check_schedule
 
@@ -53,7 +54,7 @@ def test_what_is_loaded_may_be_stored(kind: Kind) -> None:
     """The schedules of every kind keep the rules of a schedule."""
     batch = Batch(kind=kind, count=1, at=datetime(2030, 1, 1, tzinfo=UTC))
 
-    check_schedule(made(batch, 17, Ids()))
+    check_schedule(made(batch, 17, Ids(system_clock)))
 
 
 @pytest.mark.exhaustive
@@ -61,7 +62,7 @@ def test_the_background_has_as_many_expressions_as_it_says() -> None:
     """Schedules that share a few expressions would be loaded and kept by what was computed for the first of them."""
     batch = Batch(kind="background", count=1)
 
-    found = [made(batch, number, Ids()).trigger for number in range(0, 241_920 * ALIKE, 7 * ALIKE)]
+    found = [made(batch, number, Ids(system_clock)).trigger for number in range(0, 241_920 * ALIKE, 7 * ALIKE)]
 
     assert len(found) == len(set(found))
     assert "120,960" in str(schedulefill.__doc__)

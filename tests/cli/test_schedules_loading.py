@@ -10,8 +10,10 @@ import pytest
 
 from tests.cli.conftest import Windlass
 from windlass.cli.loading import BATCH, Reading, Tally, pieces
+from windlass.clock import system_clock
 from windlass.config import Settings
 from windlass.errors import InvalidInput
+from windlass.ids import Ids
 from windlass.queue.cron import Every
 
 
@@ -49,7 +51,7 @@ def test_what_was_done_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_line_becomes_what_a_server_would_make_of_it() -> None:
     """With the same names for fields, the same defaults, and an id of its own."""
-    reading = Reading(Settings())
+    reading = Reading(Settings(), Ids(system_clock))
 
     first = reading.read((1, b'{"name": "a", "task": "t", "schedule": "@daily", "maxAttempts": 7}'), "file")
     second = reading.read((2, b'{"name": "b", "task": "t", "every": "90s", "tenant": "ann"}'), "file")
@@ -73,7 +75,7 @@ def test_a_line_becomes_what_a_server_would_make_of_it() -> None:
 def test_a_line_that_cannot_be_taken_is_named(line: bytes, why: str) -> None:
     """By file, line and field."""
     with pytest.raises(InvalidInput, match=r"^jobs\.jsonl:7: ") as caught:
-        Reading(Settings()).read((7, line), "jobs.jsonl")
+        Reading(Settings(), Ids(system_clock)).read((7, line), "jobs.jsonl")
 
     assert why in str(caught.value)
 

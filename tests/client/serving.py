@@ -20,7 +20,6 @@ from windlass.config.settings import Database, Server
 from windlass.db import open_database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.server.app import create_app
 from windlass.server.auth import Gate
 from windlass.server.protocol import Protocol
@@ -98,7 +97,7 @@ class Served:
     async def _open(self) -> str:
         db = await open_database(self.settings.database.url)
         self._stack.push_async_callback(db.close)
-        engine = Engine(db, self.settings, name="scheduler_test_1", ids=Ids(), outside=Outside())
+        engine = Engine(db, self.settings, name="scheduler_test_1", outside=Outside())
         await self._stack.enter_async_context(engine.running())
         door = create_app(engine, self.settings, Gate(db, keys_required=False))
         listener = self._stack.enter_context(listening(self.settings))

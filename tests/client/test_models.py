@@ -11,6 +11,7 @@ import pytest
 from tests.client.serving import NoOne
 from windlass import App, Context
 from windlass.client.context import AboutJob
+from windlass.clock import system_clock
 from windlass.errors import InvalidInput
 from windlass.ids import Ids
 
@@ -53,7 +54,7 @@ def test_a_model_goes_there_and_comes_back(model: Any) -> None:
 
     double.__annotations__ = {"one": model, "more": list[model], "return": model}
     task = app.task(double)
-    context = Context(AboutJob(id=Ids().new(), task="double"), NoOne())
+    context = Context(AboutJob(id=Ids(system_clock).new(), task="double"), NoOne())
 
     call = task.s(model(number=1), [model(number=2)])
     result = task.run(call.payload, context)

@@ -21,7 +21,7 @@ from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 import windlass
 from tests.client.serving import Served
 from tests.clock import TestClock
-from tests.databases import connected
+from tests.databases import KeptDatabases, connected
 from tests.queue import said
 from tests.queue.steps import Steps
 from windlass.client import outbox
@@ -157,14 +157,15 @@ def _blocking(opened: Any, url: str, made: list[UUID], fails: bool) -> None:
 
 @pytest.mark.parametrize("opened", [*AWAITED, *BLOCKING], ids=lambda opened: opened.__name__)
 async def test_a_call_is_enqueued_by_the_commit(
-    postgres_db: Database, postgres_url: str, clock: TestClock, opened: Any
+    timely_postgres_url: str, kept_timely: KeptDatabases, clock: TestClock, opened: Any
 ) -> None:
     """S11: with every library the job has the id that was returned, the call's payload and the task's options."""
-    job_id = await in_transaction(opened, postgres_url)
+    [db] = await kept_timely.opened(1)
+    job_id = await in_transaction(opened, timely_postgres_url)
 
-    await said.relay(postgres_db)
+    await said.relay(db)
 
-    job = await Steps(postgres_db, clock).get(job_id)
+    job = await Steps(db, clock).get(job_id)
     assert "post" == job.queue
     assert ('{"to":"ann","copies":2}', 3, 7) == (job.payload, job.priority, job.max_attempts)
 

@@ -47,6 +47,7 @@ async def test_the_shared_postgres_example(example: dict[str, Any], fresh_postgr
     clock.advance(minutes=1)
     steps = Steps(db, clock)
     async with connected(fresh_postgres_url) as connection:
+        await connection.execute(f"SET windlass.now = '{clock.now().isoformat()}'")
         await connection.execute("CREATE TABLE orders (number serial, customer text, paid int DEFAULT 0)")
         example["connect"] = lambda: connected(fresh_postgres_url)
 

@@ -7,6 +7,7 @@ Tables are filled at one stroke and autovacuum is off, so nobody has analysed th
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +20,8 @@ SESSIONS = 1000
 DEAD_SESSIONS = 3
 LEASES_PER_SESSION = COUNT // SESSIONS
 DUE, PASSED = 3000, 300
+STEP_MS = 12_000
+"""Between the ids of one kind, so that they lie in two spans."""
 
 READY, BLOCKED, LEASED, TIMED, DONE, SESSION = range(1, 7)
 
@@ -35,12 +38,14 @@ FIGURES = {
     "timed": TIMED,
     "done": DONE,
     "session": SESSION,
+    "first_ms": int((START - timedelta(days=1, hours=12)).timestamp() * 1000),
+    "step_ms": STEP_MS,
 }
 
 
 def made(kind: int, n: int) -> UUID:
     """Return the id of row `n` of a kind, as the statements above make it."""
-    return UUID(f"019b{n >> 16:04x}-{n & 0xFFFF:04x}-7000-8000-{kind:012x}")
+    return UUID(f"{FIGURES['first_ms'] + n * STEP_MS:012x}70008000{kind:012x}")
 
 
 async def copy_filled(server: Server, name: str) -> str:

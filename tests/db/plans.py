@@ -7,6 +7,7 @@ plan.read("queue")        rows that scans of `queue` gave, by the index they use
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -42,8 +43,8 @@ class Plan:
         """Return how many rows of a table scans have given or thrown away, by the index they used."""
         found: Counter[str] = Counter()
         for node in self.nodes():
-            if node.get("Relation Name") == table and node["Node Type"] != "ModifyTable":
-                found[str(node.get("Index Name", node["Node Type"]))] += round(
+            if whole(node.get("Relation Name", "")) == table and node["Node Type"] != "ModifyTable":
+                found[whole(str(node.get("Index Name", node["Node Type"])))] += round(
                     (node["Actual Rows"] + removed(node)) * node["Actual Loops"]
                 )
         return found
@@ -63,16 +64,23 @@ class Plan:
         return int(sum(removed(n) * int(n["Actual Loops"]) for n in self.nodes() if "Relation Name" in n))
 
     def kinds(self, *tables: str) -> set[str]:
-        """Return the ways in which these tables were scanned."""
+        """Return the ways in which these tables were scanned, partitions that were left out not counted."""
         return {
             node["Node Type"]
             for node in self.nodes()
-            if node.get("Relation Name") in tables and node["Node Type"] != "ModifyTable"
+            if whole(node.get("Relation Name", "")) in tables
+            and node["Node Type"] != "ModifyTable"
+            and node["Actual Loops"]
         }
 
     def blocks(self) -> int:
         """Return how many pages it looked at."""
         return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+
+
+def whole(name: str) -> str:
+    """Return the name of what a partition of `job`, or its index, is a part of."""
+    return re.sub(r"^job_(old|[0-9]{8})", "job", name)
 
 
 def removed(node: Node) -> float:

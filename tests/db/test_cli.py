@@ -148,7 +148,7 @@ def test_check_needs_a_schema(empty_postgres_url: str) -> None:
     answer = windlass("check", "--database", empty_postgres_url)
 
     assert 1 == answer.exit_code
-    assert re.search(r"lacks 0001_queue.* Run `windlass migrate` first\.", answer.stderr)
+    assert re.search(r"lacks 0001_first.* Run `windlass migrate` first\.", answer.stderr)
 
 
 def test_a_healthy_database_passes(database_url: str) -> None:
@@ -172,12 +172,13 @@ def test_what_the_check_advises_helps(postgres_url: str) -> None:
 def test_each_violation_is_a_line(database_url: str) -> None:
     """Violations are lines on standard output, their number goes to standard error, and the exit code is 1."""
     windlass("migrate", "--database", database_url)
+    queued_at = "0" if database_url.startswith("sqlite") else "now()"
     first, second = "019b7680-0000-7000-8000-000000000001", "019b7680-0000-7000-8000-000000000002"
     for job_id in (first, second):
         run(
             database_url,
-            "INSERT INTO %queue (id, lane, rank, place, attempt, fence, lost, releases, pending, flags) "
-            f"VALUES ('{job_id}', 999, 0, 0, 0, 0, 0, 0, 0, 0)",
+            "INSERT INTO %queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, pending, flags) "
+            f"VALUES ('{job_id}', 999, 0, 0, 0, 0, 0, 0, {queued_at}, 0, 0)",
         )
 
     answer = windlass("check", "--database", database_url)

@@ -15,7 +15,7 @@ import pytest
 import windlass
 from tests.databases import connected
 from tests.sqltext import parse
-from windlass.db.sqlfile import JOB_COLUMNS, TABLES, Query, SqlFileError, load, qualify
+from windlass.db.sqlfile import TABLES, TRANSACTION, Query, SqlFileError, load, qualify
 from windlass.queue import history, recurring
 
 ROOT = Path(windlass.__file__).parent
@@ -142,14 +142,12 @@ def test_shapes_have_tables_of_their_own() -> None:
     assert first.sqlite[1][0].table != second.sqlite[1][0].table
 
 
-def test_the_columns_of_a_job_are_written_once() -> None:
-    """`columns(job)` is the list of columns, `columns(job, j)` the same qualified."""
-    query = one("-- name: a\n-- S.\n-- both\nINSERT INTO done (columns(job)) SELECT columns(job, j) FROM job j")
+def test_a_statement_returns_what_names_its_transaction() -> None:
+    """`transaction()` is a column of that name, which SQLite has no use for."""
+    query = one("-- name: a\n-- S.\n-- both\nSELECT id, transaction() FROM job")
 
-    text, _ = query.postgres
-
-    listed, qualified = ", ".join(JOB_COLUMNS), ", ".join(f"j.{column}" for column in JOB_COLUMNS)
-    assert f"INSERT INTO windlass.done ({listed}) SELECT {qualified} FROM windlass.job j" == text
+    assert f"SELECT id, {TRANSACTION} AS transaction_name FROM windlass.job" == query.postgres[0]
+    assert "SELECT id, NULL AS transaction_name FROM job" == query.sqlite[0][0]
 
 
 @pytest.mark.parametrize(

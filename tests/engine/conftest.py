@@ -13,7 +13,6 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ async def world(db: Database, clock: TestClock) -> AsyncIterator[World]:
 @pytest.fixture
 async def engine(db: Database) -> AsyncIterator[Engine]:
     """A running engine; the test runs once on each kind of database."""
-    made = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+    made = Engine(db, Settings(), name="scheduler_test_1", outside=Outside())
     async with made.running():
         yield made
 
@@ -57,6 +56,6 @@ async def timely_db(database_url: str, kept_here: KeptDatabases | None) -> Async
 @pytest.fixture
 async def timely(timely_db: Database) -> AsyncIterator[Engine]:
     """A running engine on the database's own clock: for rates, which need time to pass."""
-    made = Engine(timely_db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+    made = Engine(timely_db, Settings(), name="scheduler_test_1", outside=Outside())
     async with made.running():
         yield made

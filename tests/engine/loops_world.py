@@ -16,6 +16,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -101,6 +102,14 @@ class Line:
         finally:
             self.under_way -= 1
             self._answered.set()
+
+    def now(self) -> datetime:
+        """Return the time by the real one's clock."""
+        return self._db.now()
+
+    async def read_clock(self) -> None:
+        """Read the real one's clock."""
+        await self._db.read_clock()
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query."""

@@ -243,7 +243,7 @@ async def test_a_missing_run_is_logged_and_counted(
 
 async def test_the_gauge_says_how_many_schedules_miss_a_run(db: Database, clock: TestClock) -> None:
     """O13: RunMissing is this gauge above nought."""
-    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(clock), outside=Outside())
+    engine = Engine(db, Settings(), name="scheduler_test_1", outside=Outside())
     policy = Policy(expect_within_s=5)
     schedule = NewSchedule(id=engine.ids.new(), name="s", task="task", trigger=Every(60), policy=policy)
     await schedules.create(db, [schedule])
@@ -259,7 +259,7 @@ async def test_rel_t24_the_duty_wipes_until_no_reader_is_in_its_way(sqlite_db: D
     """T24: after a start, and after an erasure that a reader held off; with nothing erased since it does nothing."""
     assert isinstance(sqlite_db, SqliteDatabase)
     wipe = Wipe()
-    duty = erase_duty(Ids(), wipe)
+    duty = erase_duty(Ids(sqlite_db.now), wipe)
     with closing(sqlite3.connect(sqlite_db.path, isolation_level=None)) as reader:
         await tenants.create(sqlite_db, "n0nce", pause=no_pause)
         reader.execute("BEGIN")

@@ -24,7 +24,6 @@ from windlass.engine.fair import (
 )
 from windlass.engine.outside import Outside
 from windlass.errors import TooMany, Unavailable
-from windlass.ids import Ids
 from windlass.queue.newjob import NewJob
 
 
@@ -356,7 +355,7 @@ async def test_a_rest_that_is_ended_before_it_began_holds_back_nobody() -> None:
 
 async def test_a_stop_does_not_wait_for_rests_of_the_writer(db: Database) -> None:
     """A large request behind the rest of the one before is stored at once when the server drains."""
-    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside(pause=for_ever))
+    engine = Engine(db, Settings(), name="scheduler_test_1", outside=Outside(pause=for_ever))
     engine.recent.note("other")
     first, second = ([NewJob(id=engine.ids.new(), task="t") for _ in range(MUCH + 1)] for _ in range(2))
     await engine.submit(first)

@@ -17,7 +17,6 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.queue import duties
 from windlass.queue.report import Complete, Fail, Release, Report
 from windlass.queue.workers import Beat, Held
@@ -109,7 +108,7 @@ async def test_what_never_began_is_not_late(engine: Engine, clock: TestClock) ->
 
 async def test_totals_are_counters(sqlite_db: Database) -> None:
     """O7: what is called `_total` has the type of a counter, whoever reads it."""
-    engine = Engine(sqlite_db, Settings(), name="s", ids=Ids(), outside=Outside())
+    engine = Engine(sqlite_db, Settings(), name="s", outside=Outside())
     taken = (await duties.take(sqlite_db, ["rescue"], holder=engine.id, server="s", lease_ms=6000))["rescue"]
     note = duties.Metadata(items=7, errors=2)
     await duties.renew(sqlite_db, [duties.Held("rescue", taken.term, note)], holder=engine.id, lease_ms=6000)
@@ -126,7 +125,7 @@ async def test_totals_are_counters(sqlite_db: Database) -> None:
 
 async def test_every_server_tells_the_same_count_of_leaders(db: Database, clock: TestClock) -> None:
     """O5, O10: how many servers hold firing duties now, whoever sends it: none, one, or more."""
-    servers = [Engine(db, Settings(), name=name, ids=Ids(), outside=Outside()) for name in ("one", "two")]
+    servers = [Engine(db, Settings(), name=name, outside=Outside()) for name in ("one", "two")]
     seen = [[(await server._gauged())["scheduler.leader_count"] for server in servers]]
     held = [("fire-0", servers[0]), ("fire-1", servers[0]), ("promote", servers[1]), ("fire-2", servers[1])]
     for name, server in held:

@@ -53,7 +53,7 @@ async def line_of(server: asyncio.subprocess.Process) -> str:
 
 async def due_job(db: Database) -> UUID:
     """Store a job and return its id when it is due."""
-    job_id = Ids().new()
+    job_id = Ids(db.now).new()
     await submit(db, Lanes(), [NewJob(id=job_id, task="t", delay_ms=1)])
     while ((await look(db)).left_s("promote") or 0) >= 0:
         pass

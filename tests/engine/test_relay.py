@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import AsyncExitStack
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 
@@ -19,7 +19,6 @@ from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.wake import CHANNEL
 from windlass.errors import NotFound, Unavailable
-from windlass.ids import Ids
 from windlass.job import State
 
 
@@ -62,7 +61,7 @@ async def test_two_servers_relay_each_row_once(timely_postgres_url: str) -> None
         engines = []
         for number in range(2):
             db = await stack.enter_async_context(database(timely_postgres_url))
-            made = Engine(db, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())
+            made = Engine(db, Settings(), name=f"scheduler_test_{number}", outside=Outside())
             engines.append(await stack.enter_async_context(made.running()))
         written = {await said.enqueue(engines[0].db, "task") for _ in range(20)}
 
@@ -78,7 +77,7 @@ async def test_two_servers_relay_each_row_once(timely_postgres_url: str) -> None
 async def test_nothing_is_known_of_a_job_before_the_commit(timely_postgres_url: str) -> None:
     """The id is given out at once; the job is there when the transaction has committed."""
     async with database(timely_postgres_url) as db, database(timely_postgres_url) as application:
-        engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+        engine = Engine(db, Settings(), name="scheduler_test_1", outside=Outside())
         async with engine.running():
             async with application.transaction() as transaction:
                 job_id = await said.enqueue(transaction, "task")
@@ -101,11 +100,11 @@ async def test_a_job_can_be_asked_for_at_once_after_the_commit(timely: Engine, m
 @pytest.mark.parametrize("tenant", ["default", "acme"])
 async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(db: Database, tenant: str) -> None:
     """Without a relay it is not known how long it takes: whoever asks is to ask again; to others it never was."""
-    job_id = uuid4()
+    job_id = said.IDS.new()
     await said.put(db, job_id, options=f'{{"tenant": "{tenant}"}}')
     seconds = itertools.count()
     outside = Outside(monotonic=lambda: float(next(seconds)))
-    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=outside)
+    engine = Engine(db, Settings(), name="scheduler_test_1", outside=outside)
 
     with pytest.raises(Unavailable, match="outbox"):
         await engine.waits.wait_ended(job_id, tenant=tenant, wait_s=0.0)
@@ -115,7 +114,7 @@ async def test_a_job_that_nobody_stores_is_tried_again_by_those_who_may_see_it(d
 
 async def test_who_asks_for_a_job_that_was_set_aside_hears_why(timely: Engine) -> None:
     """It never comes: the refusal is told instead of a wait."""
-    job_id = uuid4()
+    job_id = said.IDS.new()
     await said.put(timely.db, job_id, options='{"colour": 1}')
 
     with pytest.raises(NotFound, match="colour"):

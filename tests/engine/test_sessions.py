@@ -16,7 +16,6 @@ from windlass.engine.engine import Engine
 from windlass.engine.line import Handed
 from windlass.engine.outside import Outside
 from windlass.engine.sessions import COUNTS_S
-from windlass.ids import Ids
 from windlass.queue.fleet import get_worker
 from windlass.queue.report import Complete, Fail
 from windlass.queue.workers import Beat, close, find_sessions
@@ -62,7 +61,7 @@ async def called(engine: Engine, elapsed: Elapsed, worker: str, expected: tuple[
 async def test_the_counts_of_a_bare_caller_are_stored_with_a_sign_of_life_soon_after(db: Database) -> None:
     """H1: who keeps no session is counted too, a moment after it reported, and once."""
     elapsed = Elapsed()
-    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
+    engine = Engine(db, Settings(), name="s", outside=Outside(monotonic=elapsed))
     async with engine.running():
         await end_two(engine, "curl")
         before = await counted(engine, "curl")
@@ -77,7 +76,7 @@ async def test_the_counts_of_a_bare_caller_are_stored_with_a_sign_of_life_soon_a
 async def test_counts_that_could_not_be_stored_go_with_the_next_beat(db: Database) -> None:
     """H1: where a presence has ended meanwhile, what its caller did is counted by the next one."""
     elapsed = Elapsed()
-    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside(monotonic=elapsed))
+    engine = Engine(db, Settings(), name="s", outside=Outside(monotonic=elapsed))
     async with engine.running():
         await end_two(engine, "curl")
         await engine._sessions.idle()

@@ -204,7 +204,7 @@ async def test_a_tenant_made_again_is_not_bound_to_the_old_ones_tasks(db: Databa
 
     clock.advance(module.RENEW_S)
     elapsed.now += module.RENEW_S
-    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), "acme", pause=no_pause)
     here.forget("acme")
     await here.heard("acme", session)
     await tenants.create(db, "acme", pause=no_pause)
@@ -218,7 +218,7 @@ async def test_the_first_submit_under_a_deleted_name_minds_no_late_worker(db: Da
     """M1: what the last owner's worker publishes after the delete counts neither then nor later."""
     here, there = signatures_of(db), signatures_of(db)
     await tenants.create(db, "acme", pause=no_pause)
-    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), "acme", pause=no_pause)
     await here.publish("acme", {"add": ADD})
 
     for server in (here, there):

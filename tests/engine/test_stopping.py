@@ -29,7 +29,7 @@ def steps(db: Database, clock: TestClock) -> Steps:
 
 def made(steps: Steps) -> Engine:
     """Return an engine that is asked for acts alone."""
-    return Engine(steps.db, SETTINGS, name="scheduler_test_1", ids=steps.ids, outside=Outside())
+    return Engine(steps.db, SETTINGS, name="scheduler_test_1", outside=Outside())
 
 
 async def revoked_after(steps: Steps, early_s: float) -> None:

@@ -18,7 +18,6 @@ from windlass.engine import dispatch, exchange, wake
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import Conflict
-from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import duties
 from windlass.queue.control import Actor
@@ -65,7 +64,7 @@ async def two_engines(databases: Sequence[Database], *, notify: bool) -> AsyncIt
         listening = [asyncio.Event() for _ in databases]
         for number, db in enumerate(databases):
             seen = db if notify else Silent(db)
-            engine = Engine(seen, Settings(), name=f"scheduler_test_{number}", ids=Ids(), outside=Outside())  # type: ignore[arg-type]
+            engine = Engine(seen, Settings(), name=f"scheduler_test_{number}", outside=Outside())  # type: ignore[arg-type]
             engine.wake.on_all.append(listening[number].set)
             engines.append(await stack.enter_async_context(engine.running()))
         for engine in engines:

@@ -66,7 +66,7 @@ MUTANTS = (
         "claim-place-not-tested-again",
         (
             sql("claim", "claim", "AND q.place + 0 = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
-            sql("claim", "claim", "ANY(ARRAY[slot.id]) AND q.place + 0 = 0", "ANY(ARRAY[slot.id])", "postgres"),
+            sql("claim", "claim", "q.ctid = slot.at AND q.place + 0 = 0", "q.ctid = slot.at", "postgres"),
         ),
         races("claims::rel_k2_claim_looks_again_after_its_lock"),
         "I5: a job claimed by a rival meanwhile is not claimed again",
@@ -80,7 +80,7 @@ MUTANTS = (
             only="postgres",
         )
         for named, old, new in (
-            ("jobs", "q.id = ANY(ARRAY[b.id])", "q.id = b.id"),
+            ("jobs", "j.id = ANY(ARRAY[u.id])", "j.id = u.id"),
             ("sessions", "s.state + 0 = 0", "s.state = 0"),
         )
     ),
@@ -264,14 +264,14 @@ MUTANTS = (
         (
             Edit(
                 "queue/limits.py",
-                "        rows = await transaction.fetch(SQL.lock_queue, queue=queue)\n",
-                "        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n"
-                "        rows = await transaction.fetch(SQL.lock_queue, queue=queue)\n",
+                "        rows = await transaction.fetch(SQL.lock_queue",
+                "        [count] = await transaction.fetch(SQL.count_leased, queue=queue)\n"
+                "        rows = await transaction.fetch(SQL.lock_queue",
             ),
             Edit(
                 "queue/limits.py",
-                "        limit = rows[0]\n        [count] = await transaction.fetch(SQL.count_running, queue=queue)\n",
-                "        limit = rows[0]\n",
+                "        [count] = await transaction.fetch(count_all, queue=queue)\n",
+                "",
             ),
         ),
         races("limits::rel_x7_two_servers_one_limit"),

@@ -15,7 +15,12 @@ FOREIGN_ACTS = {
     "resume_timed": ("resume", "paused_timer"),
     "find_waiting": ("change", "ready"),
 }
-FOREIGN_LISTS = {"list_queued": "ready", "list_timed": "timed", "list_done": "cancelled", "list_dead": "dead"}
+FOREIGN_LISTS = {
+    "list_queued": ("ready", ""),
+    "list_timed": ("timed", ""),
+    "list_done": ("cancelled", "v."),
+    "list_dead": ("dead", "v."),
+}
 
 MUTANTS = (
     Mutant(
@@ -90,11 +95,11 @@ MUTANTS = (
     *(
         Mutant(
             f"{query.replace('_', '-')}-of-another-tenant",
-            both("history", query, "WHERE tenant = :tenant", f"WHERE {ANYBODY}"),
+            both("history", query, f"WHERE {of}tenant = :tenant", f"WHERE {ANYBODY}"),
             races(f"strangers::lists_of_another_tenant[*-{place}-all]"),
             FOREIGN,
         )
-        for query, place in FOREIGN_LISTS.items()
+        for query, (place, of) in FOREIGN_LISTS.items()
     ),
     Mutant(
         "get-of-another-tenant",

@@ -72,7 +72,13 @@ MUTANTS = (
     ),
     Mutant(
         "clock-goes-back",
-        (Edit("db/sqlite.py", "max(self._now_us, to_us(self._clock()))", "to_us(self._clock())"),),
+        (
+            Edit(
+                "db/sqlite.py",
+                "self._now_us = max(self._now_us, to_us(self._clock()))",
+                "self._now_us = to_us(self._clock())",
+            ),
+        ),
         races("sqlite_file::rel_k10_clock_set_back"),
         "Q3, K10: the clock of a SQLite file is monotone",
     ),

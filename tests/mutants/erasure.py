@@ -254,7 +254,10 @@ MUTANTS = (
     ),
     Mutant(
         "job-erased-by-another-tenant",
-        both("erasure", "empty_dead", "AND l.tenant = :tenant", "AND CAST(:tenant AS text) IS NOT NULL"),
+        (
+            sql("erasure", "empty_dead", "AND l.tenant = :tenant", "AND :tenant IS NOT NULL", "sqlite", count=2),
+            sql("erasure", "empty_dead", "AND l.tenant = :tenant", "AND CAST(:tenant AS text) <> ''", "postgres"),
+        ),
         (f"{ERASURE}another_tenants_job_is_not_erased",),
         "T5: another tenant's job is like one that never was",
     ),

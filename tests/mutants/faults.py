@@ -7,7 +7,7 @@ from tests.mutants.mutant import Edit, Mutant, faults
 MUTANTS = (
     Mutant(
         "commit-of-another-era",
-        (Edit("db/postgres.py", 'if era == track["era"]:', "if era:"),),
+        (Edit("db/postgres.py", "if era == named_in:", "if era:"),),
         faults("restart::rel_x25_number_of_a_lost_commit[number given to another]"),
         "X25, rule 4: after a crash the number of a transaction may be another's",
     ),

@@ -10,7 +10,7 @@ OVERLAP = "tests/queue/test_firing_overlap.py::test_"
 TROUBLED = "tests/queue/test_firing_troubled.py::test_"
 PURE = "tests/pure/test_slots.py::test_"
 DUTIES = "tests/engine/test_firing.py::test_"
-SCHEMA = "db/migrations/0005_schedules.sql"
+SCHEMA = "db/migrations/0001_first.sql"
 
 MUTANTS = (
     Mutant(

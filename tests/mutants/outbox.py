@@ -7,7 +7,7 @@ from tests.mutants.mutant import Edit, Mutant, both, sql
 RACES = "tests/queue/races/test_outbox.py::test_rel_"
 QUEUE = "tests/queue/test_outbox.py::test_"
 FUNCTION = "tests/queue/test_outbox_function.py::test_"
-SCHEMA = "db/migrations/0004_outbox.sql"
+SCHEMA = "db/migrations/0001_first.sql"
 
 MUTANTS = (
     Mutant(

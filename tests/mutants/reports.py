@@ -203,13 +203,13 @@ MUTANTS = (
     ),
     Mutant(
         "retry-of-the-dead-begins-its-fence-anew",
-        both("deadletters", "revive_dead", "0, 0, d.fence, 0,", "0, 0, 0, 0,"),
+        both("deadletters", "revive_dead", "0, 0, j.fence, 0,", "0, 0, 0, 0,", sqlite="0, 0, d.fence, 0,"),
         races("timers::rel_k2_two_retries"),
         "I5: a retry by hand never resets the fence",
     ),
     Mutant(
         "retry-of-the-cancelled-begins-its-fence-anew",
-        both("deadletters", "revive_done", "0, 0, d.fence, 0,", "0, 0, 0, 0,"),
+        both("deadletters", "revive_done", "0, 0, j.fence, 0,", "0, 0, 0, 0,", sqlite="0, 0, d.fence, 0,"),
         races("guards::fence_goes_on_over_a_retry_of_a_cancelled_job"),
         "I5: a retry by hand never resets the fence",
     ),

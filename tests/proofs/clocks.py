@@ -37,13 +37,20 @@ SELECT max(extract(epoch FROM decided_at - slot_at)) FROM windlass.schedule_runs
 """
 BEHIND = "SELECT count(*) FROM windlass.schedule_next WHERE next_at <= windlass.clock() - interval '2 s'"
 LOST = "SELECT count(*) FROM windlass.attempts WHERE outcome <> 0"
-RUN = "SELECT count(*), count(DISTINCT (schedule_id, slot_at)) FROM windlass.done WHERE slot_at <= $1 AND outcome = 0"
+RUN = """
+SELECT count(*), count(DISTINCT (j.schedule_id, j.slot_at)) FROM windlass.done d
+  JOIN windlass.job j ON j.id = ANY(ARRAY[d.id]) WHERE j.slot_at <= $1 AND d.outcome = 0
+"""
+WAITING = """
+SELECT count(*) FROM (SELECT id FROM windlass.queue UNION ALL SELECT id FROM windlass.timer) AS p
+  JOIN windlass.job j ON j.id = ANY(ARRAY[p.id]) WHERE j.slot_at <= $1
+"""
 MADE = """
 SELECT s.name, r.slot_at, r.decision, r.slot_count, r.first_at FROM windlass.schedule_runs r
   JOIN windlass.schedule s ON s.id = r.schedule_id WHERE s.name LIKE 'hour-%' ORDER BY r.slot_at
 """
-DOUBLED = f"""
-SELECT schedule_id, slot_at FROM {slotkinds.JOBS_OF_SLOTS} AS j WHERE slot_at IS NOT NULL
+DOUBLED = """
+SELECT schedule_id, slot_at FROM windlass.job AS j WHERE slot_at IS NOT NULL
  GROUP BY 1, 2 HAVING count(*) > 1
 """
 
@@ -102,7 +109,7 @@ async def _processes(connection: Connection, fleet: fleets.Fleet, skews: dict[st
 
 async def _finished(connection: Connection, until_at: datetime) -> None:
     for _ in range(600):
-        if not await connection.fetchval("SELECT count(*) FROM windlass.job WHERE slot_at <= $1", until_at):
+        if not await connection.fetchval(WAITING, until_at):
             return
         await connection.execute("SELECT pg_sleep(0.1)")
     raise AssertionError("jobs of slots stay")

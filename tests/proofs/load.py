@@ -33,8 +33,13 @@ CLAIM_WAIT_S = 1.0
 LEASE_S = 2.0
 SESSION_S = 4.0
 DRAIN_S = 90.0
-LIVE = "SELECT count(*) FROM windlass.job WHERE schedule_id IS NULL"
-ENDED = "SELECT count(*) FROM windlass.done WHERE schedule_id IS NULL"
+LIVE = """
+SELECT count(*) FROM (SELECT id FROM windlass.queue UNION ALL SELECT id FROM windlass.timer) AS p
+  JOIN windlass.job j ON j.id = ANY(ARRAY[p.id]) WHERE j.schedule_id IS NULL
+"""
+ENDED = """
+SELECT count(*) FROM windlass.done d JOIN windlass.job j ON j.id = ANY(ARRAY[d.id]) WHERE j.schedule_id IS NULL
+"""
 
 KINDS = ("plain", "keyed", "later", "keyed", "flaky", "lost", "keyed", "overrun", "nobody", "later")
 """What is submitted, in turn."""

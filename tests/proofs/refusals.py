@@ -24,6 +24,7 @@ import httpx2
 from tests.proofs.verdict import Line
 from tests.server.api import claim, lease, submit
 from tests.server.frame import KeyRing, bearer
+from windlass.clock import system_clock
 from windlass.config import Settings
 from windlass.db import open_database
 from windlass.db.migrate import migrate
@@ -63,7 +64,7 @@ async def measured(url: str, looks: int) -> dict[str, list[float]]:
     db = await open_database(url)
     try:
         await migrate(db)
-        engine = Engine(db, Settings(), name="refusals", ids=Ids(), outside=Outside())
+        engine = Engine(db, Settings(), name="refusals", outside=Outside())
         async with engine.running():
             transport = httpx2.ASGITransport(app=cast(Any, create_app(engine, Settings(), cast(Any, KeyRing()))))
             base = "http://windlass.test/api/v1"
@@ -84,7 +85,7 @@ async def measured(url: str, looks: int) -> dict[str, list[float]]:
 
 async def some_jobs(owner: httpx2.AsyncClient) -> dict[str, UUID]:
     """Make a job in each place, and unknown ids; return them by kind."""
-    made: dict[str, UUID] = {"unknown": Ids().new(), "also unknown": Ids().new()}
+    made: dict[str, UUID] = {"unknown": Ids(system_clock).new(), "also unknown": Ids(system_clock).new()}
     for kind in ("done", "dead"):
         await submit(owner, payload="x" * 1000)
         [job] = await claim(owner)

@@ -10,11 +10,6 @@ import msgspec
 QUEUE = "slots"
 RUN_QUEUE = "slots-run"
 """Of jobs that a worker runs; those of the other queue stay."""
-JOBS_OF_SLOTS = """
-(SELECT schedule_id, slot_at FROM windlass.job UNION ALL SELECT schedule_id, slot_at FROM windlass.done
-  UNION ALL SELECT schedule_id, slot_at FROM windlass.dead)
-"""
-"""Live or ended, wherever they lie; not by the view of jobs, whose joins are slow while nothing is analysed."""
 BATCH_PATH = "/api/v1/schedules/batch"
 JITTER_S = 3
 """Of the kind that has it: its slots are due up to so much after their time."""

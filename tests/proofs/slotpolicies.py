@@ -18,7 +18,7 @@ import httpx2
 from tests.proofs.fleet import Fleet
 from tests.proofs.load import pause
 from tests.proofs.processes import started
-from tests.proofs.slotkinds import BATCH_PATH, JOBS_OF_SLOTS, RUN_QUEUE, Kind, asked_of
+from tests.proofs.slotkinds import BATCH_PATH, RUN_QUEUE, Kind, asked_of
 from tests.proofs.takeover import PATIENCE_S
 from tests.proofs.verdict import Line
 from tests.proofs.witness import Connection
@@ -46,7 +46,7 @@ RESUMES = 100
 LAST_S = 4
 """How old the last slot may be that was decided, at the end."""
 RANGE = f"""
-SELECT j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
+SELECT j.slot_at, count(*) AS count FROM windlass.job AS j JOIN windlass.schedule s ON s.id = j.schedule_id
  WHERE s.name = '{BACKFILLED}' GROUP BY 1
 """
 COUNTED = """
@@ -55,14 +55,17 @@ SELECT s.name, max(r.slot_at) AS last_at, sum(r.slot_count) AS count,
   FROM windlass.schedule_runs r JOIN windlass.schedule s ON s.id = r.schedule_id
  WHERE s.name LIKE 'left-out-%' OR s.name LIKE 'paused-%' GROUP BY 1
 """
-JOBS = f"""
-SELECT s.name, j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
+JOBS = """
+SELECT s.name, j.slot_at, count(*) AS count FROM windlass.job AS j JOIN windlass.schedule s ON s.id = j.schedule_id
  WHERE s.name LIKE 'left-out-%' OR s.name LIKE 'paused-%' GROUP BY 1, 2
 """
 # A claim is dated by the beginning of its transaction, which may be some milliseconds before its statement.
 TOGETHER = """
-SELECT s.name, b.slot_at FROM windlass.done a JOIN windlass.schedule s ON s.id = a.schedule_id
-  JOIN windlass.done b ON b.schedule_id = a.schedule_id AND b.slot_at > a.slot_at
+WITH ended AS (
+    SELECT j.schedule_id, j.slot_at, d.claimed_at, d.finished_at FROM windlass.done d
+      JOIN windlass.job j ON j.id = ANY(ARRAY[d.id]))
+SELECT s.name, b.slot_at FROM ended a JOIN windlass.schedule s ON s.id = a.schedule_id
+  JOIN ended b ON b.schedule_id = a.schedule_id AND b.slot_at > a.slot_at
  WHERE (s.name LIKE 'queue-all-%' OR s.name LIKE 'left-out-%') AND b.claimed_at < a.finished_at - interval '100 ms'
 """
 

@@ -22,7 +22,7 @@ from tests.proofs import slotpolicies, witness
 from tests.proofs.failover import described, drained
 from tests.proofs.fleet import Fleet, Member
 from tests.proofs.load import Load
-from tests.proofs.slotkinds import BATCH_PATH, JITTER_S, JOBS_OF_SLOTS, KINDS, Kind, asked_of
+from tests.proofs.slotkinds import BATCH_PATH, JITTER_S, KINDS, Kind, asked_of
 from tests.proofs.stops import FAST_AFTER_S, FAST_STOPPED_S, STOPPED_S, until
 from tests.proofs.takeover import PATIENCE_S, takeovers
 from tests.proofs.verdict import Line, verdict
@@ -33,8 +33,8 @@ LEAD_S = 10.0
 MOST_LATE_S = 10.0
 """Outside faults a slot fires within a second; the worst takeover is below this."""
 
-JOBS = f"""
-SELECT s.name, j.slot_at, count(*) AS count FROM {JOBS_OF_SLOTS} AS j JOIN windlass.schedule s ON s.id = j.schedule_id
+JOBS = """
+SELECT s.name, j.slot_at, count(*) AS count FROM windlass.job AS j JOIN windlass.schedule s ON s.id = j.schedule_id
  WHERE j.slot_at <= $1 GROUP BY 1, 2
 """
 UNDECIDED = "SELECT count(*) FROM windlass.schedule_next WHERE next_at <= $1"

@@ -26,7 +26,8 @@ HEAP_BYTES = 20 << 20
 
 async def main(file: str) -> None:
     """Register workers in a new file and list them."""
-    db, ids = await open_database(f"sqlite:///{file}"), Ids()
+    db = await open_database(f"sqlite:///{file}")
+    ids = Ids(db.now)
     try:
         await ensure_schema(db)
         for number in range(WORKERS):

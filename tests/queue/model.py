@@ -35,8 +35,6 @@ class Ask(NamedTuple):
     slots: tuple[UUID, ...]
     tasks: tuple[str, ...] | None = None
     labels: tuple[str, ...] = ()
-    quota: int | None = None
-    """At most so many of each lane."""
     hint: int | None = None
 
 
@@ -109,7 +107,7 @@ class Model(Control):
         if asked_at > self.now:
             job.where, job.due_at, job.reason = "timer", asked_at, Reason.SCHEDULED
         else:
-            job.rank = self.rank(job, self.now)
+            job.rank, job.queued_at = self.rank(job, self.now), self.now
         return (job.id, job.state, max(asked_at, self.now), False, job.rank)
 
     def _known(self, job_id: UUID, fresh: dict[UUID, tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -202,7 +200,7 @@ class Model(Control):
             if self.is_limited(lane) and not limited:
                 continue
             ready = sorted((job for job in self.jobs.values() if self._claimable(job, lane, ask)), key=_order)
-            heads += ready[: len(ask.slots) if ask.quota is None else ask.quota]
+            heads += ready[: len(ask.slots)]
         best = zip(sorted(heads, key=_order), ask.slots, strict=False)
         return [self._lease(job, session) for job, session in best if self._may_claim(session, ask.tenant)]
 
@@ -278,7 +276,7 @@ class Model(Control):
                 continue
             job.due_at = job.reason = None
             job.preferred = False
-            job.rank = self.rank(job, self.now)
+            job.rank, job.queued_at = self.rank(job, self.now), self.now
             got.append(self._lease(job, session))
         return sorted(got, key=lambda row: (row[2], row[0]))
 

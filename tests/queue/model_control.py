@@ -140,9 +140,9 @@ class Control(Leases):
         job.preferred = False
         if due_at > self.now:
             job.reason = job.reason if job.where == "timer" else Reason.SCHEDULED
-            job.where, job.due_at, job.rank = "timer", due_at, None
+            job.where, job.due_at, job.rank, job.queued_at = "timer", due_at, None, None
         else:
-            self._to_queue(job, due_at)
+            self._to_queue(job, due_at, queued_at=job.queued_at or self.now)
         self.note(job, "changed", None)
         return job.state
 
@@ -153,8 +153,8 @@ class Control(Leases):
         ready_ms = max(job.rank + job.priority * queue.credit_ms, milliseconds(job.created_at))
         return EPOCH + timedelta(milliseconds=min(ready_ms, milliseconds(self.now)))
 
-    def _to_queue(self, job: Job, due_at: datetime) -> None:
-        job.where = "held" if job.paused else "ready"
+    def _to_queue(self, job: Job, due_at: datetime, *, queued_at: datetime) -> None:
+        job.where, job.queued_at = "held" if job.paused else "ready", queued_at
         job.rank = self.rank(job, due_at)
         job.due_at = job.reason = None
         job.preferred = False
@@ -167,7 +167,7 @@ class Control(Leases):
         promoted = []
         for due_at, job_id in due[:limit]:
             job = self.jobs[job_id]
-            self._to_queue(job, due_at)
+            self._to_queue(job, due_at, queued_at=due_at)
             promoted.append((job.id, job.lane, job.rank, 3 if job.paused else 0))
         return sorted(promoted)
 
@@ -204,7 +204,7 @@ class Control(Leases):
             job.run += 1
             job.run_at = min(job.run_at, self.now)
             job.attempt = job.lost = job.releases = 0
-            self._to_queue(job, self.now)
+            self._to_queue(job, self.now, queued_at=self.now)
             self.note(job, "retried", None)
             # What paused it is over with the run it paused.
             self.pauses.pop(("job", tenant, str(job_id)), None)

@@ -134,7 +134,7 @@ class Leases(Memory):
         if wait_ms:
             self._to_timer(job, due_at, Reason.RETRY)
         else:
-            job.where = "held" if job.paused else "ready"
+            self._to_wait(job)
 
     def give_back(self, job: Job, reason: str | None, *, began: bool = False) -> None:
         """A release uses no attempt and keeps the rank; one too many is a failure."""
@@ -153,7 +153,10 @@ class Leases(Memory):
         self._leave(job, end, due_at=self.now, began=began or bool(job.started_at))
         job.attempt -= 1
         job.releases += 1
-        job.where = "held" if job.paused else "ready"
+        self._to_wait(job)
+
+    def _to_wait(self, job: Job) -> None:
+        job.where, job.queued_at = "held" if job.paused else "ready", self.now
 
     def put_off(self, job: Job, end: End, *, delay_ms: int) -> None:
         """A snooze uses no attempt."""
@@ -179,6 +182,7 @@ class Leases(Memory):
         """End a job; its unique key is free again."""
         if job.where == "leased":
             self._fill(job, end, began=began, duration_ms=duration_ms)
+        end.queued_at, job.queued_at = job.queued_at, None
         self._clear(job)
         job.where, job.end, job.held = where, end, held
         job.rank = job.due_at = job.reason = None
@@ -188,6 +192,7 @@ class Leases(Memory):
     def _fill(self, job: Job, end: End, *, began: bool, duration_ms: int | None) -> None:
         assert job.session is not None
         assert job.claimed_at is not None
+        end.queued_at = job.queued_at
         end.session, end.worker, end.claimed_at = job.session, self.sessions[job.session].worker, job.claimed_at
         if began:
             # Never told as started: finish less duration, else when it was claimed, and not before that.
@@ -204,7 +209,7 @@ class Leases(Memory):
         job.session = job.claimed_at = job.started_at = job.deadline_at = None
 
     def _to_timer(self, job: Job, due_at: datetime, reason: Reason) -> None:
-        job.where, job.due_at, job.reason, job.rank = "timer", due_at, reason, None
+        job.where, job.due_at, job.reason, job.rank, job.queued_at = "timer", due_at, reason, None, None
 
     def rescue(self, chance: float, tolerance: float) -> tuple[Any, ...]:
         """After our own silence sessions get a full lease; then the silent are dead and their leases lost."""

@@ -165,7 +165,6 @@ class StoreMachine(RuleBasedStateMachine):
             slots=own or tuple(data.draw(st.lists(some, min_size=1, max_size=4), "slots")),
             tasks=data.draw(draws.mostly(None, None, None, ("send",)), "tasks"),
             labels=data.draw(draws.mostly(("gpu", "big"), ("gpu", "big"), ("gpu",), ()), "labels"),
-            quota=data.draw(draws.mostly(None, None, 1, 2), "quota"),
             hint=data.draw(draws.mostly(None, None, *ranks[:1]), "hint"),
         )
 
@@ -182,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
             worker, lease_ms = data.draw(st.sampled_from(draws.WORKERS)), data.draw(draws.mostly(30_000, 2_000))
             self.remember(self.run("claim_bare", self.ask(data, OPEN, own), worker, lease_ms))
         else:
-            ask = self.ask(data, [draws.LIMITED])._replace(quota=None, hint=None)
+            ask = self.ask(data, [draws.LIMITED])._replace(hint=None)
             self.model.make_lanes([LaneName(ask.tenant, draws.LIMITED)])
             self.remember(self.run("claim_limited", ask))
 

@@ -399,7 +399,7 @@ class OpenMachine(RuleBasedStateMachine):
     def claim(self, draw: Draw, queue: str = OPEN) -> tuple[str, tuple[Any, ...]]:
         """Return a claim of up to four jobs by one worker."""
         slots = (self._session(draw.one % 2),) * (1 + draw.three)
-        ask = Ask("default", (queue,), slots, None, (), None, None)
+        ask = Ask("default", (queue,), slots)
         return ("claim", ([ask],)) if queue == OPEN else ("claim_limited", (ask,))
 
     def limited(self, draw: Draw) -> tuple[str, tuple[Any, ...]]:

@@ -61,6 +61,7 @@ class End:
     reason: str | None = None
     worker: str | None = None
     session: UUID | None = None
+    queued_at: datetime | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None
     taken: bool = False
@@ -106,6 +107,7 @@ class Job:
     lost: int = 0
     releases: int = 0
     session: UUID | None = None
+    queued_at: datetime | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None
     deadline_at: datetime | None = None
@@ -231,7 +233,7 @@ class Memory:
         shown: Dump = plain(
             {
                 "jobs": [self._job_row(job) for job in self.jobs.values()],
-                "job": [{"id": job.id} for job in live],
+                "job": [{"id": job.id} for job in self.jobs.values()],
                 "queue": [_queue_row(job) for job in live if job.where != "timer"],
                 "timer": [_timer_row(job) for job in live if job.where == "timer"],
                 "attempts": [_attempt_row(a) for a in self._all_attempts()],
@@ -295,6 +297,7 @@ class Memory:
         return row | {
             "worker": session.worker if session else None,
             "session": job.session,
+            "queued_at": job.queued_at,
             "claimed_at": job.claimed_at,
             "started_at": job.started_at,
             "heartbeat_at": session.heartbeat_at if session else None,
@@ -323,6 +326,7 @@ def _queue_row(job: Job) -> dict[str, Any]:
         "id": job.id,
         "rank": job.rank,
         "place": PLACES[job.where],
+        "queued_at": job.queued_at,
         "start_by": job.must_start_by,
         "flags": job.flags,
     }

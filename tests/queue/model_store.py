@@ -17,10 +17,11 @@ import asyncpg
 from tests.kept import check_at_once
 from tests.queue.model import Ask
 from tests.queue.model_rows import Dump, plain
+from windlass.clock import system_clock
 from windlass.db import Database
 from windlass.errors import NotFound, WindlassError
 from windlass.ids import Ids
-from windlass.job import State
+from windlass.job import Flag, State
 from windlass.queue import claim as claims
 from windlass.queue import control, deadletters, deadlines, history, limits, rescue, retention, timers, workers
 from windlass.queue.check import Violation
@@ -35,18 +36,21 @@ from windlass.queue.workers import Beat, NewSession
 _LANE = "l.tenant, l.queue, l.task, l.labels, l.key"
 DUMP = {
     "jobs": "SELECT * FROM jobs",
-    "job": "SELECT id FROM job",
-    "queue": "SELECT id, rank, place, start_by, flags FROM queue",
+    # On PostgreSQL a job goes with its span, later than its end.
+    "job": """SELECT j.id FROM job j WHERE EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id)
+                  OR EXISTS (SELECT 1 FROM timer t WHERE t.id = j.id) OR EXISTS (SELECT 1 FROM done d WHERE d.id = j.id)
+                  OR EXISTS (SELECT 1 FROM dead d WHERE d.id = j.id)""",
+    "queue": f"SELECT id, rank, place, queued_at, start_by, flags & {~Flag.LIMITED} AS flags FROM queue",
     "timer": "SELECT id, due_at, reason, flags FROM timer",
     "attempts": f"""SELECT a.job_id, a.run, a.attempt, a.fence, a.outcome, a.result, a.metrics, a.error_type, a.error,
-                    a.traceback, a.reason, a.worker, a.session, a.claimed_at, a.started_at, a.finished_at,
+                    a.traceback, a.reason, a.worker, a.session, a.queued_at, a.claimed_at, a.started_at, a.finished_at,
                     a.next_run_at, {_LANE} FROM attempts a JOIN lane l ON l.id = a.lane""",
     "session": "SELECT * FROM session",
     "dedup": "SELECT scope, key, job_id, expires_at FROM dedup",
     "pause": "SELECT kind, tenant, name, reason, paused_at, resume_at FROM pause",
     "event": "SELECT job_id, happened_at, kind, reason FROM event",
-    "lane": f"""SELECT {_LANE}, l.paused, l.limited, l.credit_ms, l.fifo, l.max_running, l.rate_per_s, l.burst, l.tat_at
-                  FROM lane l""",
+    "lane": f"""SELECT {_LANE}, l.paused, CASE WHEN l.limited > 0 THEN 1 ELSE 0 END AS limited, l.credit_ms, l.fifo,
+                       l.max_running, l.rate_per_s, l.burst, l.tat_at FROM lane l""",
     "pulse": "SELECT beat_at FROM pulse",
     "tenant": "SELECT name FROM tenant",
 }
@@ -60,7 +64,7 @@ class GivenIds(Ids):
     """Hands out ids that the test has chosen, the same to every store."""
 
     def __init__(self, ids: Iterable[UUID]) -> None:
-        super().__init__()
+        super().__init__(system_clock)
         self._given = iter(ids)
 
     def new(self) -> UUID:
@@ -144,7 +148,7 @@ class Store:
     async def _wants(self, ask: Ask) -> list[Want]:
         lanes = await self.lanes.serving(self.db, ask.tenant, ask.queues, tasks=ask.tasks, labels=ask.labels)
         hint = claims.OPEN_HINT if ask.hint is None else ask.hint
-        return [Want(lane.id, ask.quota, hint) for lane in lanes]
+        return [Want(lane.id, hint) for lane in lanes]
 
     async def _claimed(self, jobs: Sequence[Claimed]) -> list[Any]:
         return [
@@ -279,9 +283,9 @@ class Store:
         return sorted(await deadletters.purge(self.db, ids, tenant=tenant))
 
     async def sweep(self, days: int, dead_days: int) -> dict[str, int]:
-        """Apply retention; history is counted by rows on SQLite only, so that is left out."""
+        """Apply retention; history is counted by rows on SQLite only, jobs on PostgreSQL, so both are left out."""
         swept = await retention.sweep(self.db, days=days, dead_days=dead_days)
-        return {name: n for name, n in swept.rows.items() if name not in _COUNTED_ON_SQLITE}
+        return {name: n for name, n in swept.rows.items() if name not in _COUNTED_BY_ONE}
 
     async def configure(self, queue: LaneName, settings: dict[str, Any]) -> None:
         """Set how a queue ranks and limits."""
@@ -297,7 +301,7 @@ class Store:
         return [job.id for job in page.jobs]
 
 
-_COUNTED_ON_SQLITE = {"forget_done", "forget_attempts", "forget_events", "forget_logs", "forget_runs"}
+_COUNTED_BY_ONE = {"forget_done", "forget_attempts", "forget_events", "forget_logs", "forget_runs", "forget_jobs"}
 
 
 def _actor(reason: str | None) -> control.Actor:

@@ -13,12 +13,12 @@ from typing import Any, Self, TypeVar
 
 import asyncpg
 
+from tests.ahead import make_ahead
 from tests.clock import START, TestClock
 from tests.databases import RELATIONS
 from tests.queue.model_rows import TEXT, Dump
 from tests.queue.model_store import BESIDE, DUMP, Store
 from windlass.db import Database, open_database
-from windlass.db.partitions import make_partitions
 
 T = TypeVar("T")
 SORTED_BY = {
@@ -102,7 +102,7 @@ class World:
                     rows,
                 )
             # Days that an example before this one has dropped.
-            await make_partitions(self._postgres)
+            await make_ahead(self._postgres)
             self.stores.append(Store("postgres", self._postgres, self._connection))
 
     async def _open_sqlite(self) -> Store:

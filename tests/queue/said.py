@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
+from tests.clock import START
 from tests.sqltext import parse
 from windlass.config import Settings
 from windlass.db import Database, Statements
@@ -16,10 +17,14 @@ from windlass.engine.duty import Ran
 from windlass.engine.looks import Looks
 from windlass.engine.relay import Relay
 from windlass.errors import WindlassError
+from windlass.ids import Ids
 from windlass.queue.lanes import Lanes
 from windlass.queue.moves import Moved
 from windlass.queue.newjob import NewJob
 from windlass.queue.submit import Submitted
+
+IDS = Ids(lambda: START)
+"""As an application makes them whose clock is that of the tests."""
 
 SAY = parse(
     """
@@ -66,7 +71,7 @@ SELECT CAST(id AS text) AS name, error FROM outbox ORDER BY id
 async def enqueue(db: Statements, task: str = "mail", payload: str | None = None, **options: Any) -> UUID:
     """Say that a job is wanted, and return the id it will have."""
     text = msgspec.json.encode(options).decode()
-    [row] = await db.fetch(SAY["enqueue"], id=uuid4(), task=task, payload=payload, options=text)
+    [row] = await db.fetch(SAY["enqueue"], id=IDS.new(), task=task, payload=payload, options=text)
     job_id: UUID = row["id"]
     return job_id
 

@@ -22,7 +22,10 @@ from windlass.queue.lanes import LaneName
 WORD = "n0nce"
 SAID = Actor(f"{WORD}-key", f"because of {WORD}")
 VIEWS = frozenset(
-    "attempts job_events jobs jobs_dead jobs_done jobs_queued jobs_timed leaders workers schedule_history".split()
+    (
+        "attempts job_aliases job_events jobs jobs_dead jobs_done jobs_queued jobs_timed leaders workers "
+        "schedule_history"
+    ).split()
 )
 FIELDS: dict[str, Any] = {
     "queue": f"{WORD}-queue",

@@ -185,18 +185,20 @@ async def test_groups_take_from_their_own_lanes(steps: Steps) -> None:
     assert {ann.session: [*ids["a"], ids["b"][0]], bob.session: ids["c"][:2]} == taken
 
 
-async def test_a_quota_bounds_one_lane_and_leaves_the_slots_to_others(steps: Steps) -> None:
-    """L1: at most the quota of a lane is taken; its group's other lanes fill what is left."""
-    worker = await steps.worker()
-    high = [await steps.submit_one("a", priority=5) for _ in range(3)]
-    low = [await steps.submit_one("b") for _ in range(3)]
-    lanes = {lane.name.task: lane.id for lane in await steps.serving()}
+@pytest.mark.parametrize("oldest", [0, 7, 30, 60])
+async def test_of_several_lanes_the_best_are_taken_however_they_are_spread(steps: Steps, oldest: int) -> None:
+    """S4: a lane is not read whole, and yet nothing is taken before a better job of it; slots are filled in order."""
+    ann, bob = await steps.worker(name="ann"), await steps.worker(name="bob")
+    first = await steps.submit(*(steps.job("first") for _ in range(oldest))) if oldest else []
+    steps.clock.advance(1)
+    mixed = [await steps.submit_one(f"task-{number % 11}") for number in range(60)]
+    lanes = [Want(lane.id) for lane in await steps.serving()]
+    slots = [ann.session, ann.session, bob.session] * 20
 
-    claimed = await claim(steps.db, [Group([Want(lanes["a"], quota=1), Want(lanes["b"])], [worker.session] * 3)])
-    nothing = await claim(steps.db, [Group([Want(lanes["a"], quota=0)], [worker.session])])
+    claimed = await claim(steps.db, [Group(lanes, slots)])
 
-    assert [high[0], *low[:2]] == [lease.id for lease in claimed]
-    assert [] == nothing
+    assert [*(job.id for job in first), *mixed][:60] == [lease.id for lease in claimed]
+    assert slots == [lease.session for lease in claimed]
 
 
 async def test_a_hint_skips_what_lies_below_it(steps: Steps) -> None:

@@ -186,7 +186,7 @@ async def test_a_tenant_that_is_being_erased_takes_nothing(steps: Steps) -> None
     with pytest.raises(BeingErased):
         await made(steps, tenant="acme")
     with pytest.raises(BeingErased):
-        await tenants.delete(steps.db, Lanes(), Ids(), "acme", pause=no_pause)
+        await tenants.delete(steps.db, Lanes(), Ids(steps.db.now), "acme", pause=no_pause)
 
     assert isinstance(refused, BeingErased)
     assert isinstance(stored, list)

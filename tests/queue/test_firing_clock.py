@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.ahead import make_ahead
 from tests.queue.fired import again, at, decisions, every_minute, fire, fire_all
 from tests.queue.planned import made, runs_of
 from tests.queue.steps import Steps
-from windlass.db.partitions import make_partitions
 from windlass.queue import retention
 from windlass.queue.cron import Cron
 from windlass.queue.schedule import Decision, Policy
@@ -20,8 +20,7 @@ from windlass.queue.schedule import Decision, Policy
 async def jump(steps: Steps, instant: datetime) -> None:
     """Move the clock far ahead, and make the days of history as every server does that starts then."""
     steps.clock.advance((instant - steps.clock.now()).total_seconds())
-    if steps.db.capabilities.partitions:
-        await make_partitions(steps.db)
+    await make_ahead(steps.db)
 
 
 @pytest.mark.parametrize(

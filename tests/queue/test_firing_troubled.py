@@ -8,11 +8,11 @@ from uuid import UUID
 
 import pytest
 
+from tests.ahead import make_ahead
 from tests.queue.fired import again, at, decisions, every_minute, fire, fire_all, jobs_of, write
 from tests.queue.planned import made, planned, runs_of
 from tests.queue.steps import ANN, Steps
 from tests.queue.test_backfills import step
-from windlass.db.partitions import make_partitions
 from windlass.queue import backfills, firing, plans, schedules
 from windlass.queue.cron import Cron, Every
 from windlass.queue.cron import walk as cronwalk
@@ -41,8 +41,7 @@ async def test_an_outage_that_was_backfilled_stops_nobody(steps: Steps) -> None:
     daily = await made(steps, "daily", trigger=Cron("0 0 * * *"))
     other = await every_minute(steps, "other")
     steps.clock.advance(days=5)
-    if steps.db.dialect == "postgres":
-        await make_partitions(steps.db)
+    await make_ahead(steps.db)
     assert 5 == await backfilled(steps, daily, 5 * 86400)
 
     await fire_all(steps)

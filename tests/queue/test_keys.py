@@ -205,7 +205,7 @@ async def test_rel_t3_a_key_that_has_ended_makes_no_other(db: Database, clock: T
     elif end == "expired":
         clock.advance(10)
     else:
-        await tenants.erase(db, Lanes(), Ids(), "acme", actor="root")
+        await tenants.erase(db, Lanes(), Ids(db.now), "acme", actor="root")
         await tenants.create(db, "acme", pause=no_pause)
 
     with pytest.raises(Forbidden, match=f"Key {maker.id} is good no more"):
@@ -339,7 +339,7 @@ async def test_a_deleted_tenants_key_is_not_found(db: Database) -> None:
     await tenants.create(db, "acme", pause=no_pause)
     key, token = await made(db, tenant="acme")
     await revoke(db, key.id)
-    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), "acme", pause=no_pause)
 
     gone = await found(db, token)
     await tenants.create(db, "acme", pause=no_pause)

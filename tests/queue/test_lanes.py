@@ -125,8 +125,8 @@ async def test_a_queue_is_configured_as_a_whole(steps: Steps) -> None:
     lanes = await Lanes().serving(steps.db, "default", ["default"], tasks=None, labels=[])
     own = (await Lanes().resolve(steps.db, [MAIL.of_queue]))[MAIL.of_queue]
 
-    assert [(1000, 1, 1), (1000, 1, 1)] == [(lane.credit_ms, lane.fifo, lane.limited) for lane in lanes]
-    assert (3, 2.5, 4, 1) == (own.max_running, own.rate_per_s, own.burst, own.limited)
+    assert [(1000, 1, 2), (1000, 1, 2)] == [(lane.credit_ms, lane.fifo, lane.limited) for lane in lanes]
+    assert (3, 2.5, 4, 2) == (own.max_running, own.rate_per_s, own.burst, own.limited)
 
 
 async def test_a_configuration_is_replaced_whole(steps: Steps) -> None:

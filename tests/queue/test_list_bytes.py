@@ -268,7 +268,7 @@ async def test_events_tell_the_beginning_of_an_error_and_come_in_pages(steps: St
 
 async def test_an_audit_reads_what_it_shows(steps: Steps, weighed: Weighed) -> None:
     """H4: what was and what became end a page where it is full."""
-    ids = Ids()
+    ids = Ids(steps.db.now)
     await tenants.create(steps.db, "acme", pause=no_pause)
     written = [
         await audit.record(steps.db, ids, audit.Entry(action="a.b", subject="s", tenant="acme", was=payload()))

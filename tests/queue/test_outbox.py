@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -142,7 +142,7 @@ async def test_rows_that_a_rival_has_are_not_asked_for_without_a_pause(
 @pytest.mark.parametrize("write", [str.upper, lambda text: text.replace("-", "")], ids=["upper case", "no dashes"])
 async def test_an_id_may_be_spelt_in_any_way(sqlite_db: Database, clock: TestClock, write: Any) -> None:
     """S11: one row is one job and the row is gone, however another program writes UUIDs; written again it is known."""
-    steps, row = Steps(sqlite_db, clock), uuid4()
+    steps, row = Steps(sqlite_db, clock), said.IDS.new()
     for spelling in (write(str(row)), str(row), write(str(row))):
         await sqlite_db.fetch(said.SAY["raw"], name=spelling, kind="enqueue", task="mail", payload=None)
         await relay(sqlite_db)
@@ -153,7 +153,7 @@ async def test_an_id_may_be_spelt_in_any_way(sqlite_db: Database, clock: TestClo
 
 async def test_two_spellings_of_one_id_are_one_job(sqlite_db: Database, clock: TestClock) -> None:
     """S11: also when both are read at once."""
-    steps, row = Steps(sqlite_db, clock), uuid4()
+    steps, row = Steps(sqlite_db, clock), said.IDS.new()
     for spelling in (str(row), row.hex):
         await sqlite_db.fetch(said.SAY["raw"], name=spelling, kind="enqueue", task="mail", payload=None)
 
@@ -168,8 +168,8 @@ async def test_two_spellings_of_one_id_are_one_job(sqlite_db: Database, clock: T
     ("row", "problem"),
     [
         ({"name": "order-7"}, "'order-7' is no UUID"),
-        ({"name": str(uuid4()), "kind": "other"}, "'other'"),
-        ({"name": str(uuid4()), "payload": b'"\xff"'}, "codec can't decode"),
+        ({"name": str(said.IDS.new()), "kind": "other"}, "'other'"),
+        ({"name": str(said.IDS.new()), "payload": b'"\xff"'}, "codec can't decode"),
     ],
     ids=["no UUID", "unknown kind", "no UTF-8"],
 )
@@ -215,7 +215,7 @@ async def test_what_can_be_no_row_is_refused_by_the_table(sqlite_db: Database, n
 @pytest.mark.breaks_rows
 async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Steps, options: str, problem: str) -> None:
     """S11: it stays with its error, for people to see, and keeps no other row waiting."""
-    bad = uuid4()
+    bad = said.IDS.new()
     await said.put(db, bad, options=options)
     good = await said.enqueue(db)
 
@@ -232,7 +232,7 @@ async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Step
 @pytest.mark.breaks_rows
 async def test_what_was_set_aside_is_shown_by_check(db: Database, steps: Steps) -> None:
     """`windlass check` names the row, why, and what to do."""
-    row = uuid4()
+    row = said.IDS.new()
     await said.put(db, row, options='{"colour": 1}')
     await relay(db)
 
@@ -302,7 +302,7 @@ async def test_a_batch_with_a_row_that_breaks_the_statement_is_halved(
 
 async def test_a_row_whose_id_was_a_job_before_is_done_once(db: Database, steps: Steps) -> None:
     """The row's id names the work: written again, while its job lives or after its end, it makes no second one."""
-    row = uuid4()
+    row = said.IDS.new()
     await said.put(db, row)
     await relay(db)
     await said.put(db, row)

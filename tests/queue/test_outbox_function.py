@@ -9,7 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from tests.clock import TestClock
+from tests.clock import START, TestClock
 from tests.databases import connected
 from tests.queue import said
 from tests.queue.steps import Steps
@@ -25,8 +25,9 @@ GRANT EXECUTE ON FUNCTION windlass.enqueue(text, json, jsonb), windlass.finish(u
 
 @pytest.fixture
 async def application(postgres_url: str) -> AsyncIterator[Any]:
-    """A connection of an application, as the owner of everything."""
+    """A connection of an application, as the owner of everything; its database is on the clock of the tests."""
     async with connected(postgres_url) as connection:
+        await connection.execute(f"SET windlass.now = '{START.isoformat()}'")
         yield connection
 
 
@@ -77,6 +78,8 @@ async def test_the_payload_is_kept_as_written(application: Any) -> None:
 
 async def test_the_id_tells_its_time(application: Any) -> None:
     """It is a UUIDv7, as every id of a job, so that jobs sort by it."""
+    await application.execute("RESET windlass.now")
+
     ids = [await application.fetchval(ENQUEUE, "t", None, "{}") for _ in range(20)]
 
     assert [7] * 20 == [made.version for made in ids]

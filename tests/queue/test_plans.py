@@ -30,7 +30,7 @@ from tests.db.filled import (
     copy_filled,
     made,
 )
-from tests.db.plans import Node, Plan, explained, hot, reading
+from tests.db.plans import Node, Plan, explained, hot, reading, whole
 from windlass.db import Query, open_database
 from windlass.queue import claim, deadlines, history, limits, looks, moves, report, rescue, timers, workers
 from windlass.queue.workers import Beat, NewSession, heartbeat, register
@@ -66,7 +66,12 @@ def wants(lanes: int, count: int) -> list[tuple[int, int, int, int, int]]:
 def joins(plan: Plan) -> set[str]:
     """Return the kinds of joins in a plan."""
     kinds = {"Nested Loop", "Hash Join", "Merge Join", "Hash", "Append", "Merge Append", "Gather"}
-    return {node["Node Type"] for node in plan.nodes()} & kinds
+    return {node["Node Type"] for node in plan.nodes() if not is_look_into_job(node)} & kinds
+
+
+def is_look_into_job(node: Node) -> bool:
+    """Say whether a node is the partitions of `job`, of which one is looked into."""
+    return node["Node Type"] == "Append" and {whole(part.get("Relation Name", "")) for part in node["Plans"]} == {"job"}
 
 
 def nested(node: Node) -> list[Node]:
@@ -79,7 +84,7 @@ def nested(node: Node) -> list[Node]:
 
 def assert_bounded(plan: Plan, rows: int) -> None:
     """Expect a plan that scans hot tables by index only and in which no node handled more rows than these."""
-    assert plan.kinds(*HOT_TABLES) <= {"Index Scan", "Index Only Scan"}
+    assert plan.kinds(*HOT_TABLES) <= {"Index Scan", "Index Only Scan", "Tid Scan"}
     assert rows >= plan.most_rows(), [n for n in plan.nodes() if n["Actual Rows"] * n["Actual Loops"] > rows]
 
 
@@ -94,12 +99,13 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
         )
 
     assert count == plan.root["Actual Rows"]
-    assert lanes * count == plan.read("queue")["queue_ready"]
-    assert count == plan.most_rows_per_loop("queue_ready")
-    assert {"queue_ready", "queue_pkey"} == set(plan.read("queue"))
+    # Numbering the heads of a lane looks one row ahead.
+    assert lanes * (count + 1) == plan.read("queue")["queue_ready"]
+    assert count + 1 == plan.most_rows_per_loop("queue_ready")
+    assert {"queue_ready", "Tid Scan"} == set(plan.read("queue"))
     assert {"job_pkey": count} == plan.read("job")
     assert 0 == plan.removed()
-    assert_bounded(plan, max(lanes * count, LANES))
+    assert_bounded(plan, max(lanes * (count + 1), LANES))
 
 
 async def test_a_claim_of_nothing_reads_nothing(url: str) -> None:
@@ -125,7 +131,7 @@ async def test_a_hint_saves_the_entries_below(url: str) -> None:
         asked = {"wants": [(1, 10, 0, 10, hint)], "slots": [made(SESSION, 100)] * 10, "queue": None, "inline": INLINE}
         plan = await explained(connection, claim.SQL.claim, **asked)
 
-    assert 10 == plan.read("queue")["queue_ready"]
+    assert 10 + 1 == plan.read("queue")["queue_ready"]
 
 
 @pytest.mark.parametrize("limit", [1, 500, 2000])
@@ -203,13 +209,13 @@ BATCHES = pytest.mark.parametrize("count", [1, 500, 1000])
 
 @BATCHES
 async def test_completing_is_by_key(url: str, count: int) -> None:
-    """Completing n jobs looks n of them up in `queue`, `job` and `session` by key; the batch is never squared."""
+    """Completing n jobs looks n of them up in `queue` and `session` by key, and not in `job`; it is never squared."""
     async with hot(url) as connection:
         plan = await explained(connection, report.SQL.complete, items=completions(count))
 
     assert count == plan.root["Actual Rows"]
     assert {"queue_pkey": count} == plan.read("queue")
-    assert {"job_pkey": count} == plan.read("job")
+    assert {} == plan.read("job")
     assert {"session_pkey": count} == plan.read("session")
     assert_bounded(plan, 2 * count)
 
@@ -239,8 +245,10 @@ INSERT INTO windlass.session (id, worker, tenant, state, lease_ms, expires_at, h
                               bare, draining)
 SELECT gen_random_uuid(), 'worker' || n, 'default', 0, 30000, now(), now(), now(), 9, 9, 0, 0
   FROM generate_series(1, {sessions}) AS n;
-INSERT INTO windlass.queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, pending, flags)
-SELECT gen_random_uuid(), 1, n, 1, 1, 1, 0, 0, (SELECT min(CAST(id AS text)) FROM windlass.session)::uuid, now(), 0, 0
+INSERT INTO windlass.queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, session, claimed_at,
+                            pending, flags)
+SELECT gen_random_uuid(), 1, n, 1, 1, 1, 0, 0, now(), (SELECT min(CAST(id AS text)) FROM windlass.session)::uuid, now(),
+       0, 0
   FROM generate_series(1, {leases}) AS n;
 """
 
@@ -381,12 +389,16 @@ async def test_overdue_leases_are_sought_among_leases(url: str) -> None:
 
 
 async def test_limits_count_leases_only(url: str) -> None:
-    """How many jobs of a queue are leased is counted by `queue_running`."""
+    """How many jobs of a queue with limits are leased is counted by `queue_running`, which has no other leases."""
     async with hot(url) as connection:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE windlass.queue SET flags = 256 WHERE place = 1 AND lane = 1")
         plan = await explained(connection, limits.SQL.count_running, queue=0)
+        await transaction.rollback()
 
     assert {"queue_running"} == set(plan.read("queue"))
-    assert COUNT == pytest.approx(plan.read("queue").total(), rel=0.001)  # rows per loop are rounded
+    assert COUNT // LANES == pytest.approx(plan.read("queue").total(), rel=0.01)  # rows per loop are rounded
 
 
 async def test_heartbeats_look_up_what_they_name(url: str) -> None:

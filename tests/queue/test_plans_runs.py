@@ -32,10 +32,10 @@ INSERT INTO windlass.schedule_runs (schedule_id, slot_at, decision, job_id, term
 SELECT CAST(lpad(to_hex(s), 32, '0') AS uuid), at, 0, CAST(lpad(to_hex(s * 1000000 + n), 32, '0') AS uuid), 1, at, 1
   FROM (SELECT n, s, CAST('{START.isoformat()}' AS timestamptz) - n * interval '1 minute' AS at
           FROM generate_series(1, {DAYS * 1440}) n, generate_series(7, 8) s) i;
-INSERT INTO windlass.done (id, task, payload, priority, max_attempts, max_lost, run, run_at, created_at, lane, attempt,
-                           fence, lost, releases, outcome, started_at, finished_at)
-SELECT job_id, 't', 'null', 0, 1, 1, 1, slot_at, slot_at, 9, 1, 1, 0, 0, 0, slot_at, slot_at + interval '10 seconds'
-  FROM windlass.schedule_runs;
+INSERT INTO windlass.job (id, lane, task, payload, priority, max_attempts, max_lost, run, run_at, created_at)
+SELECT job_id, 9, 't', 'null', 0, 1, 1, 1, slot_at, slot_at FROM windlass.schedule_runs;
+INSERT INTO windlass.done (id, lane, attempt, fence, lost, releases, outcome, started_at, finished_at)
+SELECT job_id, 9, 1, 1, 0, 0, 0, slot_at, slot_at + interval '10 seconds' FROM windlass.schedule_runs;
 """
 
 

@@ -48,14 +48,14 @@ def filled(template: Path, path: Path, count: int) -> SqliteConnection:
         [(str(made(SESSION, n)), 1 if n == 1 else 0, NOW + 10**9) for n in range(SESSIONS)],
     )
     db.executemany(
-        "INSERT INTO job (id, task, payload, priority, max_attempts, max_lost, timeout_s, run, run_at, created_at) "
-        "VALUES (?, 'task1', 'null', 0, 3, 5, 60, 1, 0, 0)",
-        [(str(made(kind, n)),) for kind in (*PLACES, TIMED) for n in range(count)],
+        "INSERT INTO job (id, lane, task, payload, priority, max_attempts, max_lost, timeout_s, run, run_at, "
+        "created_at) VALUES (?, ?, 'task1', 'null', 0, 3, 5, 60, 1, 0, 0)",
+        [(str(made(kind, n)), 1 + n % LANES) for kind in (*PLACES, TIMED, DONE) for n in range(count)],
     )
     db.executemany(
-        "INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, session, claimed_at, start_by, "
-        "pending, flags) "
-        "VALUES (?, ?, ?, ?, 1, 1, 0, 0, ?, ?, ?, 0, 0)",
+        "INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, session, claimed_at, "
+        "start_by, pending, flags) "
+        "VALUES (?, ?, ?, ?, 1, 1, 0, 0, 0, ?, ?, ?, 0, 0)",
         [
             (
                 str(made(kind, n)),
@@ -83,10 +83,7 @@ def filled(template: Path, path: Path, count: int) -> SqliteConnection:
 def fill_history(db: sqlite3.Connection, count: int) -> None:
     """Put `count` rows into each table of history, the first of them two days old."""
     times = [(n, NOW - (2 * DAY if n < OLD else 0)) for n in range(count)]
-    ended = (
-        "task, payload, priority, max_attempts, max_lost, run, run_at, created_at, lane, attempt, fence, lost, releases"
-    )
-    values = "'task1', 'null', 0, 3, 5, 1, 0, 0, ?, 1, 1, 0, 0"
+    ended, values = "lane, attempt, fence, lost, releases", "?, 1, 1, 0, 0"
     for table, more, value in (("done", "", ""), ("dead", ", held", ", 0")):
         db.executemany(
             f"INSERT INTO {table} (id, {ended}, outcome, finished_at{more}) VALUES (?, {values}, 0, ?{value})",

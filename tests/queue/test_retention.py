@@ -326,9 +326,11 @@ async def test_whole_days_are_dropped_as_partitions(steps: Steps, days: int) -> 
     if not steps.db.capabilities.partitions:
         assert ([], {}) == (swept.partitions_made, swept.partitions_dropped)
         return
-    # Migrated for 2025-12-31 to 2026-01-08; now it is 2026-01-06.
-    assert {f"{table}_202601{day:02}" for table in PARTITIONED for day in range(9, 14)} == set(swept.partitions_made)
+    # Migrated for 2025-12-31 to 2026-01-08, and for jobs in spans of four days until 2026-01-11; now it is 2026-01-06.
+    history = {f"{table}_202601{day:02}" for table in PARTITIONED for day in range(9, 14)}
+    assert history | {"job_20260112", "job_20260113"} == set(swept.partitions_made)
     last = 6 - days - 1
+    assert ("job_20251231" in swept.partitions_dropped) is (days == 1)
     assert "done_20251231" in swept.partitions_dropped
     assert f"done_202601{last:02}" in swept.partitions_dropped
     assert f"done_202601{last + 1:02}" not in swept.partitions_dropped

@@ -141,7 +141,7 @@ async def test_names_of_other_tenants_are_free(steps: Steps) -> None:
 
 async def test_what_is_declared_no_more_goes_with_its_jobs(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that have not begun are cancelled, however many; what became of slots stays."""
-    monkeypatch.setattr(scheduledits, "CANCELLED_AT_ONCE", 2)
+    monkeypatch.setattr(scheduledits, "LOOKED_AT_ONCE", 2)
     await declared(steps, planned(steps, "a"))
     [was] = await listed(steps)
     ids = [

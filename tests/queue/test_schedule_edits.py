@@ -366,7 +366,7 @@ async def test_a_deleted_schedule_is_gone(steps: Steps) -> None:
 
 async def test_deleting_cancels_what_has_not_begun(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queued, waiting and put off ones, however many; one that runs goes on to its end."""
-    monkeypatch.setattr(scheduledits, "CANCELLED_AT_ONCE", 2)
+    monkeypatch.setattr(scheduledits, "LOOKED_AT_ONCE", 2)
     was = await made(steps, trigger=MINUTELY, policy=Policy(overlap="queue_all"))
     worker = await steps.worker()
     lease = None

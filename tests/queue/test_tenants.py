@@ -57,7 +57,7 @@ async def names(db: Database) -> list[str]:
 
 async def delete(db: Database, lanes: Lanes, name: str) -> None:
     """Delete a tenant; who would have to be waited for is looked for without a pause."""
-    await module.delete(db, lanes, Ids(), name, pause=no_pause)
+    await module.delete(db, lanes, Ids(db.now), name, pause=no_pause)
 
 
 async def test_a_tenant_is_made_once(db: Database, clock: TestClock) -> None:
@@ -199,13 +199,13 @@ async def test_rel_t3_a_name_is_given_again_when_no_key_of_it_is_believed(
     elif end == "expiry":
         clock.advance(60)
     else:
-        await module.erase(db, Lanes(), Ids(), "acme", actor="root")
+        await module.erase(db, Lanes(), Ids(db.now), "acme", actor="root")
 
     clock.advance(1)
     if end != "erasure":
-        await module.delete(db, Lanes(), Ids(), "acme", pause=pause)
+        await module.delete(db, Lanes(), Ids(db.now), "acme", pause=pause)
     await create(db, "acme", pause=pause)
-    await module.delete(db, Lanes(), Ids(), "acme", pause=pause)
+    await module.delete(db, Lanes(), Ids(db.now), "acme", pause=pause)
 
     assert [keys.FORGOTTEN_S - 1] == pauses
 
@@ -227,7 +227,7 @@ async def test_a_key_that_ends_while_its_tenant_is_deleted_keeps_it(db: Database
     with pytest.raises(AlreadyExists):
         await create(db, "acme", pause=never)
     with pytest.raises(Conflict, match="a key of it has just ended"):
-        await module.delete(db, Lanes(), Ids(), "acme", pause=give_and_revoke)
+        await module.delete(db, Lanes(), Ids(db.now), "acme", pause=give_and_revoke)
 
 
 async def test_a_key_revoked_after_a_delete_began_to_look_counts(db: Database, clock: TestClock) -> None:
@@ -255,7 +255,7 @@ async def test_a_name_is_not_given_again_beside_the_end_of_its_erasure(
     async def look_too_soon(db: Database, name: str) -> tuple[datetime | None, float]:
         monkeypatch.setattr(keys, "last_end", look)
         found = await look(db, name)
-        assert await erasure.go_on(db, Ids(), name) is None
+        assert await erasure.go_on(db, Ids(db.now), name) is None
         return found
 
     monkeypatch.setattr(keys, "last_end", look_too_soon)

@@ -25,7 +25,6 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.queue import keys
 from windlass.server.app import Door, create_app
 
@@ -39,7 +38,7 @@ def settings() -> Settings:
 @pytest.fixture
 async def engine(db: Database, settings: Settings) -> AsyncIterator[Engine]:
     """A running engine; the test runs once on each kind of database."""
-    made = Engine(db, settings, name="scheduler_test_1", ids=Ids(), outside=Outside())
+    made = Engine(db, settings, name="scheduler_test_1", outside=Outside())
     async with made.running():
         yield made
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import httpx2
 
+from windlass.clock import system_clock
 from windlass.config import Settings
 from windlass.engine.acts import Acts
 from windlass.engine.fair import LoopTurns, Recent
@@ -69,7 +70,7 @@ class Idle:
         self.meters = Meters()
         self.loop_turns = LoopTurns()
         self.recent = Recent(self.outside.monotonic)
-        self.acts = Acts(*(cast(Any, None),) * 2, Ids(), wake=cast(Any, None))
+        self.acts = Acts(*(cast(Any, None),) * 2, Ids(system_clock), wake=cast(Any, None))
 
 
 def bearer(key: str) -> dict[str, str]:

@@ -129,7 +129,7 @@ async def test_rel_t2_every_refusal_is_the_same(gate: Gate, db: Database, clock:
     _, expired = await made(db, expires_at=clock.now() + timedelta(seconds=1))
     orphan, orphaned = await made(db, tenant="acme")
     await keys.revoke(db, orphan.id)
-    await tenants.delete(db, Lanes(), Ids(), "acme", pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), "acme", pause=no_pause)
     clock.advance(1)
 
     refused = [

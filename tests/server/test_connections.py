@@ -17,7 +17,6 @@ from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.fair import Cap
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.server.app import CONNECTIONS, LARGE_BODY, Door, create_app
 from windlass.server.bodies import BodyBudget
 from windlass.server.call import Call, Message, Reply
@@ -38,7 +37,7 @@ def test_rel_t15_caps_are_shares_of_the_connections(connections: int, shares: tu
 @pytest.mark.one_kind
 async def test_rel_t15_streams_and_waits_share_the_cap(db: Database) -> None:
     """T15: on a server that takes 10 connections a tenant has 5 waits and streams together; another has room."""
-    engine = Engine(db, Settings(), name="scheduler_test_1", ids=Ids(), outside=Outside())
+    engine = Engine(db, Settings(), name="scheduler_test_1", outside=Outside())
     door = create_app(engine, Settings(), cast(Any, KeyRing()), connections=10)
     async with engine.running(), AsyncExitStack() as opened, asyncio.timeout(PATIENCE_S):
         for key in ("reader.a", "producer.a", "admin.a", "admin.a", "operator.a"):

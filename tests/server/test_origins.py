@@ -24,7 +24,7 @@ async def fire(engine: Engine, clock: TestClock, **span: float) -> None:
     clock.advance(**span)
     async with asyncio.timeout(PATIENCE_S):
         while (left_s := (await looks.look(engine.db)).left_s("fire")) is not None and left_s <= 0:
-            await firing.fire(engine.db, engine.lanes, Ids())
+            await firing.fire(engine.db, engine.lanes, Ids(engine.db.now))
 
 
 async def test_a_job_tells_who_made_it(engine: Engine, client: httpx2.AsyncClient, clock: TestClock) -> None:

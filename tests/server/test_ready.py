@@ -28,7 +28,6 @@ from windlass.db.sqlite import SqliteDatabase
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import Contention, Damaged, Unavailable
-from windlass.ids import Ids
 from windlass.queue.duties import touch_server
 from windlass.server import admin
 from windlass.server.admin import LOCKED, Lobby
@@ -333,7 +332,7 @@ async def test_damage_that_a_start_does_not_see_is_told_when_it_is_met(
     job_id = await with_damage(file, size=size, damaged=damaged)
     monkeypatch.setattr(files, "CHECK_S", 0)
     db = await open_database(f"sqlite:///{file}", clock=TestClock())
-    engine = Engine(db, Settings(), name="s", ids=Ids(), outside=Outside())
+    engine = Engine(db, Settings(), name="s", outside=Outside())
     door = create_app(engine, Settings(), cast(Any, KeyRing()))
     transport = httpx2.ASGITransport(app=cast(Any, door))
     base_url = "http://windlass.test/api/v1"

@@ -15,7 +15,6 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.queue import rescue
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -52,7 +51,7 @@ def time(db: Database, clock: TestClock) -> Time:
 async def engine(db: Database, settings: Settings, time: Time) -> AsyncIterator[Engine]:
     """A running engine, whose elapsed time is the test's."""
     outside = Outside(monotonic=lambda: time.elapsed_s)
-    async with Engine(db, settings, name="s", ids=Ids(), outside=outside).running() as made:
+    async with Engine(db, settings, name="s", outside=outside).running() as made:
         yield made
 
 

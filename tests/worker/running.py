@@ -22,7 +22,6 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
-from windlass.ids import Ids
 from windlass.job import State
 from windlass.queue import history
 from windlass.queue.control import Actor
@@ -228,7 +227,7 @@ async def working(
     given = settings or quick()
     for name, task in tasks.items():
         task.name = name
-    engine = Engine(db, given, name="scheduler_test_1", ids=Ids(), outside=Outside())
+    engine = Engine(db, given, name="scheduler_test_1", outside=Outside())
     async with engine.running():
         link = BrokenLink(EngineLink(engine))
         link.breaks = breaks

@@ -11,7 +11,7 @@ from windlass.db.sqlfile import Query
 
 
 class CountingStatements:
-    """The verbs that steps use, counted: BEGIN, COMMIT and the question for a tracked transaction's number too."""
+    """The verbs that steps use, counted, with BEGIN and COMMIT; a statement of its own tells a transaction's number."""
 
     def __init__(self, inner: Statements, counter: CountingStatements | None = None) -> None:
         self._inner = inner
@@ -35,6 +35,6 @@ class CountingStatements:
     @asynccontextmanager
     async def transaction(self, *, tracked: bool = False) -> AsyncIterator[Statements]:
         """Open a transaction and count inside it."""
-        self._counter.statements += 3 if tracked and self.capabilities.commit_status else 2
+        self._counter.statements += 2
         async with self._inner.transaction(tracked=tracked) as statements:
             yield CountingStatements(statements, self._counter)

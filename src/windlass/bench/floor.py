@@ -24,6 +24,7 @@ import asyncpg
 
 from windlass.bench.rivals import JOBS_PER_MS, PAYLOAD, RESULT, START_MS, Rival, Taken
 from windlass.bench.scratch import connected, execute, is_postgres, leave_alone
+from windlass.clock import system_clock
 from windlass.ids import Ids
 
 _POSTGRES_TABLE = """
@@ -116,7 +117,7 @@ class PostgresFloor:
     def __init__(self, claiming: asyncpg.Connection[Any], completing: asyncpg.Connection[Any]) -> None:
         self._claiming = claiming
         self._completing = completing
-        self._ids = Ids()
+        self._ids = Ids(system_clock)
         self._filled = 0
 
     async def clear(self) -> None:
@@ -158,7 +159,7 @@ class SqliteFloor:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.executescript(_SQLITE_TABLE)
-        self._ids = Ids()
+        self._ids = Ids(system_clock)
         self._filled = 0
 
     def close(self) -> None:

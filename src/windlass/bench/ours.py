@@ -25,13 +25,12 @@ REOPEN_S = 1.5
 """How long a low-water hint is used before the lane is read from its bottom again."""
 
 _CLEARED = ("queue", "timer", "job", "done", "attempt", "dedup")
-_JOB = "id, task, payload, priority, max_attempts, max_lost, timeout_s, run, run_at, created_at"
-_JOB_VALUES = "0, 3, 5, 3600, 1"
-_QUEUE = "id, lane, rank, place, attempt, fence, lost, releases, pending, flags"
+_JOB = "id, lane, task, payload, priority, max_attempts, max_lost, timeout_s, run, run_at, created_at"
+_QUEUE = "id, lane, rank, place, attempt, fence, lost, releases, queued_at, pending, flags"
 _TIMER = "id, due_at, lane, attempt, fence, lost, releases, flags, reason"
 _DONE = (
-    f"{_JOB}, lane, attempt, fence, lost, releases, outcome, result, worker, session, claimed_at, started_at, "
-    "finished_at"
+    "id, lane, attempt, fence, lost, releases, outcome, result, worker, session, queued_at"
+    ", claimed_at, started_at, finished_at"
 )
 
 
@@ -44,7 +43,7 @@ class Ours:
         self._lanes = lanes
         self._session = session
         self._names = Lanes()
-        self._ids = Ids()
+        self._ids = Ids(db.now)
         self._filled = 0
         self._hint = OPEN_HINT
         self._reopen_at = 0.0
@@ -69,28 +68,29 @@ class Ours:
         """Add ready jobs, made by the database, spread over the lanes."""
         first, last = self._number(count)
         lane = f"{self._lanes[0]} + CAST(n % {len(self._lanes)} AS int)"
-        await self._insert("job", _JOB, f"{{id}}, 'bench', '{PAYLOAD}', {_JOB_VALUES}, {{at}}, {{at}}", first, last)
-        await self._insert("queue", _QUEUE, f"{{id}}, {lane}, {{ms}}, 0, 0, 0, 0, 0, 0, 0", first, last)
+        await self._insert("job", _JOB, _job(lane), first, last)
+        await self._insert("queue", _QUEUE, f"{{id}}, {lane}, {{ms}}, 0, 0, 0, 0, 0, {{at}}, 0, 0", first, last)
 
     async def fill_blocked(self, count: int) -> None:
         """Add jobs that wait for others."""
         first, last = self._number(count)
-        await self._insert("job", _JOB, f"{{id}}, 'bench', '{PAYLOAD}', {_JOB_VALUES}, {{at}}, {{at}}", first, last)
-        await self._insert("queue", _QUEUE, f"{{id}}, {self._lanes[0]}, {{ms}}, 2, 0, 0, 0, 0, 1, 0", first, last)
+        await self._insert("job", _JOB, _job(self._lanes[0]), first, last)
+        await self._insert(
+            "queue", _QUEUE, f"{{id}}, {self._lanes[0]}, {{ms}}, 2, 0, 0, 0, 0, {{at}}, 1, 0", first, last
+        )
 
     async def fill_timers(self, count: int) -> None:
         """Add jobs that are due in ten years."""
         first, last = self._number(count)
-        await self._insert("job", _JOB, f"{{id}}, 'bench', '{PAYLOAD}', {_JOB_VALUES}, {{later}}, {{at}}", first, last)
+        await self._insert("job", _JOB, _job(self._lanes[0], run_at="{later}"), first, last)
         await self._insert("timer", _TIMER, f"{{id}}, {{later}}, {self._lanes[0]}, 0, 0, 0, 0, 0, 0", first, last)
 
     async def fill_done(self, count: int) -> None:
         """Add jobs that ended just now."""
         first, last = self._number(count)
-        ended = f"{self._lanes[0]}, 1, 1, 0, 0, 0, '{RESULT}', '{WORKER}', '{self._session}', {{now}}, {{now}}, {{now}}"
-        await self._insert(
-            "done", _DONE, f"{{id}}, 'bench', '{PAYLOAD}', {_JOB_VALUES}, {{at}}, {{at}}, {ended}", first, last
-        )
+        await self._insert("job", _JOB, _job(self._lanes[0]), first, last)
+        ended = f"'{RESULT}', '{WORKER}', '{self._session}', {{at}}, {{now}}, {{now}}, {{now}}"
+        await self._insert("done", _DONE, f"{{id}}, {self._lanes[0]}, 1, 1, 0, 0, 0, {ended}", first, last)
 
     async def submit(self, batch: int) -> None:
         """Submit one request."""
@@ -145,6 +145,10 @@ _SQLITE_WORDS = {
     "later": "(unixepoch() + 315360000) * 1000000 + n * 1000",
     "now": "unixepoch() * 1000000",
 }
+
+
+def _job(lane: int | str, *, run_at: str = "{at}") -> str:
+    return f"{{id}}, {lane}, 'bench', '{PAYLOAD}', 0, 3, 5, 3600, 1, {run_at}, {{at}}"
 
 
 def _filled_in(values: str, words: dict[str, str], ms: str) -> str:

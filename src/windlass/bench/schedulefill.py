@@ -67,7 +67,7 @@ def _portion(url: str, batch: Batch) -> int:
 
 async def _load(url: str, batch: Batch) -> int:
     db = await open_database(url, connections=1)
-    ids = Ids()
+    ids = Ids(db.now)
     try:
         for start in range(0, batch.count, CHUNK):
             numbers = range(batch.first + start, batch.first + min(start + CHUNK, batch.count))

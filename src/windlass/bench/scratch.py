@@ -24,6 +24,26 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class c JOIN pg_nam
  WHERE n.nspname IN ('windlass', 'public') AND c.relkind = 'r'
 """
 
+# The spans of jobs that a database has which is a month old.
+_OLDER = (
+    "ALTER TABLE windlass.job DETACH PARTITION windlass.job_old",
+    """
+    DO $$
+    DECLARE bound text; first text := 'MINVALUE'; until timestamptz; ms bigint; spans CONSTANT int := 8;
+    BEGIN
+        SELECT date_trunc('day', now()) - interval '1 day' INTO until;
+        FOR n IN REVERSE spans..0 LOOP
+            ms := CAST(extract(epoch FROM until - n * interval '4 days') * 1000 AS bigint);
+            bound := quote_literal(lpad(to_hex(ms), 12, '0') || repeat('0', 20));
+            EXECUTE CASE WHEN n = spans THEN 'ALTER TABLE windlass.job ATTACH PARTITION windlass.job_old'
+                         ELSE format('CREATE TABLE windlass.job_month_%s PARTITION OF windlass.job', n) END
+                    || format(' FOR VALUES FROM (%s) TO (%s)', first, bound);
+            first := bound;
+        END LOOP;
+    END $$
+    """,
+)
+
 
 def is_postgres(url: str) -> bool:
     """Say which kind of database a URL names; InvalidInput if neither."""
@@ -90,6 +110,7 @@ async def migrated(url: str, *, connections: int) -> AsyncIterator[Database]:
     try:
         await migrate(db)
         if db.dialect == "postgres":
+            await execute(url, *_OLDER)
             await leave_alone(url)
         yield db
     finally:

@@ -69,7 +69,7 @@ async def prepare(cast: Cast) -> None:
 async def fill(cast: Cast, count: int, payload: str) -> None:
     """Submit jobs, straight into the store."""
     db = await open_database(cast.url)
-    lanes, ids = Lanes(), Ids()
+    lanes, ids = Lanes(), Ids(db.now)
     for start in range(0, count, FILL):
         size = min(FILL, count - start)
         await submit(db, lanes, [NewJob(id=ids.new(), task=cast.task, payload=payload) for _ in range(size)])
@@ -96,7 +96,7 @@ async def engine_of(cast: Cast, settings: Settings) -> AsyncIterator[Engine]:
     """Run an engine in this process."""
     db = await open_database(cast.url)
     try:
-        engine = Engine(db, settings, name=f"bench-{os.getpid()}", ids=Ids(), outside=Outside())
+        engine = Engine(db, settings, name=f"bench-{os.getpid()}", outside=Outside())
         async with engine.running():
             yield engine
     finally:

@@ -242,7 +242,7 @@ class InDatabase:
         async def make(db: Database) -> wire.NewKey:
             async with db.transaction() as transaction:
                 key, made = await stored.create(transaction, new)
-                await audit.record(transaction, Ids(), _entry("key.create", key))
+                await audit.record(transaction, Ids(db.now), _entry("key.create", key))
             return wire.NewKey(**msgspec.structs.asdict(_shown(key)), token=made)
 
         return asyncio.run(self._do(make))
@@ -266,7 +266,7 @@ class InDatabase:
         async def end(db: Database) -> wire.Key:
             async with db.transaction() as transaction:
                 key = await stored.revoke(transaction, key_id)
-                await audit.record(transaction, Ids(), _entry("key.revoke", key))
+                await audit.record(transaction, Ids(db.now), _entry("key.revoke", key))
             return _shown(key)
 
         return asyncio.run(self._do(end))

@@ -115,14 +115,14 @@ async def _into_database(url: str, settings: Settings, lines: Iterable[bytes], *
     from windlass.db.migrate import check_schema
     from windlass.queue import schedules
 
-    reading = Reading(settings)
     rest = pieces(lines, count=CHUNK, size=CHUNK_BYTES)
-
-    def read_piece() -> list[NewSchedule]:
-        return [reading.read(line, shown) for line in next(rest, [])]
-
     async with opened(url, role="client") as db:
         await check_schema(db)
+        reading = Reading(settings, Ids(db.now))
+
+        def read_piece() -> list[NewSchedule]:
+            return [reading.read(line, shown) for line in next(rest, [])]
+
         # The next piece is read while the database stores this one.
         coming = asyncio.create_task(asyncio.to_thread(read_piece))
         try:
@@ -137,12 +137,12 @@ async def _into_database(url: str, settings: Settings, lines: Iterable[bytes], *
 class Reading:
     """Turns lines into schedules to store, by the rules of a server with the same settings."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, ids: Ids) -> None:
         from windlass.server.decoding import BodyDecoder
 
         self._settings = settings
         self._decoder = BodyDecoder(ScheduleRequest)
-        self._ids = Ids()
+        self._ids = ids
 
     def read(self, line: Line, shown: str) -> NewSchedule:
         """Return the schedule of a line; InvalidInput names the line and the field that cannot be accepted."""

@@ -19,6 +19,7 @@ import msgspec
 from windlass.client import values
 from windlass.client.connections import driver_of, first, run, sqlstate_of
 from windlass.client.options import JobOptions, Options
+from windlass.clock import system_clock
 from windlass.errors import InvalidInput, PayloadTooLarge, StaleFence
 from windlass.ids import Ids
 
@@ -33,7 +34,7 @@ STALE = "WL409"
 """The SQLSTATE of a finish that comes too late."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
-_ids = Ids()
+_ids = Ids(system_clock)
 _making = threading.Lock()
 
 

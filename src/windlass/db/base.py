@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -79,6 +80,14 @@ class Statements(Protocol):
 
 class Database(Statements, Protocol):
     """An open database."""
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock, without asking it: as it was last read, gone on since."""
+        ...
+
+    async def read_clock(self) -> None:
+        """Read the database's clock for `now`; nothing to do where it is a clock of this process."""
+        ...
 
     async def maintain(self, statement: str) -> None:
         """Run one statement outside any transaction: VACUUM, DETACH PARTITION CONCURRENTLY."""

@@ -11,6 +11,7 @@ from windlass.config.redact import any_form
 from windlass.db.base import Database
 from windlass.db.migrate import schema_is_current
 from windlass.db.partitions import can_be_written, make_partitions
+from windlass.db.spans import make_spans
 from windlass.errors import Contention, InvalidInput
 
 Role = Literal["server", "client"]
@@ -46,6 +47,7 @@ async def _make_days_ahead(db: Database) -> None:
     for remaining in reversed(range(PARTITION_TRIES)):
         try:
             await make_partitions(db)
+            await make_spans(db)
         except Contention:  # other servers open at the same time, or somebody analyses these tables
             # With today and tomorrow there, the sweep has time to make the rest.
             if not remaining and not await can_be_written(db, days_ahead=1):

@@ -1,4 +1,4 @@
-"""Day partitions of history, on PostgreSQL: made ahead, dropped when old. Days are of UTC.
+"""Day partitions of history, on PostgreSQL: made ahead, dropped when old. Days are of UTC. Those of jobs: spans.py.
 
 A partition is built as a table of its own and then attached, which does not block those who write to the others;
 an old one is detached concurrently and then dropped. Both can be interrupted anywhere and are finished by the next run.
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 
 from windlass.db.base import Database, Row, Statements
+from windlass.db.spans import reach
 from windlass.db.sqlfile import SCHEMA, load
 from windlass.errors import Contention
 
@@ -37,10 +38,12 @@ async def make_partitions(db: Database, *, days_ahead: int = DAYS_AHEAD) -> list
 
 
 async def can_be_written(db: Database, *, days_ahead: int) -> bool:
-    """Say whether every table of history has its partitions from today until `days_ahead` days ahead."""
+    """Say whether jobs and every table of history have their partitions from today until `days_ahead` days ahead."""
     today = (await _now(db)).date()
     attached = {row["name"] for row in await db.fetch(SQL.partitions) if row["attached"]}
     days = [today + timedelta(days=offset) for offset in range(days_ahead + 1)]
+    if await reach(db) <= days[-1]:
+        return False
     return attached.issuperset(f"{table}_{day:%Y%m%d}" for table in PARTITIONED for day in days)
 
 

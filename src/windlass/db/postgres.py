@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -20,9 +21,10 @@ import asyncpg
 from windlass.clock import Clock
 from windlass.db import postgres_pool
 from windlass.db.base import Capabilities, Dialect, Row, Statements
+from windlass.db.dbclock import CLOCK, DatabaseClock
 from windlass.db.postgres_errors import BROKEN, UNAVAILABLE, is_over, set_up, translated
 from windlass.db.postgres_pool import acquired, terminate
-from windlass.db.sqlfile import Query
+from windlass.db.sqlfile import ERA, TRANSACTION, Query
 from windlass.errors import CommitAborted, CommitUnknown, Contention, Unavailable
 
 HOT_SETTINGS = {
@@ -48,14 +50,10 @@ LONG_S = 86_400.0
 PING_S, CLOSE_S = 5.0, 3.0
 STATUS_TRIES = 50
 STATUS_PAUSE_S = 0.1
-# What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
-# A checkpoint in the midst of an era begins another, which costs an answer only where a COMMIT broke meanwhile.
-_ERA = "left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT checkpoint_lsn FROM pg_control_checkpoint())"
-TRACK = f"SELECT pg_current_xact_id()::text AS xid, {_ERA} AS era"
 # A standby, met by a connection that was sent elsewhere, has not seen everything: it does not say.
 STATUS = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_xact_status($1::text::xid8) END AS status,"
-    f" CASE WHEN NOT pg_is_in_recovery() THEN {_ERA} END AS era"
+    f" CASE WHEN NOT pg_is_in_recovery() THEN {ERA} END AS era"
 )
 
 _ARRAYS: dict[int, Any] = {}
@@ -92,6 +90,7 @@ class PostgresDatabase:
         self._where = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "localhost")
         self._clock = clock
         self._pooled = pooled
+        self._time = DatabaseClock(clock)
         # A pooler would give LISTEN to whichever connection is free: behind one, servers poll.
         self.capabilities = Capabilities(notify=not pooled, partitions=True, commit_status=True, claims=True)
         self._hot: asyncpg.Pool[Any] | None = None
@@ -110,6 +109,7 @@ class PostgresDatabase:
             database._hot = await translated(set_up, hot)
             read = database._pool(readers, READ_SETTINGS, command_s=READ_COMMAND_S)
             database._read = await translated(set_up, read)
+            await database.read_clock()
         except BaseException:
             await database.close()
             raise
@@ -129,6 +129,16 @@ class PostgresDatabase:
             max_inactive_connection_lifetime=0,
         )
         return pool
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock; setting this machine's clock changes nothing."""
+        return self._time.now()
+
+    async def read_clock(self) -> None:
+        """Ask the database what time it is."""
+        assert self._hot is not None
+        async with acquired(self._hot) as connection:
+            await self._time.read(lambda: translated(connection.fetchval, CLOCK))
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query; by itself where the connection keeps its settings, else inside a transaction of its own."""
@@ -262,9 +272,11 @@ class PostgresDatabase:
         async with acquired(pool) as connection:
             await self._set_clock(connection)
             await translated(connection.execute, self._begin(settings))
+            transaction = PostgresTransaction(connection, self.capabilities.inside())
             try:
-                track = await translated(connection.fetchrow, TRACK) if tracked else None
-                yield PostgresTransaction(connection, self.capabilities.inside())
+                yield transaction
+                if tracked and transaction.name is None:
+                    transaction.name = await translated(connection.fetchval, f"SELECT {TRANSACTION}")
             except BaseException as error:
                 if is_over(error):
                     terminate(connection)
@@ -274,23 +286,24 @@ class PostgresDatabase:
             try:
                 done = await connection.execute("COMMIT")
             except UNAVAILABLE as broken:
-                await self._resolve(track, broken)
+                await self._resolve(transaction.name if tracked else None, broken)
             else:
                 if done != "COMMIT":  # PostgreSQL answers ROLLBACK, without an error, when a statement had failed
                     raise CommitAborted("A statement of the transaction had failed, so nothing was written.")
 
-    async def _resolve(self, track: Row | None, broken: BaseException) -> None:
+    async def _resolve(self, name: str | None, broken: BaseException) -> None:
         """Return if the tracked transaction did commit after all; raise CommitAborted or CommitUnknown if not.
 
         A server that recovers from a crash gives the numbers of transactions it has no trace of to others.
         So "aborted" always holds, and "committed" only in the era in which the transaction had its number.
         """
-        if track is None:
+        if name is None:
             raise CommitUnknown(f"The connection broke at COMMIT ({broken}); whether it was committed is not known.")
+        number, named_in = name.split()
         for _ in range(STATUS_TRIES):
-            status, era = await self._status(track["xid"])
+            status, era = await self._status(number)
             if status == "committed":
-                if era == track["era"]:
+                if era == named_in:
                     return
                 raise CommitUnknown(f"The connection broke at COMMIT ({broken}), and the database may have restarted.")
             if status == "aborted":
@@ -322,10 +335,15 @@ class PostgresTransaction:
     def __init__(self, connection: Any, capabilities: Capabilities) -> None:
         self._connection = connection
         self.capabilities = capabilities
+        self.name: str | None = None
+        """Its number, and the era in which it has it, once a query has told: what its fate can be asked for by."""
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query in this transaction."""
-        return await _fetch(self._connection, query, parameters)
+        rows = await _fetch(self._connection, query, parameters)
+        if rows and "transaction_name" in rows[0]:
+            self.name = rows[0]["transaction_name"]
+        return rows
 
     async def run(self, script: str) -> None:
         """Run a script of statements without parameters, however long it takes."""

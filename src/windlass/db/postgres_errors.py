@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from windlass.db.partitions import PARTITIONED
 from windlass.errors import AlreadyExists, Contention, Damaged, InvalidInput, SetupError, Unavailable
 
 T = TypeVar("T")
@@ -84,12 +85,10 @@ async def translated(call: Callable[..., Awaitable[T]], *arguments: Any, **optio
         # Two create the same table or schema at once.
         raise Contention(f"The database refused for a rival's sake: {error}. Running it again is safe.") from error
     except asyncpg.CheckViolationError as error:
-        if "no partition of relation" not in str(error):
+        # By its fields: the text is in the language of the server.
+        if error.constraint_name is not None or error.table_name not in ("job", *PARTITIONED):
             raise
-        raise Unavailable(
-            f"A day of history is missing, so nothing can end then: {' '.join(str(error).split())} "
-            "Run `windlass migrate` or start a server: either makes the days ahead."
-        ) from error
+        raise Unavailable(_missing(error.table_name, " ".join(str(error).split()))) from error
     except asyncpg.DataError as error:
         if isinstance(error, _OUR_FAULT):
             raise
@@ -102,3 +101,16 @@ async def translated(call: Callable[..., Awaitable[T]], *arguments: Any, **optio
         raise Unavailable(f"The database has no room or no connection left: {error}. Try again later.") from error
     except UNAVAILABLE as error:
         raise Unavailable(f"The database does not answer: {str(error) or type(error).__name__}.") from error
+
+
+def _missing(table: str, said: str) -> str:
+    if table == "job":
+        return (
+            f"There is no partition of job for the time that the id of a job tells, so it cannot be stored: {said} "
+            "Run `windlass migrate` or start a server: either makes the partitions of the days ahead. "
+            "An id of a later time was made by a clock that is wrong."
+        )
+    return (
+        f"A day of history is missing, so nothing can end then: {said} "
+        "Run `windlass migrate` or start a server: either makes the days ahead."
+    )

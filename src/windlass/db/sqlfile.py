@@ -12,8 +12,8 @@ in one transaction, and the rows come from the last one that returns any.
 A line `-- hot: why` in the description makes a query that only reads run where those that write do.
 `:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
 where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
-`columns(job)` stands for the columns of `job`, `columns(job, j)` for them qualified by `j`;
-`octets(a, b)` for the bytes of these texts together, which PostgreSQL tells without reading them.
+`octets(a, b)` stands for the bytes of these texts together, which PostgreSQL tells without reading them.
+`transaction()` in a list of columns returns the transaction's name, so that its fate can be asked for (postgres.py).
 On PostgreSQL the loader puts table names into the schema `windlass`, so that no `search_path` is needed.
 """
 
@@ -28,17 +28,12 @@ from pathlib import Path
 SCHEMA = "windlass"
 TABLES = frozenset(
     (
-        "attempt attempts audit backfill backfill_job checkpoint dead dedup done duty erased event job job_events jobs "
-        "jobs_dead jobs_done jobs_queued jobs_timed key lane leaders log migration outbox pause pulse queue schedule "
-        "schedule_history schedule_next schedule_runs schedule_wait schedule_watch server session stat task tenant "
-        "timer workers"
+        "attempt attempts audit backfill backfill_job checkpoint dead dedup done duty erased event job job_aliases "
+        "job_events jobs jobs_dead jobs_done jobs_queued jobs_timed key lane leaders log migration outbox pause pulse "
+        "queue schedule schedule_history schedule_next schedule_runs schedule_wait schedule_watch server session stat "
+        "task tenant timer workers"
     ).split()
 )
-
-JOB_COLUMNS = (
-    "id task payload headers tags priority max_attempts max_lost timeout_s retry idempotency_key unique_key "
-    "flow_id parent_id schedule_id slot_at run run_at created_at start_by defaults"
-).split()
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _DIALECT = re.compile(r"^-- (postgres|sqlite|both)\b[^\n]*$", re.MULTILINE)
@@ -49,9 +44,13 @@ _TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)(\s+)([a-z_]+)\b(?!\.)")
 _WRITES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+\w+(\s+AS)?(\s+\w+)?\s+SET|DELETE\s+FROM|LOCK\s+TABLE)\b")
 _FOR_UPDATE = re.compile(r"\bFOR\s+(UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)\b")
 _COMMENT = re.compile(r"--[^\n]*")
-_COLUMNS = re.compile(r"\bcolumns\(job(?:, (\w+))?\)")
 _OCTETS = re.compile(r"\boctets\(([\w., ]+)\)")
 _OCTETS_OF = {"postgres": "octet_length({})", "sqlite": "length(CAST({} AS BLOB))"}
+# What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
+# A checkpoint in the midst of an era begins another, which costs an answer only where a COMMIT broke meanwhile.
+ERA = "left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT checkpoint_lsn FROM pg_control_checkpoint())"
+TRANSACTION = f"(SELECT CAST(pg_current_xact_id() AS text) || ' ' || {ERA})"
+_TRANSACTION_OF = {"postgres": TRANSACTION, "sqlite": "NULL"}
 
 
 _HOT = "hot: "
@@ -178,7 +177,7 @@ def _bodies(text: str, origin: str) -> dict[str, str]:
 def _query(name: str, body: str, origin: str) -> Query:
     marks = list(_DIALECT.finditer(body))
     texts = {
-        mark[1]: _expanded(_COMMENT.sub("", body[mark.end() : following.start() if following else None]).strip())
+        mark[1]: _COMMENT.sub("", body[mark.end() : following.start() if following else None]).strip()
         for mark, following in zip(marks, [*marks[1:], None], strict=False)
     }
     description = " ".join(line.strip("- ") for line in body[: marks[0].start() if marks else None].split("\n")).strip()
@@ -187,7 +186,7 @@ def _query(name: str, body: str, origin: str) -> Query:
     found = sorted(mark[1] for mark in marks)
     if found not in (["both"], ["postgres", "sqlite"]):
         raise SqlFileError(f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {found}")
-    postgres, sqlite = (_sized(texts.get("both") or texts[dialect], of) for dialect, of in _OCTETS_OF.items())
+    postgres, sqlite = (_expanded(texts.get("both") or texts[dialect], dialect) for dialect in _OCTETS_OF)
     declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
     if unknown := {m[1] for t in (postgres, sqlite) for m in _ROWS_AGAIN.finditer(t)} - declared.keys():
         raise SqlFileError(f"{origin}: {name}: the columns of rows(:{min(unknown)}) stand nowhere under `-- postgres`")
@@ -202,15 +201,12 @@ def _query(name: str, body: str, origin: str) -> Query:
     return Query(name=name, description=description, postgres_source=postgres.rstrip("; \n"), sqlite_source=sqlite)
 
 
-def _expanded(text: str) -> str:
-    return _COLUMNS.sub(lambda m: ", ".join(f"{m[1]}.{c}" if m[1] else c for c in JOB_COLUMNS), text)
-
-
-def _sized(text: str, octets_of: str) -> str:
+def _expanded(text: str, dialect: str) -> str:
     def total(match: re.Match[str]) -> str:
-        return "(" + " + ".join(f"coalesce({octets_of.format(name)}, 0)" for name in match[1].split(", ")) + ")"
+        lengths = (_OCTETS_OF[dialect].format(name) for name in match[1].split(", "))
+        return "(" + " + ".join(f"coalesce({length}, 0)" for length in lengths) + ")"
 
-    return _OCTETS.sub(total, text)
+    return _OCTETS.sub(total, text).replace("transaction()", f"{_TRANSACTION_OF[dialect]} AS transaction_name")
 
 
 def _parameters(text: str) -> frozenset[str]:

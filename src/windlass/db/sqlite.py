@@ -14,12 +14,13 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from threading import local
 from typing import IO, Any, TypeVar
 
 from windlass import log
-from windlass.clock import Clock, system_clock, to_us
+from windlass.clock import Clock, from_us, system_clock, to_us
 from windlass.db import files
 from windlass.db.base import Capabilities, Dialect, Row, Statements
 from windlass.db.sqlfile import Query
@@ -147,6 +148,13 @@ class SqliteDatabase:
                 raise
             raise SetupError(f"Cannot open {self.path}: {error}. Check the path and its permissions.") from error
         return connection
+
+    def now(self) -> datetime:
+        """Return the time, never below one that was written."""
+        return from_us(max(self._now_us, to_us(self._clock())))
+
+    async def read_clock(self) -> None:
+        """Do nothing: the clock of a file is that of the process that writes."""
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query: by the writer in a transaction of its own if it writes, else by a reader."""

@@ -17,7 +17,7 @@ import msgspec
 
 from windlass import __version__
 from windlass.config import Settings
-from windlass.db import Database
+from windlass.db import Database, dbclock
 from windlass.engine import journal
 from windlass.engine.acts import Acts, stop_margin_ms, timeout_grace_ms
 from windlass.engine.asides import aside_duties, erase_duty
@@ -70,12 +70,12 @@ class Engine:
     """One server's engine."""
 
     def __init__(
-        self, db: Database, settings: Settings, *, name: str, ids: Ids, outside: Outside, address: str | None = None
+        self, db: Database, settings: Settings, *, name: str, outside: Outside, address: str | None = None
     ) -> None:
         self.db = db
         self.settings = settings
         self.name = name
-        self.ids = ids
+        self.ids = ids = Ids(db.now)
         self.id = ids.new()
         self.lanes = Lanes()
         self.meters = Meters(settings.metrics.prefix)
@@ -195,12 +195,12 @@ class Engine:
         Without `claims` it hands out nothing and does no duties: it submits and looks, beside the servers.
         """
         parts = {"wake": self.wake.run, "waits": self.waits.run, "session-waits": self.session_waits.run}
+        parts["clock"] = lambda: dbclock.keep(self.db, self.outside.pause)
         self._claims = claims
         if claims:
             parts |= {"dispatch": self._dispatch.run, "duties": self.loops.run}
         else:
-            # Who is no server counts no servers, and there may be some.
-            self.wake.others = lambda: True
+            self.wake.others = lambda: True  # who is no server counts no servers, and there may be some
         if self._statsd is not None and claims:
             parts["statsd"] = self._statsd.run
         tasks = [asyncio.create_task(self._keep(name, part), name=name) for name, part in parts.items()]

@@ -145,7 +145,7 @@ def _ended(done: Moved) -> None:
     named: dict[str, Any] = {"job": str(lease.id), "worker": lease.worker, "tenant": lease.tenant}
     held = {**named, "fence": lease.fence, "attempt": lease.attempt}
     if record.outcome is Outcome.SUCCEEDED:
-        waited_s = ((lease.started_at or lease.claimed_at) - lease.due_at).total_seconds()
+        waited_s = ((lease.started_at or lease.claimed_at) - lease.queued_at).total_seconds()
         log.event("job.completed", **held, waited_ms=round(waited_s * 1000), metrics=_metrics(record.metrics))
     elif record.outcome is Outcome.LOST:
         lost_count = lease.lost + 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 from windlass.db import Capabilities, Database, Query, Row, Statements
@@ -41,6 +42,14 @@ class Trusted:
                 each()
 
         return Trusted(self._db, check, term=self.term)
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock."""
+        return self._db.now()
+
+    async def read_clock(self) -> None:
+        """Read the database's clock."""
+        await self._db.read_clock()
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query; what it wrote is rolled back if the lease cannot be trusted when it would commit."""

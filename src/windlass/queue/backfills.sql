@@ -49,11 +49,15 @@ SELECT * FROM schedule WHERE id = :id
 -- Forget the jobs of a backfill that live no more; return how many do.
 -- postgres
 WITH e AS (
-    DELETE FROM backfill_job b WHERE b.backfill_id = :id AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[b.job_id])) RETURNING 1
+    DELETE FROM backfill_job b
+     WHERE b.backfill_id = :id AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = ANY(ARRAY[b.job_id]))
+       AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = ANY(ARRAY[b.job_id])) RETURNING 1
 )
 SELECT (SELECT count(*) FROM backfill_job WHERE backfill_id = :id) - (SELECT count(*) FROM e) AS live
 -- sqlite
-DELETE FROM backfill_job WHERE backfill_id = :id AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = backfill_job.job_id);
+DELETE FROM backfill_job
+ WHERE backfill_id = :id AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = backfill_job.job_id)
+   AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = backfill_job.job_id);
 SELECT count(*) AS live FROM backfill_job WHERE backfill_id = :id
 
 -- name: known

@@ -1,32 +1,39 @@
 -- name: i3_unique_keys
--- I3: a live job with a unique key holds it; a key held while its job lives names a live job.
+-- I3: a live job with a unique key holds it, and its place is marked; a key held while its job lives names a live job.
 -- both
 SELECT * FROM (
     SELECT CAST(j.id AS text) AS subject, 'unique key ' || j.unique_key || ' is not held by this live job' AS detail
-      FROM job j WHERE j.unique_key IS NOT NULL
+      FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) p JOIN job j ON j.id = p.id WHERE j.unique_key IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM dedup d WHERE d.job_id = j.id AND d.expires_at IS NULL AND d.key = j.unique_key)
     UNION ALL
     SELECT CAST(d.job_id AS text), 'unique key ' || d.key || ' is held by a job that is not live'
-      FROM dedup d WHERE d.expires_at IS NULL AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.job_id)
+      FROM dedup d WHERE d.expires_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = d.job_id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = d.job_id)
     UNION ALL
     SELECT CAST(j.id AS text), 'unique key ' || j.unique_key || ' is not marked on the place'
-      FROM job j JOIN queue q ON q.id = j.id WHERE j.unique_key IS NOT NULL AND q.flags & 4 = 0
+      FROM queue q JOIN job j ON j.id = q.id WHERE j.unique_key IS NOT NULL AND q.flags & 4 = 0
     UNION ALL
     SELECT CAST(j.id AS text), 'unique key ' || j.unique_key || ' is not marked on the timer'
-      FROM job j JOIN timer t ON t.id = j.id WHERE j.unique_key IS NOT NULL AND t.flags & 4 = 0
+      FROM timer t JOIN job j ON j.id = t.id WHERE j.unique_key IS NOT NULL AND t.flags & 4 = 0
 ) v LIMIT :limit
 
 -- name: i4_one_end
--- I4: a job ends once: in done or in dead, not in both, not while it lives, and once for each run.
+-- I4: a job ends once: in done or in dead, not in both, not while it lives, and once for each run; what it was stays with its end.
 -- both
 SELECT * FROM (
     SELECT CAST(d.id AS text) AS subject, 'in done and in dead' AS detail FROM dead d WHERE EXISTS (SELECT 1 FROM done x WHERE x.id = d.id)
     UNION ALL
-    SELECT CAST(j.id AS text), 'live and in dead' FROM job j WHERE EXISTS (SELECT 1 FROM dead x WHERE x.id = j.id)
+    SELECT CAST(p.id AS text), 'live and in dead' FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) p
+     WHERE EXISTS (SELECT 1 FROM dead x WHERE x.id = p.id)
     UNION ALL
-    SELECT CAST(j.id AS text), 'live and in done' FROM job j WHERE EXISTS (SELECT 1 FROM done x WHERE x.id = j.id)
+    SELECT CAST(p.id AS text), 'live and in done' FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) p
+     WHERE EXISTS (SELECT 1 FROM done x WHERE x.id = p.id)
     UNION ALL
     SELECT CAST(d.id AS text), 'ended more than once' FROM done d GROUP BY d.id HAVING count(*) > 1
+    UNION ALL
+    SELECT CAST(d.id AS text), 'in done without a job' FROM done d WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.id)
+    UNION ALL
+    SELECT CAST(d.id AS text), 'in dead without a job' FROM dead d WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.id)
     UNION ALL
     SELECT CAST(d.id AS text), 'in done with outcome ' || CAST(d.outcome AS text) FROM done d WHERE d.outcome NOT IN (0, 4, 7)
 ) v LIMIT :limit
@@ -90,17 +97,44 @@ SELECT * FROM (
 ) v LIMIT :limit
 
 -- name: i21_one_place
--- I21: a live job is one job row and exactly one place row.
--- both
+-- I21: a job lives in exactly one place, or it has ended. (On PostgreSQL the row of a job goes later than its end: only rows are looked
+-- at whose ends cannot be gone.)
+-- postgres
 SELECT * FROM (
-    SELECT CAST(j.id AS text) AS subject, 'a job without a place' AS detail FROM job j
-     WHERE NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = j.id)
+    SELECT CAST(j.id AS text) AS subject, 'a job without a place or an end' AS detail FROM job j
+     WHERE j.created_at >= (SELECT CAST(to_date(min(right(c.relname, 8)), 'YYYYMMDD') AS timestamp) AT TIME ZONE 'UTC'
+                              FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+                             WHERE i.inhparent = to_regclass('windlass.done') AND NOT i.inhdetachpending)
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = j.id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = j.id)
+       AND NOT EXISTS (SELECT 1 FROM done d WHERE d.id = j.id) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = j.id)
     UNION ALL
     SELECT CAST(q.id AS text), 'in queue without a job' FROM queue q WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = q.id)
     UNION ALL
     SELECT CAST(t.id AS text), 'in timer without a job' FROM timer t WHERE NOT EXISTS (SELECT 1 FROM job j WHERE j.id = t.id)
     UNION ALL
     SELECT CAST(q.id AS text), 'in queue and in timer' FROM queue q WHERE EXISTS (SELECT 1 FROM timer t WHERE t.id = q.id)
+    UNION ALL
+    SELECT CAST(q.id AS text), 'in queue of lane ' || CAST(q.lane AS text) || ', and of lane ' || CAST(j.lane AS text)
+      FROM queue q JOIN job j ON j.id = q.id WHERE j.lane <> q.lane
+    UNION ALL
+    SELECT CAST(t.id AS text), 'in timer of lane ' || CAST(t.lane AS text) || ', and of lane ' || CAST(j.lane AS text)
+      FROM timer t JOIN job j ON j.id = t.id WHERE j.lane <> t.lane
+) v LIMIT :limit
+-- sqlite
+SELECT * FROM (
+    SELECT j.id AS subject, 'a job without a place or an end' AS detail FROM job AS j
+     WHERE NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = j.id) AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = j.id)
+       AND NOT EXISTS (SELECT 1 FROM done AS d WHERE d.id = j.id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = j.id)
+    UNION ALL
+    SELECT q.id, 'in queue without a job' FROM queue AS q WHERE NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = q.id)
+    UNION ALL
+    SELECT t.id, 'in timer without a job' FROM timer AS t WHERE NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = t.id)
+    UNION ALL
+    SELECT q.id, 'in queue and in timer' FROM queue AS q WHERE EXISTS (SELECT 1 FROM timer AS t WHERE t.id = q.id)
+    UNION ALL
+    SELECT q.id, 'in queue of lane ' || q.lane || ', and of lane ' || j.lane FROM queue AS q JOIN job AS j ON j.id = q.id WHERE j.lane <> q.lane
+    UNION ALL
+    SELECT t.id, 'in timer of lane ' || t.lane || ', and of lane ' || j.lane FROM timer AS t JOIN job AS j ON j.id = t.id WHERE j.lane <> t.lane
 ) v LIMIT :limit
 
 -- name: i22_leases
@@ -127,8 +161,14 @@ SELECT * FROM (
 ) v LIMIT :limit
 
 -- name: partitions
--- Partitions: history can be written today and on the next two days; without one no job can end. SQLite has none.
+-- Partitions: what happens today and on the next two days can be written; of job there are few, for each statement that joins it opens
+-- all of them. SQLite has none.
 -- postgres
+WITH spans AS (
+    SELECT substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') COLLATE "C" AS until_id
+      FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+     WHERE i.inhparent = to_regclass('windlass.job') AND NOT i.inhdetachpending
+)
 SELECT * FROM (
     SELECT w.history AS subject,
            'no partition for ' || string_agg(to_char(w.day, 'YYYY-MM-DD'), ', ' ORDER BY w.day)
@@ -140,6 +180,15 @@ SELECT * FROM (
          WHERE i.inhparent = to_regclass('windlass.' || w.history) AND NOT i.inhdetachpending
            AND c.relname = w.history || '_' || to_char(w.day, 'YYYYMMDD'))
      GROUP BY w.history
+    UNION ALL
+    SELECT 'job', 'no partition for the days after ' || to_char(to_timestamp(CAST(CAST('x' || left(replace(p.until_id, '-', ''), 12) AS bit(48)) AS bigint) / 1000.0 - 1)
+           AT TIME ZONE 'UTC', 'YYYY-MM-DD') || ', so no job can be submitted then. Run `windlass migrate` or start a server: either makes the days ahead.'
+      FROM (SELECT max(until_id) AS until_id FROM spans) AS p
+     WHERE CAST(CAST('x' || left(replace(p.until_id, '-', ''), 12) AS bit(48)) AS bigint) < extract(epoch FROM CAST(:now AT TIME ZONE 'UTC' AS date) + 3) * 1000
+    UNION ALL
+    SELECT 'job', CAST(count(*) AS text) || ' partitions, and each statement that joins job opens all of them. Many jobs wait for long or are dead,'
+           || ' and keep old ones: purge dead jobs, or keep history for less long.'
+      FROM spans HAVING count(*) > 20
 ) v LIMIT :limit
 -- sqlite
 SELECT '' AS subject, '' AS detail WHERE false LIMIT :limit
@@ -227,7 +276,7 @@ SELECT * FROM (
       FROM schedule_next n WHERE n.waiting_count <> (SELECT count(*) FROM schedule_wait w WHERE w.schedule_id = n.id)
     UNION ALL
     SELECT CAST(w.job_id AS text), 'waits for the run before it, and is not blocked' FROM schedule_wait w
-      JOIN job j ON j.id = w.job_id LEFT JOIN queue q ON q.id = w.job_id WHERE q.place IS NULL OR q.place NOT IN (2, 3) OR q.pending < 1
+      LEFT JOIN queue q ON q.id = w.job_id LEFT JOIN timer t ON t.id = w.job_id WHERE q.place NOT IN (2, 3) OR q.pending < 1 OR t.id IS NOT NULL
 ) v LIMIT :limit
 
 -- name: slots
@@ -236,18 +285,22 @@ SELECT * FROM (
 -- postgres
 SELECT * FROM (
     SELECT CAST(j.schedule_id AS text) AS subject, 'two live jobs of the slot ' || CAST(j.slot_at AS text) AS detail
-      FROM job j WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
+      FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) p JOIN job j ON j.id = p.id
+     WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
     UNION ALL
-    SELECT CAST(j.id AS text), 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own' FROM job j
+    SELECT CAST(j.id AS text), 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own'
+      FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) p JOIN job j ON j.id = p.id
      WHERE j.slot_at >= :now - interval '1 day' AND EXISTS (SELECT 1 FROM schedule s WHERE s.id = j.schedule_id)
        AND NOT EXISTS (SELECT 1 FROM schedule_runs r WHERE r.schedule_id = j.schedule_id AND r.slot_at = j.slot_at AND r.job_id = j.id)
 ) v LIMIT :limit
 -- sqlite
 SELECT * FROM (
     SELECT j.schedule_id AS subject, 'two live jobs of the slot ' || CAST(j.slot_at AS text) AS detail
-      FROM job AS j WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
+      FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) AS p JOIN job AS j ON j.id = p.id
+     WHERE j.schedule_id IS NOT NULL AND j.slot_at IS NOT NULL GROUP BY j.schedule_id, j.slot_at HAVING count(*) > 1
     UNION ALL
-    SELECT j.id, 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own' FROM job AS j
+    SELECT j.id, 'of the slot ' || CAST(j.slot_at AS text) || ', which is not written down as its own'
+      FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) AS p JOIN job AS j ON j.id = p.id
      WHERE j.slot_at >= :now - 86400000000 AND EXISTS (SELECT 1 FROM schedule AS s WHERE s.id = j.schedule_id)
        AND NOT EXISTS (SELECT 1 FROM schedule_runs AS r WHERE r.schedule_id = j.schedule_id AND r.slot_at = j.slot_at AND r.job_id = j.id)
 ) v LIMIT :limit

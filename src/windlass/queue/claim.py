@@ -32,6 +32,9 @@ SQL = load(__file__)
 OPEN_HINT = -(2**63)
 """No low-water mark: ranks may be negative."""
 MAX_CLAIM = 1000
+READ_SHARES, READ_LEAST, READ_AGAIN = 2, 8, 4
+"""Of several lanes each is read so many times its share of the slots, and so many jobs at least; if that was not
+enough, so many times as many in the next look."""
 INLINE_BYTES = 16 << 10
 """Payloads and headers up to this size come with the claim, longer ones by a query of their own."""
 MOST_BYTES = 8 << 20
@@ -41,10 +44,9 @@ UNDO_S = 2.0
 
 
 class Want(msgspec.Struct, frozen=True):
-    """One lane asked for: at most `quota` of its jobs (None: as many as there are slots), from rank `hint` on."""
+    """One lane asked for, from rank `hint` on."""
 
     lane: int
-    quota: int | None = None
     hint: int = OPEN_HINT
 
 
@@ -93,22 +95,52 @@ async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = 
     Fewer jobs than slots: nothing more was ready, a rival took what we saw, or their texts are as long as may be.
     """
     _check_role(db)
-    wants: list[tuple[int, int, int, int, int]] = []
-    slots: list[UUID] = []
     tenants: dict[int, str] = {}
+    rows: list[Row] = []
+    open_groups: list[_OpenGroup] = []
     for group in groups:
-        if group.slots:
-            size, offset = len(group.slots), len(slots)
-            for want in group.wants:
-                if want.lane not in tenants:
-                    tenants[want.lane] = group.tenant
-                    count = size if want.quota is None else min(want.quota, size)
-                    wants.append((want.lane, count, offset, size, want.hint))
-            slots += group.slots
-    if not wants:
-        return []
-    rows = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue, inline=INLINE_BYTES)
+        lanes = list({want.lane: want for want in group.wants if want.lane not in tenants}.values())
+        if lanes and group.slots:
+            tenants.update((want.lane, group.tenant) for want in lanes)
+            size = len(group.slots)
+            read = size if len(lanes) == 1 else max(READ_LEAST, READ_SHARES * size // len(lanes))
+            open_groups.append(_OpenGroup(lanes, list(group.slots), read))
+    while open_groups:
+        wants: list[tuple[int, int, int, int, int]] = []
+        slots: list[UUID] = []
+        for one in open_groups:
+            size = len(one.slots)
+            wants += ((want.lane, min(one.read, size), len(slots), size, want.hint) for want in one.wants)
+            slots += one.slots
+        found = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue, inline=INLINE_BYTES)
+        rows += found
+        open_groups = [more for one in open_groups if (more := one.after(found)) is not None]
     return await _with_texts(db, rows, tenants)
+
+
+class _OpenGroup(msgspec.Struct, frozen=True):
+    """A group with slots to fill, and how many jobs of each of its lanes are read for them."""
+
+    wants: Sequence[Want]
+    slots: list[UUID]
+    read: int
+
+    def after(self, found: Sequence[Row]) -> _OpenGroup | None:
+        """Return what is to be asked again: a lane gave all that was read of it, so more of it may follow."""
+        if self.read >= len(self.slots):
+            return None
+        lanes = {want.lane for want in self.wants}
+        given = Counter(row["lane"] for row in found if row["lane"] in lanes)
+        if self.read not in given.values():
+            return None
+        filled = Counter(row["session"] for row in found if row["lane"] in lanes)
+        left: list[UUID] = []
+        for session in self.slots:
+            if filled[session]:
+                filled[session] -= 1
+            else:
+                left.append(session)
+        return _OpenGroup(self.wants, left, self.read * READ_AGAIN) if left else None
 
 
 async def kept_for(db: Statements, session: UUID) -> dict[tuple[UUID, int], int]:

@@ -189,7 +189,9 @@ async def change(
                 continue
             since = await transaction.fetch(SQL.ready_since, id=job_id) if run_at is None else []
             kept = without({"priority": priority, "queue": queue, "delay": run_at})
-            await transaction.fetch(SQL.change_job, id=job_id, priority=priority, run_at=run_at, kept=kept)
+            await transaction.fetch(
+                SQL.change_job, id=job_id, lane=lane.id, priority=priority, run_at=run_at, kept=kept
+            )
             timed = await _place_again(
                 transaction,
                 locked[0],
@@ -226,6 +228,8 @@ async def _place_again(
         releases=row["releases"],
         flags=row["flags"],
         pending=row["pending"],
+        queued_at=row["queued_at"],
+        late_ms=row["late_ms"],
         reason=row["reason"],
     )
     return bool(placed["timed"])

@@ -30,31 +30,28 @@ WITH l AS MATERIALIZED (
      WHERE q.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant AND q.session IS NULL ORDER BY q.id FOR UPDATE OF q
 ),
 q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.session IS NULL RETURNING queue.*),
-j AS (
-    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
-    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
-),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM q JOIN dedup d ON d.job_id = ANY(ARRAY[q.id]) AND d.expires_at IS NULL
+     WHERE q.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason,
-       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j RETURNING id
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
+d AS (
+    INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, queued_at, finished_at)
+    SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 4, :reason, CASE WHEN q.pending = 0 THEN q.queued_at END,
+           greatest(:now, least(q.queued_at, :now + interval '1 minute')) FROM q
+)
+SELECT q.id, q.flags FROM q
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
+CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id, flags);
 DELETE FROM temp.cancel_pick;
 INSERT INTO temp.cancel_pick
-SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS n ON n.id = q.lane
+SELECT q.id, q.flags FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value CROSS JOIN lane AS n ON n.id = q.lane
  WHERE n.tenant = :tenant AND q.session IS NULL;
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 4, :reason, :now
-  FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT q.id FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.cancel_pick);
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id
+INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, queued_at, finished_at)
+SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 4, :reason, CASE WHEN q.pending = 0 THEN q.queued_at END, :now
+  FROM temp.cancel_pick AS p CROSS JOIN queue AS q ON q.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.cancel_pick WHERE flags & 4 = 4);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id, flags
 
 -- name: cancel_timed
 -- End jobs that wait in timer: outcome 4, cancelled.
@@ -65,31 +62,28 @@ WITH l AS MATERIALIZED (
      WHERE t.id = ANY(CAST(:ids AS uuid[])) AND n.tenant = :tenant ORDER BY t.id FOR UPDATE OF t
 ),
 t AS (DELETE FROM timer USING l WHERE timer.id = ANY(ARRAY[l.id]) RETURNING timer.*),
-j AS (
-    DELETE FROM job USING t WHERE job.id = ANY(ARRAY[t.id])
-    RETURNING columns(job, job), t.lane, t.attempt, t.fence, t.lost, t.releases, t.flags
-),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM t JOIN dedup d ON d.job_id = ANY(ARRAY[t.id]) AND d.expires_at IS NULL
+     WHERE t.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 4, :reason,
-       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j RETURNING id
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
+d AS (
+    INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+    SELECT t.id, t.lane, t.attempt, t.fence, t.lost, t.releases, 4, :reason, greatest(:now, least(j.created_at, :now + interval '1 minute'))
+      FROM t JOIN job j ON j.id = ANY(ARRAY[t.id])
+)
+SELECT t.id, t.flags FROM t
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id);
+CREATE TEMP TABLE IF NOT EXISTS cancel_pick (id, flags);
 DELETE FROM temp.cancel_pick;
 INSERT INTO temp.cancel_pick
-SELECT t.id FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value CROSS JOIN lane AS n ON n.id = t.lane
+SELECT t.id, t.flags FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value CROSS JOIN lane AS n ON n.id = t.lane
  WHERE n.tenant = :tenant;
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), t.lane, t.attempt, t.fence, t.lost, t.releases, 4, :reason, :now
-  FROM temp.cancel_pick AS p CROSS JOIN timer AS t ON t.id = p.id CROSS JOIN job AS j ON j.id = p.id;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT t.id FROM temp.cancel_pick AS p CROSS JOIN timer AS t ON t.id = p.id WHERE t.flags & 4 = 4);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.cancel_pick);
-DELETE FROM timer WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id
+INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, finished_at)
+SELECT t.id, t.lane, t.attempt, t.fence, t.lost, t.releases, 4, :reason, :now
+  FROM temp.cancel_pick AS p CROSS JOIN timer AS t ON t.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.cancel_pick WHERE flags & 4 = 4);
+DELETE FROM timer WHERE id IN (SELECT id FROM temp.cancel_pick) RETURNING id, flags
 
 -- name: pause_queued
 -- Mark a job in queue as paused (flag 1); one that is not leased is held (3).
@@ -199,18 +193,20 @@ SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.pla
 -- Lock the place of a job that waits in queue.
 -- locks: queue.
 -- postgres
-SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
+SELECT lane, place, attempt, fence, lost, releases, flags, pending, queued_at, late_ms, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
   FROM queue WHERE id = :id AND session IS NULL FOR UPDATE
 -- sqlite
-SELECT lane, place, attempt, fence, lost, releases, flags, pending, 0 AS reason, NULL AS due_at FROM queue WHERE id = :id AND session IS NULL
+SELECT lane, place, attempt, fence, lost, releases, flags, pending, queued_at, late_ms, 0 AS reason, NULL AS due_at
+  FROM queue WHERE id = :id AND session IS NULL
 
 -- name: lock_timed
 -- Lock the place of a job that waits in timer.
 -- locks: timer.
 -- postgres
-SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id FOR UPDATE
+SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, CAST(NULL AS timestamptz) AS queued_at, 0 AS late_ms, reason, due_at
+  FROM timer WHERE id = :id FOR UPDATE
 -- sqlite
-SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, reason, due_at FROM timer WHERE id = :id
+SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, NULL AS queued_at, 0 AS late_ms, reason, due_at FROM timer WHERE id = :id
 
 -- name: ready_since
 -- The millisecond since which a job in queue is ready, as its rank tells: promoted, given back or retried, it is not the
@@ -218,15 +214,15 @@ SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, re
 -- postgres
 SELECT least(greatest(q.rank + j.priority * l.credit_ms, CAST(floor(extract(epoch FROM j.created_at) * 1000) AS bigint)),
              CAST(floor(extract(epoch FROM :now) * 1000) AS bigint)) AS ready_ms
-  FROM queue q JOIN job j ON j.id = q.id JOIN lane l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
+  FROM queue q JOIN job j ON j.id = ANY(ARRAY[q.id]) JOIN lane l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
 -- sqlite
 SELECT min(max(q.rank + j.priority * l.credit_ms, j.created_at / 1000), :now / 1000) AS ready_ms
   FROM queue AS q JOIN job AS j ON j.id = q.id JOIN lane AS l ON l.id = q.lane WHERE q.id = :id AND l.fifo = 0
 
 -- name: change_job
--- The one update of job: priority and nominal time of a job that waits; what somebody names is no default any more.
+-- Change what was asked for of a job that waits: lane, priority, nominal time; what somebody names is no default any more.
 -- both
-UPDATE job SET priority = coalesce(:priority, priority), run_at = coalesce(:run_at, run_at), defaults = defaults & CAST(:kept AS int)
+UPDATE job SET lane = :lane, priority = coalesce(:priority, priority), run_at = coalesce(:run_at, run_at), defaults = defaults & CAST(:kept AS int)
  WHERE id = :id
 
 -- name: drop_place
@@ -255,9 +251,11 @@ WITH i AS (
       FROM job j JOIN lane l ON l.id = CAST(:lane AS int) WHERE j.id = :id
 ),
 q AS (
-    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
+    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, late_ms, flags, pending, start_by)
     SELECT i.id, i.lane, i.rank, CASE WHEN i.flags & 1 = 1 THEN 3 ELSE i.place END, :attempt, :fence, :lost, :releases,
-           i.flags & ~16, i.pending, CASE WHEN i.flags & 8 = 0 THEN i.start_by END
+           coalesce(CAST(:queued_at AS timestamptz), :now),
+           CASE WHEN CAST(:asked AS int) = 0 THEN CAST(:late_ms AS int)
+                ELSE CAST(least(greatest(extract(epoch FROM :now - i.due_at) * 1000, 0), 2147483647) AS int) END, i.flags & ~16, i.pending, CASE WHEN i.flags & 8 = 0 THEN i.start_by END
       FROM i WHERE i.due_at <= :now OR i.pending > 0
 ),
 t AS (
@@ -267,12 +265,13 @@ t AS (
 )
 SELECT CASE WHEN i.due_at > :now AND i.pending = 0 THEN 1 ELSE 0 END AS timed FROM i
 -- sqlite
-INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, flags, pending, start_by)
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, late_ms, flags, pending, start_by)
 SELECT j.id, l.id,
        CASE WHEN l.fifo = 1 THEN j.created_at / 1000
             WHEN :ready_ms IS NOT NULL THEN :ready_ms - j.priority * l.credit_ms
             ELSE CASE WHEN :asked = 1 THEN max(:due_at, :now) ELSE max(coalesce(:due_at, min(j.run_at, :now)), j.created_at) END / 1000 - j.priority * l.credit_ms END,
-       CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, :flags & ~16, :pending,
+       CASE WHEN :flags & 1 = 1 THEN 3 ELSE :place END, :attempt, :fence, :lost, :releases, coalesce(:queued_at, :now),
+       CASE WHEN :asked = 0 THEN :late_ms ELSE max(min((:now - :due_at) / 1000, 2147483647), 0) END, :flags & ~16, :pending,
        CASE WHEN :flags & 8 = 0 THEN j.start_by END
   FROM job AS j JOIN lane AS l ON l.id = :lane WHERE j.id = :id AND (coalesce(:due_at, :now) <= :now OR :pending > 0);
 INSERT INTO timer (id, due_at, lane, attempt, fence, lost, releases, flags, reason)

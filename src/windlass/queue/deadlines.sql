@@ -23,27 +23,25 @@ WITH l AS MATERIALIZED (
                      ORDER BY start_by LIMIT :limit FOR UPDATE SKIP LOCKED) AS due LIMIT 500
 ),
 q AS (DELETE FROM queue USING l WHERE queue.id = ANY(ARRAY[l.id]) AND queue.place <> 1 RETURNING queue.*),
-j AS (
-    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
-    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.flags
-),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM q JOIN dedup d ON d.job_id = ANY(ARRAY[q.id]) AND d.expires_at IS NULL
+     WHERE q.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
-u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key]))
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 7, 'Not started by its start deadline.',
-       greatest(:now, least(j.created_at, :now + interval '1 minute')) FROM j
-RETURNING id
+u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
+d AS (
+    INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, queued_at, finished_at)
+    SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 7, 'Not started by its start deadline.',
+           CASE WHEN q.pending = 0 THEN q.queued_at END, greatest(:now, least(q.queued_at, :now + interval '1 minute')) FROM q
+)
+SELECT q.id, q.flags FROM q
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS expire_pick (id);
+CREATE TEMP TABLE IF NOT EXISTS expire_pick (id, flags);
 DELETE FROM temp.expire_pick;
-INSERT INTO temp.expire_pick SELECT id FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY start_by LIMIT :limit;
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, reason, finished_at)
-SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 7, 'Not started by its start deadline.', :now
-  FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
-DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (
-    SELECT q.id FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id WHERE q.flags & 4 = 4);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.expire_pick);
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.expire_pick) RETURNING id
+INSERT INTO temp.expire_pick
+SELECT id, flags FROM queue WHERE place <> 1 AND start_by IS NOT NULL AND start_by <= :now ORDER BY start_by LIMIT :limit;
+INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, reason, queued_at, finished_at)
+SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 7, 'Not started by its start deadline.',
+       CASE WHEN q.pending = 0 THEN q.queued_at END, :now
+  FROM temp.expire_pick AS p CROSS JOIN queue AS q ON q.id = p.id;
+DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.expire_pick WHERE flags & 4 = 4);
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.expire_pick) RETURNING id, flags

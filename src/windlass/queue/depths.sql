@@ -59,7 +59,7 @@ d AS (
            CAST(floor(extract(epoch FROM greatest(j.created_at, j.run_at)) * 1000) AS bigint) AS asked_ms,
            CAST(floor(extract(epoch FROM :now) * 1000) AS bigint) AS now_ms
       FROM h CROSS JOIN LATERAL (SELECT q.id FROM queue q WHERE q.place = 0 AND q.lane = h.lane AND q.rank = h.rank ORDER BY q.id LIMIT 1) q
-      JOIN job j ON j.id = q.id
+      JOIN job j ON j.id = ANY(ARRAY[q.id])
 )
 SELECT d.lane, max(d.now_ms - CASE WHEN d.ranked_ms BETWEEN d.asked_ms AND d.now_ms THEN d.ranked_ms ELSE d.asked_ms END) AS waited_ms
   FROM d GROUP BY d.lane

@@ -9,6 +9,7 @@ bring the tenant back by naming it. It is made again by `tenants.create`.
 
 The order matters. Leases go first: then no report, rescue or time-out can send a job back. What is left only moves
 from `timer` to `queue` and from there to its end, and the places are gone through in this order, so once is enough.
+Then what is left of jobs whose ends retention has removed is looked for, and the rest is found by its ends.
 
 On SQLite deleted rows are overwritten in the file (db/sqlite.py), but the write-ahead log has them as long as somebody
 reads from before. An erasure is done when the log has been emptied (`Wipe`); PostgreSQL does this by its own vacuum.
@@ -246,6 +247,7 @@ _STEPS: Sequence[tuple[str, Callable[[Statements, str, UUID], Awaitable[Done]]]]
     ("jobs", _leases),
     ("jobs", _walking(SQL.timed_jobs)),
     ("jobs", _walking(SQL.queued_jobs)),
+    ("jobs", _walking(SQL.kept_jobs)),
     ("jobs", _history),
     ("others", _named),
 )

@@ -72,11 +72,14 @@ UPDATE lane SET tenant = '', queue = '', task = '', labels = :tenant, key = CAST
  WHERE tenant = :tenant
 
 -- name: leased_jobs
--- Jobs that sessions hold in the lanes taken from a tenant.
--- index: queue_running.
--- both
-SELECT q.id FROM lane l JOIN queue q ON q.lane = l.id AND q.place = 1 AND q.lane > 0
- WHERE l.tenant = '' AND l.queue = '' AND l.task = '' AND l.labels = :tenant LIMIT :limit
+-- Jobs that sessions hold in the lanes taken from a tenant. All leases are read: there are no more than places of workers.
+-- index: queue_leased.
+-- postgres
+WITH s AS MATERIALIZED (SELECT id, lane FROM queue WHERE place = 1 ORDER BY session)
+SELECT s.id FROM s JOIN lane l ON l.id = s.lane WHERE l.tenant = '' AND l.queue = '' AND l.task = '' AND l.labels = :tenant LIMIT :limit
+-- sqlite
+SELECT q.id FROM queue AS q INDEXED BY queue_leased CROSS JOIN lane AS l ON l.id = q.lane
+ WHERE q.place = 1 AND l.tenant = '' AND l.queue = '' AND l.task = '' AND l.labels = :tenant LIMIT :limit
 
 -- name: timed_jobs
 -- Among the next :examined rows of timer, in the order of their ids, jobs of the lanes taken from a tenant; the last row looked at, and how many were.
@@ -93,6 +96,25 @@ WITH s AS MATERIALIZED (SELECT id, lane FROM queue WHERE id > :after ORDER BY id
 SELECT o.id, (SELECT s.id FROM s ORDER BY s.id DESC LIMIT 1) AS last_id, (SELECT count(*) FROM s) AS examined
   FROM (SELECT 1 AS one) x LEFT JOIN (
        SELECT s.id FROM s JOIN lane l ON l.id = s.lane WHERE l.tenant = '' AND l.labels = :tenant ORDER BY s.id LIMIT :limit) o ON true
+
+-- name: kept_jobs
+-- The same among the rows of job of which nothing else is left: on PostgreSQL the row of a job goes later than its end, with its partition.
+-- Only rows so old are looked at that retention may have removed their ends: an id is at most a week ahead of its time, and an erasure
+-- takes less than a day.
+-- postgres
+WITH s AS MATERIALIZED (
+    SELECT id, lane FROM job
+     WHERE id > :after AND id < (
+           SELECT CAST(rpad(lpad(to_hex(CAST(extract(epoch FROM to_date(min(right(c.relname, 8)), 'YYYYMMDD') + interval '8 days') * 1000 AS bigint)), 12, '0'),
+                            32, '0') AS uuid)
+             FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = to_regclass('windlass.done') AND NOT i.inhdetachpending)
+     ORDER BY id LIMIT :examined)
+SELECT o.id, (SELECT s.id FROM s ORDER BY s.id DESC LIMIT 1) AS last_id, (SELECT count(*) FROM s) AS examined
+  FROM (SELECT 1 AS one) x LEFT JOIN (
+       SELECT s.id FROM s JOIN lane l ON l.id = s.lane WHERE l.tenant = '' AND l.labels = :tenant ORDER BY s.id LIMIT :limit) o ON true
+-- sqlite   (the row of a job goes with its end)
+SELECT NULL AS id, NULL AS last_id, 0 AS examined WHERE coalesce(:tenant, :after, :limit, :examined) IS NOT NULL
 
 -- name: next_lane
 -- A lane taken from a tenant that may have history.
@@ -139,9 +161,9 @@ SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value
 WITH i AS MATERIALIZED (SELECT DISTINCT x.id FROM unnest(CAST(:ids AS uuid[])) AS x(id)),
 q AS (DELETE FROM queue USING i WHERE queue.id = ANY(ARRAY[i.id])),
 t AS (DELETE FROM timer USING i WHERE timer.id = ANY(ARRAY[i.id])),
+d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id])),
+e AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id])),
 j AS (DELETE FROM job USING i WHERE job.id = ANY(ARRAY[i.id]) RETURNING 1),
-d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id]) RETURNING 1),
-e AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id]) RETURNING 1),
 a AS (DELETE FROM attempt USING i WHERE attempt.job_id = ANY(ARRAY[i.id])),
 v AS (DELETE FROM event USING i WHERE event.job_id = ANY(ARRAY[i.id])),
 o AS (DELETE FROM log USING i WHERE log.job_id = ANY(ARRAY[i.id])),
@@ -149,26 +171,21 @@ c AS (DELETE FROM checkpoint USING i WHERE checkpoint.job_id = ANY(ARRAY[i.id]))
 k AS (DELETE FROM dedup USING i WHERE dedup.job_id = ANY(ARRAY[i.id])),
 m AS (DELETE FROM erased USING i WHERE erased.job_id = ANY(ARRAY[i.id])),
 b AS (DELETE FROM outbox USING i WHERE outbox.id = ANY(ARRAY[i.id]))
-SELECT (SELECT count(*) FROM j) + (SELECT count(*) FROM d) + (SELECT count(*) FROM e) AS removed
+SELECT count(*) AS removed FROM j
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS remove_pick (id, live);
-DELETE FROM temp.remove_pick;
-INSERT INTO temp.remove_pick
-SELECT DISTINCT i.value, EXISTS (SELECT 1 FROM job AS j WHERE j.id = i.value) + EXISTS (SELECT 1 FROM done AS d WHERE d.id = i.value)
-                         + EXISTS (SELECT 1 FROM dead AS e WHERE e.id = i.value) FROM json_each(:ids) AS i;
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM timer WHERE id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM done WHERE id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM dead WHERE id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM attempt WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM event WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM log WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM checkpoint WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM dedup WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM erased WHERE job_id IN (SELECT id FROM temp.remove_pick);
-DELETE FROM outbox WHERE id IN (SELECT id FROM temp.remove_pick);
-SELECT coalesce(sum(live), 0) AS removed FROM temp.remove_pick
+DELETE FROM queue WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM timer WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM done WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM dead WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM event WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM log WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM checkpoint WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM dedup WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM erased WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(:ids));
+DELETE FROM job WHERE id IN (SELECT value FROM json_each(:ids));
+SELECT changes() AS removed
 
 -- name: lock_schedules
 -- Lock some schedules of a tenant.
@@ -220,27 +237,35 @@ UPDATE audit SET request_id = '', reason = NULL, was = NULL, became = NULL,
 SELECT changes() AS removed
 
 -- name: empty_done
--- Take the content out of a job of a tenant that lies in done.
--- locks: done.  plan: `lane + 0`, as in deadletters.sql.
+-- Take the content out of a job of a tenant that has its end in done.
+-- locks: done, then job.  plan: `lane + 0`, as in deadletters.sql.
 -- postgres
-UPDATE done SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
-       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
-  FROM lane l WHERE done.id = :id AND l.id = done.lane + 0 AND l.tenant = :tenant RETURNING done.id
+WITH d AS (
+    UPDATE done SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+      FROM lane l WHERE done.id = :id AND l.id = done.lane + 0 AND l.tenant = :tenant RETURNING done.id
+)
+UPDATE job SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL
+  FROM d WHERE job.id = :id RETURNING job.id
 -- sqlite
-UPDATE done SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
-       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+UPDATE job SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL
+ WHERE id = :id AND EXISTS (SELECT 1 FROM done AS d CROSS JOIN lane AS l ON l.id = d.lane WHERE d.id = :id AND l.tenant = :tenant);
+UPDATE done SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = :reason
  WHERE id = :id AND EXISTS (SELECT 1 FROM lane AS l WHERE l.id = done.lane AND l.tenant = :tenant) RETURNING id
 
 -- name: empty_dead
--- Take the content out of a job of a tenant that lies in dead.
--- locks: dead.
+-- Take the content out of a job of a tenant that has its end in dead.
+-- locks: dead, then job.
 -- postgres
-UPDATE dead SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
-       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
-  FROM lane l WHERE dead.id = :id AND l.id = dead.lane + 0 AND l.tenant = :tenant RETURNING dead.id
+WITH d AS (
+    UPDATE dead SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+      FROM lane l WHERE dead.id = :id AND l.id = dead.lane + 0 AND l.tenant = :tenant RETURNING dead.id
+)
+UPDATE job SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL
+  FROM d WHERE job.id = :id RETURNING job.id
 -- sqlite
-UPDATE dead SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL, result = NULL, metrics = NULL,
-       error_type = NULL, error = NULL, traceback = NULL, reason = :reason
+UPDATE job SET payload = 'null', headers = NULL, tags = NULL, idempotency_key = NULL, unique_key = NULL
+ WHERE id = :id AND EXISTS (SELECT 1 FROM dead AS d CROSS JOIN lane AS l ON l.id = d.lane WHERE d.id = :id AND l.tenant = :tenant);
+UPDATE dead SET result = NULL, metrics = NULL, error_type = NULL, error = NULL, traceback = NULL, reason = :reason
  WHERE id = :id AND EXISTS (SELECT 1 FROM lane AS l WHERE l.id = dead.lane AND l.tenant = :tenant) RETURNING id
 
 -- name: empty_attempts

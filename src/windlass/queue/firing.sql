@@ -2,9 +2,10 @@
 -- Schedules with a slot that is due, up to :each of each shard that are fresh and as many that are late, with what decides
 -- about them and what their jobs get. The payload stays where it is.
 -- hot: a duty must not wait for lists.
+-- live: 1 where the last job that was let go has not ended.
 -- index: schedule_due, then primary keys.
 -- postgres
-SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late, j.live,
+SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late, coalesce(q.live, t.live) AS live,
        s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
        s.start_within_s, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.headers, s.tags, s.defaults, :now AS now_at
@@ -20,10 +21,11 @@ SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_j
          AND x.id <> ALL(CAST(:without AS uuid[]))
        ORDER BY x.next_at LIMIT :each)) n
  CROSS JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = n.id LIMIT 1) s
-  LEFT JOIN LATERAL (SELECT 1 AS live FROM job x WHERE x.id = n.live_job_id LIMIT 1) j ON true
+  LEFT JOIN LATERAL (SELECT 1 AS live FROM queue x WHERE x.id = n.live_job_id LIMIT 1) q ON true
+  LEFT JOIN LATERAL (SELECT 1 AS live FROM timer x WHERE x.id = n.live_job_id LIMIT 1) t ON true
 -- sqlite
 SELECT n.id, n.shard, n.next_at, n.last_at, n.version, n.waiting_count, n.live_job_id, n.late,
-       (SELECT 1 FROM job AS x WHERE x.id = n.live_job_id) AS live,
+       coalesce((SELECT 1 FROM queue AS x WHERE x.id = n.live_job_id), (SELECT 1 FROM timer AS x WHERE x.id = n.live_job_id)) AS live,
        s.tenant, s.queue, s.task, s.labels, s.kind, s.expression, s.zone, s.start_at, s.end_at, s.exclude,
        s.base_at, s.jitter_s, s.priority, s.catch_up, s.catch_up_max, s.catch_up_window_s, s.misfire_grace_s, s.overlap,
        s.start_within_s, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.headers, s.tags, s.defaults, :now AS now_at
@@ -94,6 +96,7 @@ SELECT r.schedule_id, r.slot_at
 
 -- name: make_jobs
 -- Make the jobs of slots from their schedules: ready, or blocked (place 2, one pending) where they wait for the run before.
+-- late_ms: how long ago a job was due.
 -- guard: the lane is in use, as in submit.sql.  rank: as of a job submitted now.  returns: by lane, how many, and the least rank of those that are ready.
 -- postgres
 WITH i AS MATERIALIZED (
@@ -104,26 +107,30 @@ WITH i AS MATERIALIZED (
       JOIN lane l ON l.id = r.lane AND l.retired = 0
 ),
 j AS (
-    INSERT INTO job (columns(job))
-    SELECT i.id, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
-           NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
+    INSERT INTO job (id, lane, task, payload, headers, tags, priority, max_attempts, max_lost, timeout_s, retry, schedule_id, slot_at, run,
+                     run_at, created_at, start_by, defaults)
+    SELECT i.id, i.lane, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+           i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
       FROM i CROSS JOIN LATERAL (SELECT x.* FROM schedule x WHERE x.id = i.schedule_id LIMIT 1) s
 ),
 w AS (INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM i WHERE i.pending = 1),
 q AS (
-    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
-    SELECT i.id, i.lane, i.rank, CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, i.start_by, i.pending, 0 FROM i
+    INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, late_ms, start_by, pending, flags)
+    SELECT i.id, i.lane, i.rank, CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, :now,
+           CAST(least(greatest(extract(epoch FROM :now - i.run_at) * 1000, 0), 2147483647) AS int), i.start_by, i.pending, 0 FROM i
 )
 SELECT i.lane, count(*) AS made, min(CASE WHEN i.pending = 0 THEN i.rank END) AS rank FROM i GROUP BY i.lane
 -- sqlite
-INSERT INTO job (columns(job))
-SELECT i.id, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
-       NULL, NULL, NULL, NULL, i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
+INSERT INTO job (id, lane, task, payload, headers, tags, priority, max_attempts, max_lost, timeout_s, retry, schedule_id, slot_at, run,
+                 run_at, created_at, start_by, defaults)
+SELECT i.id, i.lane, s.task, s.payload, i.headers, i.tags, i.priority, i.max_attempts, i.max_lost, i.timeout_s, i.retry,
+       i.schedule_id, i.slot_at, 1, i.run_at, :now, i.start_by, i.defaults
   FROM rows(:jobs) AS i CROSS JOIN schedule AS s ON s.id = i.schedule_id;
 INSERT INTO schedule_wait (schedule_id, slot_at, job_id) SELECT i.schedule_id, i.slot_at, i.id FROM rows(:jobs) AS i WHERE i.pending = 1;
-INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, start_by, pending, flags)
+INSERT INTO queue (id, lane, rank, place, attempt, fence, lost, releases, queued_at, late_ms, start_by, pending, flags)
 SELECT i.id, i.lane, :now / 1000 - CASE WHEN l.fifo = 1 THEN 0 ELSE i.priority * l.credit_ms END,
-       CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, i.start_by, i.pending, 0
+       CASE WHEN i.pending = 1 THEN 2 ELSE 0 END, 0, 0, 0, 0, :now,
+       min(max((:now - i.run_at) / 1000, 0), 2147483647), i.start_by, i.pending, 0
   FROM rows(:jobs) AS i CROSS JOIN lane AS l ON l.id = i.lane AND l.retired = 0;
 SELECT q.lane, count(*) AS made, min(CASE WHEN q.pending = 0 THEN q.rank END) AS rank
   FROM rows(:jobs) AS i CROSS JOIN queue AS q ON q.id = i.id GROUP BY q.lane

@@ -126,18 +126,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     metrics: str | None
 
 
+_OF_JOB = "(SELECT {} FROM job AS j WHERE j.id = v.id)"
 _CLAUSES = {
-    "id": "id = :id",
-    "queue": "queue = :queue",
-    "task": "task = :task",
-    "worker": "worker = :worker",
-    "idempotency_key": "idempotency_key = :idempotency_key",
+    "id": "v.id = :id",
+    "queue": "v.queue = :queue",
+    "task": "v.task = :task",
+    "worker": "v.worker = :worker",
+    "idempotency_key": _OF_JOB.format("j.idempotency_key = :idempotency_key"),
     # Tags are a JSON array of strings, so a quoted tag stands in it or it does not.
-    "tag": "replace(tags, :tag, '') <> tags",
-    "schedule_id": "schedule_id = :schedule_id",
-    "flow_id": "flow_id = :flow_id",
-    "created_after": "created_at >= :created_after AND id >= :first_id",
-    "created_before": "created_at < :created_before AND id < :last_id",
+    "tag": _OF_JOB.format("replace(j.tags, :tag, '') <> j.tags"),
+    "schedule_id": _OF_JOB.format("j.schedule_id = :schedule_id"),
+    "flow_id": _OF_JOB.format("j.flow_id = :flow_id"),
+    "created_after": "v.id >= :first_id AND " + _OF_JOB.format("j.created_at >= :created_after"),
+    "created_before": "v.id < :last_id AND " + _OF_JOB.format("j.created_at < :created_before"),
 }
 _TIMED = frozenset({State.SCHEDULED, State.SLEEPING})
 _QUEUED = frozenset(State) - FINAL_STATES - _TIMED

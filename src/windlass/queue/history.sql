@@ -48,9 +48,13 @@ SELECT v.* FROM own AS o CROSS JOIN jobs_dead AS v ON v.id = :id WHERE o.place =
 -- Which of these jobs have not ended.
 -- hot: every wait of this server is in it.
 -- postgres
-SELECT id FROM job WHERE id = ANY(CAST(:ids AS uuid[]))
+SELECT q.id FROM queue q WHERE q.id = ANY(CAST(:ids AS uuid[]))
+UNION ALL
+SELECT t.id FROM timer t WHERE t.id = ANY(CAST(:ids AS uuid[]))
 -- sqlite
-SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT q.id FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value
+UNION ALL
+SELECT t.id FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value
 
 -- name: ending_in
 -- The jobs of a tenant whose id ends so, newest first, among the :examined newest of each place.
@@ -87,13 +91,14 @@ SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state IN
 
 -- name: own_queued
 -- The newest jobs in queue of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
--- index: queue_ready, queue_running, queue_waiting.
+-- index: queue_ready, queue_waiting; queue_leased for what runs, of all tenants.
 -- postgres
-WITH own AS MATERIALIZED (
+WITH leased AS MATERIALIZED (SELECT q.id, q.lane FROM queue q WHERE q.place = 1 AND q.id < :floor ORDER BY q.session LIMIT :examined),
+own AS MATERIALIZED (
+    SELECT q.id FROM leased q JOIN lane l ON l.id = q.lane + 0 WHERE l.tenant = :tenant
+     UNION ALL
     SELECT p.id FROM lane l CROSS JOIN LATERAL (
        (SELECT q.id FROM queue q WHERE q.place = 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.rank, q.id LIMIT :examined)
-        UNION ALL
-       (SELECT q.id FROM queue q WHERE q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.id < :floor LIMIT :examined)
         UNION ALL
        (SELECT q.id FROM queue q WHERE q.place >= 2 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
      WHERE l.tenant = :tenant LIMIT :examined
@@ -105,14 +110,15 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
+SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT greatest((SELECT count(*) FROM own), (SELECT count(*) FROM leased)) AS examined, (SELECT count(*) FROM matched) AS jobs) c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
-WITH own AS MATERIALIZED (
+WITH leased AS MATERIALIZED (SELECT id, lane FROM queue INDEXED BY queue_leased WHERE place = 1 AND id < :floor ORDER BY session LIMIT :examined),
+own AS MATERIALIZED (
     SELECT id FROM (
-    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    SELECT q.id FROM leased AS q CROSS JOIN lane AS l ON l.id = q.lane WHERE l.tenant = :tenant
     UNION ALL
-    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_running ON q.place = 1 AND q.lane > 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
     UNION ALL
     SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant) LIMIT :examined
 ),
@@ -123,7 +129,7 @@ matched AS MATERIALIZED (
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters}
 )
-SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
+SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT max((SELECT count(*) FROM own), (SELECT count(*) FROM leased)) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
 -- name: floor_timed
@@ -183,33 +189,37 @@ SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (S
 SELECT id FROM done WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
 -- name: list_done
--- A page of finished jobs, newest first, from :floor up: where they lie.
+-- A page of finished jobs, newest first, from :floor up: where they lie. Their rows in job are read only for what somebody filters by.
 -- postgres
-SELECT id, finished_at FROM jobs_done AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
-   AND {filters} ORDER BY id DESC LIMIT :limit
+SELECT v.id, v.finished_at
+  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
+          FROM done d JOIN lane l ON l.id = d.lane + 0) AS v
+ WHERE v.tenant = :tenant AND v.state = ANY(CAST(:states AS text[])) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 -- sqlite
-SELECT id, finished_at FROM jobs_done AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
-   AND {filters} ORDER BY id DESC LIMIT :limit
+SELECT v.id, v.finished_at
+  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
+          FROM done AS d JOIN lane AS l ON l.id = d.lane) AS v
+ WHERE v.tenant = :tenant AND v.state IN (SELECT value FROM json_each(:states)) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 
 -- name: own_done
 -- The newest finished jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: done_finished.
 -- postgres
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
+    SELECT d.id, d.finished_at, d.worker, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
       FROM lane l CROSS JOIN LATERAL (SELECT * FROM done x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
 ),
-matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END = ANY(CAST(:states AS text[])) AND {filters})
+matched AS MATERIALIZED (SELECT v.id, v.finished_at FROM own AS v WHERE v.state = ANY(CAST(:states AS text[])) AND {filters})
 SELECT 'done' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
+    SELECT d.id, d.finished_at, d.worker, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
       FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.id < :floor
      WHERE l.tenant = :tenant LIMIT :examined
 ),
-matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE CASE o.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END IN (SELECT value FROM json_each(:states)) AND {filters})
+matched AS MATERIALIZED (SELECT v.id, v.finished_at FROM own AS v WHERE v.state IN (SELECT value FROM json_each(:states)) AND {filters})
 SELECT 'done' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
@@ -221,31 +231,33 @@ SELECT id FROM dead WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 -- name: list_dead
 -- A page of dead jobs, newest first, from :floor up: where they lie.
 -- postgres
-SELECT id, finished_at FROM jobs_dead AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
-   AND {filters} ORDER BY id DESC LIMIT :limit
+SELECT v.id, v.finished_at
+  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, 'dead' AS state FROM dead d JOIN lane l ON l.id = d.lane + 0) AS v
+ WHERE v.tenant = :tenant AND v.state = ANY(CAST(:states AS text[])) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 -- sqlite
-SELECT id, finished_at FROM jobs_dead AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
-   AND {filters} ORDER BY id DESC LIMIT :limit
+SELECT v.id, v.finished_at
+  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, 'dead' AS state FROM dead AS d JOIN lane AS l ON l.id = d.lane) AS v
+ WHERE v.tenant = :tenant AND v.state IN (SELECT value FROM json_each(:states)) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 
 -- name: own_dead
 -- The newest dead jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: dead_finished.
 -- postgres
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
+    SELECT d.id, d.finished_at, d.worker, l.queue, l.task, 'dead' AS state
       FROM lane l CROSS JOIN LATERAL (SELECT * FROM dead x WHERE x.lane = l.id AND x.id < :floor ORDER BY x.finished_at DESC LIMIT :examined) d
      WHERE l.tenant = :tenant LIMIT :examined
 ),
-matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' = ANY(CAST(:states AS text[])) AND {filters})
+matched AS MATERIALIZED (SELECT v.id, v.finished_at FROM own AS v WHERE v.state = ANY(CAST(:states AS text[])) AND {filters})
 SELECT 'dead' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
-    SELECT d.id, d.outcome, d.task, d.worker, d.idempotency_key, d.tags, d.schedule_id, d.flow_id, d.created_at, d.finished_at, l.queue
+    SELECT d.id, d.finished_at, d.worker, l.queue, l.task, 'dead' AS state
       FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.id < :floor
      WHERE l.tenant = :tenant LIMIT :examined
 ),
-matched AS MATERIALIZED (SELECT o.id, o.finished_at FROM own AS o WHERE 'dead' IN (SELECT value FROM json_each(:states)) AND {filters})
+matched AS MATERIALIZED (SELECT v.id, v.finished_at FROM own AS v WHERE v.state IN (SELECT value FROM json_each(:states)) AND {filters})
 SELECT 'dead' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
@@ -253,10 +265,10 @@ SELECT 'dead' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SE
 -- How many bytes of text a list shows of each of these jobs; an error is shown under two names.
 -- index: primary keys; done_id of the day in which a job ended.
 -- both
-SELECT i.id, coalesce((SELECT octets(d.payload, d.headers, d.tags, d.retry) FROM job AS d WHERE d.id = i.id),
-                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.error, d.reason) FROM done AS d
+SELECT i.id, coalesce((SELECT octets(j.payload, j.headers, j.tags, j.retry) FROM job AS j WHERE j.id = i.id), 0)
+           + coalesce((SELECT octets(d.result, d.metrics, d.error, d.error, d.reason) FROM done AS d
                         WHERE d.id = i.id AND d.finished_at = i.finished_at LIMIT 1),
-                      (SELECT octets(d.payload, d.headers, d.tags, d.retry, d.result, d.metrics, d.error, d.error, d.reason) FROM dead AS d WHERE d.id = i.id), 0) AS bytes
+                      (SELECT octets(d.result, d.metrics, d.error, d.error, d.reason) FROM dead AS d WHERE d.id = i.id), 0) AS bytes
   FROM rows(:jobs, id uuid, finished_at timestamptz) AS i
 
 -- name: of_page
@@ -306,7 +318,7 @@ cut AS MATERIALIZED (
      WHERE c.upto <= :most OR c.upto = c.bytes ORDER BY c.fence DESC, c.run DESC, c.unclaimed DESC LIMIT 1
 )
 SELECT a.job_id, a.run, a.attempt, a.fence, a.outcome, a.result, a.metrics, a.error_type, a.error, a.traceback, a.reason, a.worker, a.session,
-       a.claimed_at, a.started_at, a.finished_at, a.next_run_at,
+       a.queued_at, a.claimed_at, a.started_at, a.finished_at, a.next_run_at,
        CASE WHEN EXISTS (SELECT 1 FROM attempts AS b WHERE b.job_id = :id AND b.fence >= c.fence
                             AND (b.fence, b.run, CASE WHEN b.session IS NULL THEN 1 ELSE 0 END) > (c.fence, c.run, c.unclaimed)) THEN 1 ELSE 0 END AS more
   FROM cut AS c CROSS JOIN attempts AS a
@@ -325,4 +337,4 @@ SELECT outcome, claimed_at, started_at, finished_at, next_run_at FROM attempts W
 -- Of what is told with it the first :longest characters: the whole is with the attempt.
 -- both
 SELECT e.happened_at, e.kind, e.worker, e.actor, substr(e.detail, 1, :longest) AS detail FROM job_events AS e
- WHERE e.job_id = :id ORDER BY e.happened_at, coalesce(e.fence, 0), e.step, e.kind LIMIT :limit OFFSET :skip
+ WHERE e.job_id = :id ORDER BY e.seq LIMIT :limit OFFSET :skip

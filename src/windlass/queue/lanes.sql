@@ -71,16 +71,19 @@ SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_m
 
 -- name: configure_queue
 -- Set how all lanes of a queue rank their jobs and whether they are limited, and on the queue's own row its limits.
+-- limited: 2 when it was not before; limits.py makes it 1.
 -- What was spent at another rate is forgotten: else a new rate would begin when the old one is paid off.
 -- postgres
-UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited = :limited,
+UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited_at = CASE WHEN CAST(:limited AS int) = 1 AND limited = 0 THEN :now ELSE limited_at END,
+       limited = CASE WHEN CAST(:limited AS int) = 0 THEN 0 WHEN limited = 0 THEN 2 ELSE limited END,
        max_running = CASE WHEN task = '' THEN :max_running ELSE max_running END,
        rate_per_s = CASE WHEN task = '' THEN :rate_per_s ELSE rate_per_s END,
        burst = CASE WHEN task = '' THEN :burst ELSE burst END,
        tat_at = CASE WHEN task = '' AND rate_per_s IS DISTINCT FROM :rate_per_s THEN NULL ELSE tat_at END
  WHERE tenant = :tenant AND queue = :queue
 -- sqlite
-UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited = :limited,
+UPDATE lane SET credit_ms = :credit_ms, fifo = :fifo, limited_at = CASE WHEN CAST(:limited AS int) = 1 AND limited = 0 THEN :now ELSE limited_at END,
+       limited = CASE WHEN CAST(:limited AS int) = 0 THEN 0 WHEN limited = 0 THEN 2 ELSE limited END,
        max_running = CASE WHEN task = '' THEN :max_running ELSE max_running END,
        rate_per_s = CASE WHEN task = '' THEN :rate_per_s ELSE rate_per_s END,
        burst = CASE WHEN task = '' THEN :burst ELSE burst END,

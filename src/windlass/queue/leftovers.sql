@@ -26,13 +26,14 @@ SELECT changes() AS removed
 WITH k AS MATERIALIZED (
     SELECT d.scope, d.key FROM dedup d
      WHERE d.scope = ANY(ARRAY[CAST(:tenant AS text) || '/key', CAST(:tenant AS text) || '/unique'])
-       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = d.job_id) ORDER BY d.scope, d.key LIMIT :limit),
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = d.job_id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = d.job_id)
+     ORDER BY d.scope, d.key LIMIT :limit),
 gone AS (DELETE FROM dedup USING k WHERE dedup.scope = k.scope AND dedup.key = k.key RETURNING 1)
 SELECT count(*) AS removed FROM gone
 -- sqlite
 DELETE FROM dedup WHERE (scope, key) IN (
     SELECT d.scope, d.key FROM dedup AS d WHERE d.scope IN (:tenant || '/key', :tenant || '/unique')
-       AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = d.job_id) LIMIT :limit);
+       AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = d.job_id) AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = d.job_id) LIMIT :limit);
 SELECT changes() AS removed
 
 -- name: remove_tasks

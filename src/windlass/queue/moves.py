@@ -56,10 +56,9 @@ class Lease(msgspec.Struct, frozen=True):
     heartbeat_at: datetime | None
     """The last one of its session."""
     bare: int | None
+    queued_at: datetime
     claimed_at: datetime
     started_at: datetime | None
-    due_at: datetime
-    """When the job was first due."""
     run: int
     max_attempts: int
     max_lost: int
@@ -123,7 +122,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def flags(self) -> int:
         """The flags the job goes on with."""
-        flags = Flag(self.lease.flags) & ~Flag.PREFERRED
+        flags = Flag(self.lease.flags) & ~(Flag.PREFERRED | Flag.LIMITED)
         if self.started:
             flags |= Flag.STARTED
         if self.preferred:
@@ -332,6 +331,7 @@ def _attempt_row(moved: Moved) -> tuple[object, ...]:
         record.reason,
         lease.worker,
         lease.session,
+        lease.queued_at,
         lease.claimed_at,
         lease.started_at,
         record.duration_ms,

@@ -35,13 +35,13 @@ SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JO
 -- name: read_leases
 -- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
 -- postgres
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
-       q.started_at, greatest(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.queued_at,
+       q.claimed_at, q.started_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN job j ON j.id = ANY(ARRAY[q.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.place + 0 = 1
 -- sqlite
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.claimed_at,
-       q.started_at, max(j.run_at, j.created_at) AS due_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
+SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.queued_at,
+       q.claimed_at, q.started_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
   LEFT JOIN session AS s ON s.id = q.session
  WHERE q.place = 1
@@ -52,7 +52,7 @@ SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session,
 -- guard: job, fence, place.
 -- postgres
 UPDATE queue q SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
-       deadline_at = NULL, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases,
+       deadline_at = NULL, queued_at = :now, late_ms = 0, attempt = i.attempt, lost = q.lost + i.lost, releases = q.releases + i.releases,
        flags = i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint c WHERE c.job_id = ANY(ARRAY[i.id]) AND c.value IS NOT NULL) THEN 32 ELSE 0 END,
        start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE q.start_by END
   FROM rows(:moves, id uuid, fence int, attempt smallint, lost smallint, releases smallint, flags smallint) AS i
@@ -60,7 +60,7 @@ UPDATE queue q SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session 
 RETURNING q.id, :now AS next_run_at, q.rank
 -- sqlite
 UPDATE queue SET place = CASE WHEN i.flags & 1 = 1 THEN 3 ELSE 0 END, session = NULL, claimed_at = NULL, started_at = NULL,
-       deadline_at = NULL, attempt = i.attempt, lost = queue.lost + i.lost, releases = queue.releases + i.releases,
+       deadline_at = NULL, queued_at = :now, late_ms = 0, attempt = i.attempt, lost = queue.lost + i.lost, releases = queue.releases + i.releases,
        flags = i.flags | CASE WHEN EXISTS (SELECT 1 FROM checkpoint AS c WHERE c.job_id = i.id AND c.value IS NOT NULL) THEN 32 ELSE 0 END,
        start_by = CASE WHEN i.flags & 8 = 8 THEN NULL ELSE queue.start_by END
   FROM rows(:moves) AS i
@@ -103,36 +103,30 @@ WITH q AS (
      USING rows(:moves, id uuid, fence int, attempt smallint, lost smallint, outcome smallint, result text, metrics text, error_type text,
                 error text, traceback text, reason text, worker text, duration_ms bigint, started smallint, dead smallint, held smallint) AS i
      WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1
-    RETURNING queue.*, i.attempt AS kept, i.lost AS more, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
-              i.reason, i.worker, i.duration_ms, i.started, i.dead, i.held
-),
-j AS (
-    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
-    RETURNING columns(job, job), q.lane, q.kept, q.fence, q.lost + q.more AS losses, q.releases, q.outcome, q.result, q.metrics,
-              q.error_type, q.error, q.traceback, q.reason, q.worker, q.session, q.claimed_at,
-              CASE WHEN q.started = 1 THEN coalesce(q.started_at, greatest(q.claimed_at, :now - q.duration_ms * interval '1 millisecond')) END AS began_at,
-              q.flags, q.dead, q.held
+    RETURNING queue.*, i.attempt AS kept, queue.lost + i.lost AS losses, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback,
+              i.reason, i.worker, i.dead, i.held,
+              CASE WHEN i.started = 1 THEN coalesce(queue.started_at, greatest(queue.claimed_at, :now - i.duration_ms * interval '1 millisecond')) END AS began_at
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM q JOIN dedup d ON d.job_id = ANY(ARRAY[q.id]) AND d.expires_at IS NULL
+     WHERE q.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
 d AS (
-    INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                      reason, worker, session, claimed_at, started_at, finished_at)
-    SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at,
-           greatest(:now, least(greatest(j.claimed_at, j.began_at), :now + interval '1 minute')) FROM j WHERE j.dead = 0
+    INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback, reason, worker,
+                      session, queued_at, claimed_at, started_at, finished_at)
+    SELECT q.id, q.lane, q.kept, q.fence, q.losses, q.releases, q.outcome, q.result, q.metrics, q.error_type, q.error, q.traceback, q.reason, q.worker,
+           q.session, q.queued_at, q.claimed_at, q.began_at,
+           greatest(:now, least(greatest(q.claimed_at, q.began_at), :now + interval '1 minute')) FROM q WHERE q.dead = 0
 ),
 e AS (
-    INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                      reason, worker, session, claimed_at, started_at, finished_at, held)
-    SELECT columns(job, j), j.lane, j.kept, j.fence, j.losses, j.releases, j.outcome, j.result, j.metrics, j.error_type, j.error,
-           j.traceback, j.reason, j.worker, j.session, j.claimed_at, j.began_at,
-           greatest(:now, least(greatest(j.claimed_at, j.began_at), :now + interval '1 minute')), j.held FROM j WHERE j.dead = 1
+    INSERT INTO dead (id, lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback, reason, worker,
+                      session, queued_at, claimed_at, started_at, finished_at, held)
+    SELECT q.id, q.lane, q.kept, q.fence, q.losses, q.releases, q.outcome, q.result, q.metrics, q.error_type, q.error, q.traceback, q.reason, q.worker,
+           q.session, q.queued_at, q.claimed_at, q.began_at,
+           greatest(:now, least(greatest(q.claimed_at, q.began_at), :now + interval '1 minute')), q.held FROM q WHERE q.dead = 1
 )
-SELECT j.id, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank FROM j
+SELECT q.id, q.flags, CAST(NULL AS timestamptz) AS next_run_at, CAST(NULL AS bigint) AS rank FROM q
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS end_pick (id, flags, began_at);
 DELETE FROM temp.end_pick;
@@ -140,38 +134,35 @@ INSERT INTO temp.end_pick
 SELECT q.id, q.flags,
        CASE WHEN i.started = 1 THEN coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))) END
   FROM rows(:moves) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.fence = i.fence AND q.place = 1;
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                  reason, worker, session, claimed_at, started_at, finished_at)
-SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
-       i.traceback, i.reason, i.worker, q.session, q.claimed_at, p.began_at, :now
-  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id
- WHERE i.dead = 0;
-INSERT INTO dead (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback,
-                  reason, worker, session, claimed_at, started_at, finished_at, held)
-SELECT columns(job, j), q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error,
-       i.traceback, i.reason, i.worker, q.session, q.claimed_at, p.began_at, :now, i.held
-  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id
- WHERE i.dead = 1;
+INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback, reason, worker,
+                  session, queued_at, claimed_at, started_at, finished_at)
+SELECT q.id, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
+       q.session, q.queued_at, q.claimed_at, p.began_at, :now
+  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id WHERE i.dead = 0;
+INSERT INTO dead (id, lane, attempt, fence, lost, releases, outcome, result, metrics, error_type, error, traceback, reason, worker,
+                  session, queued_at, claimed_at, started_at, finished_at, held)
+SELECT q.id, q.lane, i.attempt, q.fence, q.lost + i.lost, q.releases, i.outcome, i.result, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
+       q.session, q.queued_at, q.claimed_at, p.began_at, :now, i.held
+  FROM rows(:moves) AS i CROSS JOIN temp.end_pick AS p ON p.id = i.id CROSS JOIN queue AS q ON q.id = p.id WHERE i.dead = 1;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.end_pick WHERE flags & 4 = 4);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.end_pick);
-DELETE FROM queue WHERE id IN (SELECT id FROM temp.end_pick) RETURNING id, NULL AS next_run_at, NULL AS rank
+DELETE FROM queue WHERE id IN (SELECT id FROM temp.end_pick) RETURNING id, flags, NULL AS next_run_at, NULL AS rank
 
 -- name: record_attempts
 -- Keep what an attempt left whose job goes on.
 -- postgres
 INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, metrics, error_type, error, traceback, reason, worker, session,
-                     claimed_at, started_at, finished_at, next_run_at)
+                     queued_at, claimed_at, started_at, finished_at, next_run_at)
 SELECT i.job_id, i.run, i.attempt, i.fence, i.lane, i.outcome, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
-       i.session, i.claimed_at,
+       i.session, i.queued_at, i.claimed_at,
        CASE WHEN i.started = 1 THEN coalesce(i.started_at, greatest(i.claimed_at, :now - i.duration_ms * interval '1 millisecond')) END,
        greatest(:now, least(greatest(i.claimed_at, i.started_at), :now + interval '1 minute')), i.next_run_at
   FROM rows(:attempts, job_id uuid, run smallint, attempt smallint, fence int, lane int, outcome smallint, metrics text,
-            error_type text, error text, traceback text, reason text, worker text, session uuid, claimed_at timestamptz,
+            error_type text, error text, traceback text, reason text, worker text, session uuid, queued_at timestamptz, claimed_at timestamptz,
             started_at timestamptz, duration_ms bigint, started smallint, next_run_at timestamptz) AS i
 -- sqlite
 INSERT INTO attempt (job_id, run, attempt, fence, lane, outcome, metrics, error_type, error, traceback, reason, worker, session,
-                     claimed_at, started_at, finished_at, next_run_at)
+                     queued_at, claimed_at, started_at, finished_at, next_run_at)
 SELECT i.job_id, i.run, i.attempt, i.fence, i.lane, i.outcome, i.metrics, i.error_type, i.error, i.traceback, i.reason, i.worker,
-       i.session, i.claimed_at,
+       i.session, i.queued_at, i.claimed_at,
        CASE WHEN i.started = 1 THEN coalesce(i.started_at, max(i.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - i.claimed_at))) END, :now, i.next_run_at
   FROM rows(:attempts) AS i

@@ -1,21 +1,25 @@
 """Outbox: what an application said inside a transaction of its own, read after its commit and done once.
 
-`windlass.enqueue` and `windlass.finish` (migration 0004) write rows here; on SQLite the application does so itself.
+`windlass.enqueue` and `windlass.finish` (migration 0001) write rows here; on SQLite the application does so itself.
 A row to enqueue leaves in the transaction that stores its job (submit.py), under the row's id: one row, one job.
+So its id must be a UUIDv7, of a time at most a week ahead; any past one will do.
 A finish has taken its lease out of reach already; its row leaves in the transaction that ends the job (moves.py).
 Rows that are being done by a rival are skipped. Who reads them, and when: engine/relay.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
-from windlass.db import Row, Statements, load
+from windlass.clock import to_us
+from windlass.db import Database, Row, Statements, load
 from windlass.errors import NotFound
+from windlass.ids import ms_of
 from windlass.job import Outcome
 from windlass.queue import moves
 from windlass.queue.moves import LeaseName, Move, Moved, Record
@@ -25,6 +29,17 @@ from windlass.queue.submit import Take
 SQL = load(__file__)
 
 RELAY_BATCH = 500
+NEAR, FAR = timedelta(minutes=1), timedelta(days=7)
+"""How far an id may be ahead of the database's clock: surely there is a partition for it; no job may have it."""
+_NO_UUIDV7 = (
+    "Its id is no UUIDv7, and jobs are ordered by the time that their ids tell. "
+    "Give the row a UUIDv7 and clear its error, or enqueue the job anew."
+)
+_TOO_FAR_AHEAD = (
+    "Its id tells a time that is {} ahead of the database's clock, and no job of that time can be stored yet: "
+    "the clock of the application is wrong. Set it right, then give the row a new UUIDv7 and clear its error, "
+    "or enqueue the job anew."
+)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +68,33 @@ class Kept(msgspec.Struct, frozen=True):
     wait_ms: int = 0
 
 
-async def waiting(db: Statements, *, limit: int = RELAY_BATCH) -> tuple[list[Waiting], list[Kept]]:
-    """Return rows that are due, first written first, and those among them that cannot be read, with the reason."""
+async def waiting(db: Database, *, limit: int = RELAY_BATCH) -> tuple[list[Waiting], list[Kept]]:
+    """Return rows that are due, first written first, and those that cannot be read, or have a bad id, and why."""
     rows: dict[UUID, Waiting] = {}
-    unread: list[Kept] = []
+    refused: list[Kept] = []
     for row in await db.fetch(SQL.waiting, limit=limit):
         try:
             read = _read(row)
         except (ValueError, msgspec.ValidationError) as problem:
-            unread.append(Kept(row["name"], error=f"It cannot be read: {problem}."))
+            refused.append(Kept(row["name"], error=f"It cannot be read: {problem}."))
+            continue
+        if read.kind == "enqueue" and read.id.version != 7:
+            refused.append(Kept(read.name, error=_NO_UUIDV7))
         else:
             # The same id in another spelling has its turn when this one is done.
             rows.setdefault(read.id, read)
-    return list(rows.values()), unread
+    for job_id, ahead in (await _too_far_ahead(db, rows.values())).items():
+        refused.append(Kept(rows.pop(job_id).name, error=_TOO_FAR_AHEAD.format(ahead)))
+    return list(rows.values()), refused
+
+
+async def _too_far_ahead(db: Database, rows: Iterable[Waiting]) -> dict[UUID, timedelta]:
+    """Return the ids that tell a time too far ahead, with how far: a week, or where there is no partition yet."""
+    now_s = to_us(db.now()) // 1_000_000
+    ahead = {row.id: timedelta(seconds=ms_of(row.id) // 1000 - now_s) for row in rows if row.kind == "enqueue"}
+    asked = sorted(job_id for job_id, span in ahead.items() if NEAR < span <= FAR)
+    beyond = {row["id"] for row in await db.fetch(SQL.beyond, ids=asked)} if asked else set()
+    return {job_id: span for job_id, span in ahead.items() if span > FAR or job_id in beyond}
 
 
 def _read(row: Row) -> Waiting:

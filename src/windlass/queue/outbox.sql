@@ -13,6 +13,17 @@ SELECT id AS name, CAST(kind AS BLOB) AS kind, CAST(tenant AS BLOB) AS tenant, C
        CAST(max(0, min((:now - created_at) / 1000, 3153600000000)) AS INTEGER) AS age_ms
   FROM outbox WHERE error IS NULL AND due_at <= :now ORDER BY due_at, id LIMIT :limit
 
+-- name: beyond
+-- Which ids tell a time behind the last partition of job. SQLite has none.
+-- hot: a duty must not wait for lists.
+-- postgres
+SELECT i.id FROM unnest(CAST(:ids AS uuid[])) AS i (id)
+ WHERE i.id >= (SELECT CAST(max(substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') COLLATE "C") AS uuid)
+                  FROM pg_catalog.pg_inherits h JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid
+                 WHERE h.inhparent = to_regclass('windlass.job') AND NOT h.inhdetachpending)
+-- sqlite
+SELECT value AS id FROM json_each(:ids) WHERE false
+
 -- name: find_row
 -- The row that asks for the job of an id. On SQLite an id in another spelling is not found.
 -- postgres
@@ -34,16 +45,12 @@ DELETE FROM outbox USING l WHERE outbox.id = ANY(ARRAY[l.id]) RETURNING CAST(out
 DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(:names)) AND error IS NULL RETURNING id AS name
 
 -- name: known
--- Which ids are those of jobs, live or ended.
+-- Which ids are those of jobs, live or ended: a job keeps its row in job.
 -- hot: it is asked between taking rows and storing their jobs.
 -- postgres
-SELECT i.id FROM unnest(CAST(:ids AS uuid[])) AS i (id)
- WHERE EXISTS (SELECT 1 FROM job j WHERE j.id = ANY(ARRAY[i.id])) OR EXISTS (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[i.id]))
-    OR EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[i.id]))
+SELECT x.id FROM unnest(CAST(:ids AS uuid[])) AS i (id) CROSS JOIN LATERAL (SELECT j.id FROM job j WHERE j.id = ANY(ARRAY[i.id]) LIMIT 1) x
 -- sqlite
-SELECT i.value AS id FROM json_each(:ids) AS i
- WHERE EXISTS (SELECT 1 FROM job AS j WHERE j.id = i.value) OR EXISTS (SELECT 1 FROM done AS d WHERE d.id = i.value)
-    OR EXISTS (SELECT 1 FROM dead AS d WHERE d.id = i.value)
+SELECT j.id FROM json_each(:ids) AS i CROSS JOIN job AS j ON j.id = i.value
 
 -- name: reopen
 -- Let leases whose finish was taken be leases again, for their end in the same transaction; nobody sees them so.

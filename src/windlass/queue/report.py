@@ -2,7 +2,7 @@
 
 The guard is (job, fence, leased), in the statement that writes; worker and session only decide who may speak.
 A repeated report changes nothing and gets the same answer; a stale one changes no byte, and its worker must stop.
-Success takes one statement for the whole batch, from `queue` and `job` into history. Everything else is decided from
+Success takes one statement for the whole batch, from `queue` into history. Everything else is decided from
 the job's policy after its row is locked (moves.py, retry.py).
 """
 

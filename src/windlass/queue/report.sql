@@ -1,8 +1,8 @@
 -- name: complete
--- Move jobs that succeeded from queue and job into history, one statement for the batch.
--- late_ms: from due to the start of a first attempt whose start nobody told before.
+-- Move the places of jobs that succeeded from queue into history, one statement for the batch.
+-- late_ms: from its nominal time to the start of a first attempt whose start nobody told before.
 -- guard: job, fence, place (1 leased), and who may speak: the session's worker and tenant, and the session when named.
--- locks: queue rows by ascending id.  The chain hands columns on; joining the CTEs with each other would be k * k.
+-- locks: queue rows by ascending id.
 -- plan: ids looked up one by one, in the order of i, which is that of the locks: by ANY(ARRAY[…]) no other join is possible, and
 -- `place + 0` keeps out the indexes of leased rows, which would be read whole, dead entries too.
 -- postgres
@@ -14,51 +14,44 @@ q AS (
     DELETE FROM queue USING i
      WHERE queue.id = ANY(ARRAY[i.id]) AND queue.fence = i.fence AND queue.place + 0 = 1 AND (i.session IS NULL OR i.session = queue.session)
        AND EXISTS (SELECT 1 FROM session s WHERE s.id = ANY(ARRAY[queue.session]) AND s.worker = i.worker AND s.tenant = i.tenant)
-    RETURNING queue.id, queue.lane, queue.attempt, queue.fence, queue.lost, queue.releases, queue.session, queue.claimed_at,
-              queue.started_at, queue.flags, i.worker, i.result, i.metrics, i.duration_ms
-),
-j AS (
-    DELETE FROM job USING q WHERE job.id = ANY(ARRAY[q.id])
-    RETURNING columns(job, job), q.lane, q.attempt, q.fence, q.lost, q.releases, q.result, q.metrics, q.worker, q.session,
-              q.claimed_at, q.started_at, q.flags,
-              coalesce(q.started_at, greatest(q.claimed_at, :now - q.duration_ms * interval '1 millisecond')) AS began_at,
-              greatest(:now, least(greatest(q.claimed_at, q.started_at), :now + interval '1 minute')) AS ended_at
+    RETURNING queue.*, i.worker, i.result, i.metrics,
+              coalesce(queue.started_at, greatest(queue.claimed_at, :now - i.duration_ms * interval '1 millisecond')) AS began_at,
+              greatest(:now, least(greatest(queue.claimed_at, queue.started_at), :now + interval '1 minute')) AS ended_at
 ),
 k AS MATERIALIZED (
-    SELECT d.scope, d.key FROM j JOIN dedup d ON d.job_id = ANY(ARRAY[j.id]) AND d.expires_at IS NULL
-     WHERE j.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
+    SELECT d.scope, d.key FROM q JOIN dedup d ON d.job_id = ANY(ARRAY[q.id]) AND d.expires_at IS NULL
+     WHERE q.flags & 4 = 4 ORDER BY d.scope || '', d.key FOR UPDATE OF d
 ),
 u AS (DELETE FROM dedup USING k WHERE dedup.scope = ANY(ARRAY[k.scope]) AND dedup.key = ANY(ARRAY[k.key])),
 d AS (
-    INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
+    INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, queued_at, claimed_at,
                       started_at, finished_at)
-    SELECT columns(job, j), j.lane, j.attempt, j.fence, j.lost, j.releases, 0, j.result, j.metrics, j.worker, j.session, j.claimed_at,
-           j.began_at, j.ended_at FROM j
+    SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 0, q.result, q.metrics, q.worker, q.session, q.queued_at, q.claimed_at,
+           q.began_at, q.ended_at FROM q
 )
-SELECT j.id, j.fence, j.lane, j.attempt, CAST(extract(epoch FROM j.ended_at - j.began_at) * 1000 AS bigint) AS run_ms,
-       CAST(extract(epoch FROM j.began_at - greatest(j.run_at, j.created_at)) * 1000 AS bigint) AS waited_ms,
-       CASE WHEN j.attempt = 1 AND j.started_at IS NULL
-            THEN CAST(extract(epoch FROM greatest(j.began_at - j.run_at, interval '0')) * 1000 AS bigint) END AS late_ms
-  FROM j
+SELECT q.id, q.fence, q.lane, q.attempt, q.flags, CAST(extract(epoch FROM q.ended_at - q.began_at) * 1000 AS bigint) AS run_ms,
+       CAST(extract(epoch FROM q.began_at - q.queued_at) * 1000 AS bigint) AS waited_ms,
+       CASE WHEN q.attempt = 1 AND q.started_at IS NULL
+            THEN CAST(extract(epoch FROM q.began_at - q.queued_at) * 1000 AS bigint) + q.late_ms END AS late_ms
+  FROM q
 -- sqlite
-CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, attempt, flags, worker, result, metrics, began_at, untold, run_at, created_at);
+CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, attempt, flags, worker, result, metrics, began_at, untold, queued_at, late_ms);
 DELETE FROM temp.complete_pick;
 INSERT INTO temp.complete_pick
 SELECT q.id, q.fence, q.lane, q.attempt, q.flags, i.worker, i.result, i.metrics,
        coalesce(q.started_at, max(q.claimed_at, :now - coalesce(i.duration_ms * 1000, :now - q.claimed_at))),
-       q.started_at IS NULL, j.run_at, j.created_at
-  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session CROSS JOIN job AS j ON j.id = q.id
+       q.started_at IS NULL, q.queued_at, q.late_ms
+  FROM rows(:items) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN session AS s ON s.id = q.session
  WHERE q.fence = i.fence AND q.place = 1 AND s.worker = i.worker AND s.tenant = i.tenant AND (i.session IS NULL OR i.session = q.session);
-INSERT INTO done (columns(job), lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, claimed_at,
+INSERT INTO done (id, lane, attempt, fence, lost, releases, outcome, result, metrics, worker, session, queued_at, claimed_at,
                   started_at, finished_at)
-SELECT columns(job, j), q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.claimed_at,
+SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metrics, p.worker, q.session, q.queued_at, q.claimed_at,
        p.began_at, :now
-  FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id CROSS JOIN job AS j ON j.id = p.id;
+  FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
-DELETE FROM job WHERE id IN (SELECT id FROM temp.complete_pick);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick);
-SELECT id, fence, lane, attempt, (:now - began_at) / 1000 AS run_ms, (began_at - max(run_at, created_at)) / 1000 AS waited_ms,
-       CASE WHEN attempt = 1 AND untold THEN max(0, began_at - run_at) / 1000 END AS late_ms
+SELECT id, fence, lane, attempt, flags, (:now - began_at) / 1000 AS run_ms, (began_at - queued_at) / 1000 AS waited_ms,
+       CASE WHEN attempt = 1 AND untold THEN (began_at - queued_at) / 1000 + late_ms END AS late_ms
   FROM temp.complete_pick
 
 -- name: ended_leases

@@ -1,7 +1,7 @@
 """Retention: history is kept for some days, then it goes.
 
-On PostgreSQL whole days are dropped, as partitions; on SQLite rows are deleted in chunks, oldest first, and the file
-gives the pages they took back to the disk.
+On PostgreSQL whole days are dropped, as partitions, and spans of jobs (db/spans.py); on SQLite rows are deleted in
+chunks, oldest first, and the file gives the pages they took back to the disk.
 Live jobs are never touched; dead ones only where a number of days is set for them. Statistics by the minute, the
 record of what people did and ended backfills go with the history they are of. What became of slots stays while a
 backfill has yet to come to them: it must know which have run. Keys whose time is over, pauses
@@ -11,11 +11,16 @@ swept here too.
 
 from __future__ import annotations
 
+from datetime import timedelta
+from uuid import UUID
+
 import msgspec
 
 from windlass.db import Database, load
 from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
+from windlass.db.spans import drop_spans, make_spans, span_days
+from windlass.ids import first_id_at
 from windlass.queue import erasure
 from windlass.queue.tasks import KEPT_MS
 
@@ -42,11 +47,15 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     dropped: dict[str, int] = {}
     rows: dict[str, int] = {}
     if db.capabilities.partitions:
-        made = await make_partitions(db)
+        made = await make_partitions(db) + await make_spans(db, days=span_days(days))
     if days > 0:
         if db.capabilities.partitions:
             [behind] = await db.fetch(SQL.backfilled_from)
             dropped = await drop_partitions(db, days=days, keep={"schedule_runs": behind["slot_at"]})
+            spans = await drop_spans(db, days=days)
+            dropped |= spans
+            if spans:
+                rows["forget_jobs"] = await _forget_jobs(db, chunk, days)
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs, SQL.forget_runs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
@@ -61,6 +70,18 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     rows["forget_erased"] = await _in_chunks(db, "forget_erased", chunk)
     rows["forget_names"] = await erasure.forget_names(db, age_ms=DAY_MS, limit=chunk)
     return Swept(made, dropped, rows, await give_back(db))
+
+
+async def _forget_jobs(db: Database, chunk: int, days: int) -> int:
+    """Delete jobs that were kept longer than their span, and have no end any more; return how many."""
+    total, after = 0, UUID(int=0)
+    until = first_id_at(db.now() - timedelta(days=days))
+    while True:
+        [row] = await db.fetch(SQL.forget_jobs, after=after, until=until, limit=chunk)
+        total += int(row["removed"])
+        if row["last_id"] is None:
+            return total
+        after = row["last_id"]
 
 
 async def _in_chunks(db: Database, name: str, chunk: int, **values: int) -> int:

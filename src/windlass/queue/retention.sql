@@ -4,9 +4,30 @@
 -- postgres
 SELECT 0 * CAST(:limit AS bigint) * CAST(:age_ms AS bigint) AS removed
 -- sqlite
-DELETE FROM done WHERE rowid IN (
-    SELECT rowid FROM (SELECT rowid, finished_at FROM done ORDER BY rowid LIMIT :limit) WHERE finished_at < :now - :age_ms * 1000);
-SELECT changes() AS removed
+CREATE TEMP TABLE IF NOT EXISTS forget_pick (number INTEGER PRIMARY KEY, id);
+DELETE FROM temp.forget_pick;
+INSERT INTO temp.forget_pick
+SELECT rowid, id FROM (SELECT rowid, id, finished_at FROM done ORDER BY rowid LIMIT :limit) WHERE finished_at < :now - :age_ms * 1000;
+DELETE FROM job WHERE id IN (SELECT id FROM temp.forget_pick);
+DELETE FROM done WHERE rowid IN (SELECT number FROM temp.forget_pick);
+SELECT count(*) AS removed FROM temp.forget_pick
+
+-- name: forget_jobs
+-- Among the next :limit rows of job, all of jobs submitted before the age, remove those of which there is neither a place nor an end any more;
+-- the last row looked at, none if there were no more. SQLite removes them with their ends.
+-- locks: the rows it removes. No act brings a job back that has neither a place nor an end.
+-- postgres
+WITH s AS MATERIALIZED (SELECT id FROM job WHERE id > :after AND id < :until ORDER BY id LIMIT :limit),
+gone AS (
+    DELETE FROM job USING s
+     WHERE job.id = ANY(ARRAY[s.id])
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = ANY(ARRAY[s.id])) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = ANY(ARRAY[s.id]))
+       AND NOT EXISTS (SELECT 1 FROM done d WHERE d.id = ANY(ARRAY[s.id])) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = ANY(ARRAY[s.id]))
+    RETURNING 1
+)
+SELECT (SELECT s.id FROM s ORDER BY s.id DESC LIMIT 1) AS last_id, (SELECT count(*) FROM gone) AS removed
+-- sqlite
+SELECT NULL AS last_id, 0 AS removed WHERE coalesce(:after, :until, :limit) IS NOT NULL
 
 -- name: forget_attempts
 -- Remove attempts older than the age; PostgreSQL drops their partitions instead. Read as finished jobs are, but for
@@ -40,13 +61,20 @@ WITH old AS MATERIALIZED (
          WHERE x.lane = l.id AND x.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit) AS d
      LIMIT :limit
 ),
-gone AS (DELETE FROM dead WHERE dead.ctid = ANY(ARRAY(SELECT old.place FROM old)) AND dead.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' RETURNING 1)
-SELECT count(*) AS removed FROM gone
+d AS (
+    DELETE FROM dead WHERE dead.ctid = ANY(ARRAY(SELECT old.place FROM old)) AND dead.finished_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
+    RETURNING dead.id
+),
+j AS (DELETE FROM job USING d WHERE job.id = ANY(ARRAY[d.id]))
+SELECT count(*) AS removed FROM d
 -- sqlite
-DELETE FROM dead WHERE id IN (
-    SELECT d.id FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at < :now - :age_ms * 1000
-     LIMIT :limit);
-SELECT changes() AS removed
+CREATE TEMP TABLE IF NOT EXISTS forget_dead_pick (id);
+DELETE FROM temp.forget_dead_pick;
+INSERT INTO temp.forget_dead_pick
+SELECT d.id FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at < :now - :age_ms * 1000 LIMIT :limit;
+DELETE FROM job WHERE id IN (SELECT id FROM temp.forget_dead_pick);
+DELETE FROM dead WHERE id IN (SELECT id FROM temp.forget_dead_pick);
+SELECT count(*) AS removed FROM temp.forget_dead_pick
 
 -- name: expire_keys
 -- Remove keys whose time is over.
@@ -64,7 +92,8 @@ SELECT changes() AS removed
 -- postgres
 WITH old AS MATERIALIZED (
     SELECT ctid AS place FROM pause
-     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END))
+     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END)
+                         AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = CASE WHEN pause.kind = 'job' THEN CAST(pause.name AS uuid) END))
         OR (kind = 'schedule' AND NOT EXISTS (SELECT 1 FROM schedule s WHERE s.id = CASE WHEN pause.kind = 'schedule' THEN CAST(pause.name AS uuid) END))
      LIMIT :limit
 ),
@@ -73,7 +102,7 @@ SELECT count(*) AS removed FROM gone
 -- sqlite
 DELETE FROM pause WHERE (kind, tenant, name) IN (
     SELECT kind, tenant, name FROM pause
-     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = pause.name))
+     WHERE (kind = 'job' AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = pause.name) AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = pause.name))
         OR (kind = 'schedule' AND NOT EXISTS (SELECT 1 FROM schedule AS s WHERE s.id = pause.name)) LIMIT :limit);
 SELECT changes() AS removed
 
@@ -144,7 +173,8 @@ SELECT changes() AS removed
 WITH old AS MATERIALIZED (
     SELECT c.job_id FROM checkpoint c
      WHERE c.updated_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond'
-       AND NOT EXISTS (SELECT 1 FROM job j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = c.job_id)
+       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM timer t WHERE t.id = c.job_id)
+       AND NOT EXISTS (SELECT 1 FROM dead d WHERE d.id = c.job_id)
      LIMIT :limit
 ),
 gone AS (DELETE FROM checkpoint WHERE checkpoint.job_id = ANY(ARRAY(SELECT old.job_id FROM old)) RETURNING 1)
@@ -153,7 +183,8 @@ SELECT count(*) AS removed FROM gone
 DELETE FROM checkpoint WHERE job_id IN (
     SELECT c.job_id FROM checkpoint AS c
      WHERE c.updated_at < :now - :age_ms * 1000
-       AND NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = c.job_id)
+       AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = c.job_id) AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = c.job_id)
+       AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = c.job_id)
      LIMIT :limit);
 SELECT changes() AS removed
 

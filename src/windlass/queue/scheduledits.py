@@ -7,7 +7,7 @@ the old times that are due and not fired: they are written down as missed. A job
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -33,9 +33,10 @@ from windlass.queue.submit import Submitted, store
 SQL = load(__file__)
 
 TRIES = 10
-CANCELLED_AT_ONCE = 1000
-"""So many jobs of a deleted schedule are cancelled in one transaction; further ones in those after it."""
+LOOKED_AT_ONCE = 2000
+"""So many jobs of deleted schedules are looked at in one transaction, the newest first; older ones in the next."""
 PURGED_AT_ONCE = 1000
+NEWEST = UUID(int=2**128 - 1)
 RESUMED_AT_ONCE = 1000
 PUT_OFF_MS = 600_000
 """The end of a pause that cannot be ended is put off for so long."""
@@ -181,23 +182,24 @@ async def delete(
 async def remove(transaction: Statements, ids: Sequence[UUID], *, tenant: str, actor: Actor) -> list[UUID]:
     """Remove schedules that are locked, with what they wait for and expect; return the jobs that were cancelled.
 
-    If there are many jobs this is only the first of them: `cancel_rest` follows after the commit.
+    If there are many jobs only the newest are looked at: `cancel_rest` follows after the commit.
     """
     await backfills.forget(transaction, ids)
     await transaction.fetch(SQL.remove_schedules, ids=list(ids))
     await transaction.fetch(WRITES.drop_schedule_pauses, pauses=[(tenant, str(found)) for found in ids])
-    return await _cancel_some(transaction, ids, tenant, actor)
+    cancelled, _ = await _cancel_some(transaction, dict.fromkeys(ids, NEWEST), tenant, actor)
+    return cancelled
 
 
 async def cancel_rest(db: Statements, ids: Sequence[UUID], *, tenant: str, actor: Actor) -> list[UUID]:
     """Cancel what is left of the jobs of removed schedules; return them."""
     cancelled: list[UUID] = []
-    while True:
+    below = dict.fromkeys(ids, NEWEST)
+    while below:
         async with db.transaction() as transaction:
-            some = await _cancel_some(transaction, ids, tenant, actor)
+            some, below = await _cancel_some(transaction, below, tenant, actor)
         cancelled += some
-        if not some:
-            return cancelled
+    return cancelled
 
 
 async def run_now(
@@ -271,22 +273,32 @@ async def _resume(transaction: Statements, was: Schedule, now: datetime, actor: 
     await control.note_events(transaction, [was.id], "resumed", actor)
 
 
-async def _cancel_some(transaction: Statements, ids: Sequence[UUID], tenant: str, actor: Actor) -> list[UUID]:
+async def _cancel_some(
+    transaction: Statements, below: Mapping[UUID, UUID], tenant: str, actor: Actor
+) -> tuple[list[UUID], dict[UUID, UUID]]:
+    """Look at the next jobs of schedules, each below an id, and cancel those that no worker has.
+
+    Return the jobs that were cancelled, and the schedules of which more is to be looked at, each below an id.
+    """
+    each = max(LOOKED_AT_ONCE // len(below), 1)
+    rows = await transaction.fetch(SQL.jobs_below, walks=sorted(below.items()), each=each)
+    jobs: dict[UUID, list[UUID]] = {}
+    for row in rows:
+        jobs.setdefault(row["schedule_id"], []).append(row["id"])
+    rest = {schedule_id: min(found) for schedule_id, found in jobs.items() if len(found) == each}
+    cancelled: list[UUID] = []
     for _ in range(TRIES):
-        rows = await transaction.fetch(SQL.jobs_not_started, ids=list(ids), limit=CANCELLED_AT_ONCE)
-        if not rows:
-            return []
+        found = [row["id"] for row in await transaction.fetch(SQL.not_started, ids=[row["id"] for row in rows])]
+        if not found:
+            return cancelled, rest
         # What is claimed meanwhile goes on; what is promoted meanwhile is found by the next try.
         ended = [
             row["id"]
             for query in (control.SQL.cancel_queued, control.SQL.cancel_timed)
-            for row in await transaction.fetch(
-                query, ids=[row["id"] for row in rows], tenant=tenant, reason=actor.reason
-            )
+            for row in await transaction.fetch(query, ids=found, tenant=tenant, reason=actor.reason)
         ]
-        if ended:
-            await control.note_events(transaction, ended, "cancel_requested", actor)
-            return ended
+        await control.note_events(transaction, ended, "cancel_requested", actor)
+        cancelled += ended
     raise Contention("Jobs of the schedule move faster than they can be cancelled. Try again.")
 
 

@@ -26,19 +26,28 @@ DELETE FROM schedule_wait WHERE schedule_id IN (SELECT value FROM json_each(:ids
 DELETE FROM schedule_watch WHERE schedule_id IN (SELECT value FROM json_each(:ids));
 DELETE FROM schedule WHERE id IN (SELECT value FROM json_each(:ids)) RETURNING id
 
--- name: jobs_not_started
--- Jobs of schedules that no worker has, up to :limit.
+-- name: jobs_below
+-- The newest :each jobs of each schedule below an id, live or ended. A schedule that runs each minute has half a million in a year, of
+-- which few live, so they are looked at in portions.
 -- index: job_schedule.
 -- postgres
-SELECT j.id FROM unnest(CAST(:ids AS uuid[])) AS i(id)
- CROSS JOIN LATERAL (SELECT x.id FROM job x WHERE x.schedule_id = i.id OFFSET 0) j
-  LEFT JOIN LATERAL (SELECT 1 AS waits FROM queue q WHERE q.id = j.id AND q.session IS NULL LIMIT 1) q ON true
-  LEFT JOIN LATERAL (SELECT 1 AS waits FROM timer t WHERE t.id = j.id LIMIT 1) t ON true
- WHERE coalesce(q.waits, t.waits) = 1 LIMIT :limit
+SELECT i.schedule_id, x.id FROM rows(:walks, schedule_id uuid, below uuid) AS i
+ CROSS JOIN LATERAL (SELECT j.id FROM job j WHERE j.schedule_id = i.schedule_id AND j.id < i.below ORDER BY j.id DESC LIMIT :each) x
 -- sqlite
-SELECT j.id FROM json_each(:ids) AS i CROSS JOIN job AS j ON j.schedule_id = i.value
- WHERE EXISTS (SELECT 1 FROM queue AS q WHERE q.id = j.id AND q.session IS NULL) OR EXISTS (SELECT 1 FROM timer AS t WHERE t.id = j.id)
- LIMIT :limit
+SELECT i.schedule_id, j.id FROM rows(:walks) AS i CROSS JOIN job AS j ON j.id IN (
+       SELECT x.id FROM job AS x INDEXED BY job_schedule WHERE x.schedule_id = i.schedule_id AND x.id < i.below ORDER BY x.id DESC LIMIT :each)
+
+-- name: not_started
+-- Which of these jobs live, and no worker has them.
+-- plan: the lane keeps out timer_due, which would be read whole.
+-- postgres
+SELECT q.id, q.lane FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN queue q ON q.id = ANY(ARRAY[i.id]) WHERE q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN timer t ON t.id = ANY(ARRAY[i.id])
+-- sqlite
+SELECT q.id, q.lane FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value WHERE q.session IS NULL
+UNION ALL
+SELECT t.id, t.lane FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value
 
 -- name: decided_slots
 -- Slots of a schedule and their jobs, up to :limit.
@@ -46,32 +55,37 @@ SELECT j.id FROM json_each(:ids) AS i CROSS JOIN job AS j ON j.schedule_id = i.v
 SELECT slot_at, job_id FROM schedule_runs WHERE schedule_id = :id ORDER BY slot_at LIMIT :limit
 
 -- name: purge_jobs
--- Remove what is left of jobs that have ended; those that live are left alone.
+-- Remove what is left of jobs that have ended; those that live are left alone. The job itself goes with its end, which a retry by hand that
+-- came first has taken away.
+-- returns: how many jobs there were.
 -- postgres
 WITH i AS MATERIALIZED (
     SELECT x.id FROM unnest(CAST(:ids AS uuid[])) AS x(id)
-      LEFT JOIN LATERAL (SELECT 1 AS live FROM job y WHERE y.id = x.id LIMIT 1) j ON true WHERE j.live IS NULL
+      LEFT JOIN LATERAL (SELECT 1 AS live FROM queue y WHERE y.id = x.id LIMIT 1) q ON true
+      LEFT JOIN LATERAL (SELECT 1 AS live FROM timer y WHERE y.id = x.id LIMIT 1) t ON true WHERE coalesce(q.live, t.live) IS NULL
 ),
-d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id]) RETURNING 1),
-l AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id]) RETURNING 1),
+d AS (DELETE FROM done USING i WHERE done.id = ANY(ARRAY[i.id]) RETURNING done.id),
+l AS (DELETE FROM dead USING i WHERE dead.id = ANY(ARRAY[i.id]) RETURNING dead.id),
+j AS (DELETE FROM job USING (SELECT id FROM d UNION ALL SELECT id FROM l) AS x WHERE job.id = ANY(ARRAY[x.id]) RETURNING 1),
 a AS (DELETE FROM attempt USING i WHERE attempt.job_id = ANY(ARRAY[i.id])),
 e AS (DELETE FROM event USING i WHERE event.job_id = ANY(ARRAY[i.id])),
 o AS (DELETE FROM log USING i WHERE log.job_id = ANY(ARRAY[i.id])),
 c AS (DELETE FROM checkpoint USING i WHERE checkpoint.job_id = ANY(ARRAY[i.id]))
-SELECT (SELECT count(*) FROM d) + (SELECT count(*) FROM l) AS removed
+SELECT count(*) AS removed FROM j
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS purge_pick (id);
 DELETE FROM temp.purge_pick;
-INSERT INTO temp.purge_pick SELECT i.value FROM json_each(:ids) AS i WHERE NOT EXISTS (SELECT 1 FROM job AS j WHERE j.id = i.value);
+INSERT INTO temp.purge_pick
+SELECT i.value FROM json_each(:ids) AS i
+ WHERE NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = i.value) AND NOT EXISTS (SELECT 1 FROM timer AS t WHERE t.id = i.value);
+DELETE FROM done WHERE id IN (SELECT id FROM temp.purge_pick);
+DELETE FROM dead WHERE id IN (SELECT id FROM temp.purge_pick);
 DELETE FROM attempt WHERE job_id IN (SELECT id FROM temp.purge_pick);
 DELETE FROM event WHERE job_id IN (SELECT id FROM temp.purge_pick);
 DELETE FROM log WHERE job_id IN (SELECT id FROM temp.purge_pick);
 DELETE FROM checkpoint WHERE job_id IN (SELECT id FROM temp.purge_pick);
-DELETE FROM temp.purge_pick
- WHERE NOT EXISTS (SELECT 1 FROM done AS d WHERE d.id = purge_pick.id) AND NOT EXISTS (SELECT 1 FROM dead AS d WHERE d.id = purge_pick.id);
-DELETE FROM done WHERE id IN (SELECT id FROM temp.purge_pick);
-DELETE FROM dead WHERE id IN (SELECT id FROM temp.purge_pick);
-SELECT count(*) AS removed FROM temp.purge_pick
+DELETE FROM job WHERE id IN (SELECT id FROM temp.purge_pick);
+SELECT changes() AS removed
 
 -- name: purge_slots
 -- Remove slots of a schedule.

@@ -5,57 +5,44 @@ SELECT :now AS now_at, (SELECT beat_at FROM pulse WHERE name = 'stats') AS rolle
 
 -- name: ended
 -- What ended from :since until :until, by minute, tenant and queue, of one tenant or of all. Also what has been retried by hand since.
--- wait_ms: from when a job was made, or the attempt before let it go on, to its claim. run_ms: from its start to its end.
--- index: done_finished, dead_finished, attempt_finished, lane by lane; attempts before by attempt_job.
+-- wait_ms: from when a job could be claimed to its claim. run_ms: from its start to its end.
+-- index: done_finished, dead_finished, attempt_finished, lane by lane.
 -- postgres
 SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
        count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
        count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
-       CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.since_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms,
+       CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.queued_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms,
        CAST(coalesce(extract(epoch FROM sum(x.finished_at - x.started_at)) * 1000, 0) AS bigint) AS run_ms
   FROM (
-    SELECT date_trunc('minute', e.finished_at, 'UTC') AS minute_at, l.tenant, l.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
-           CASE WHEN e.claimed_at IS NULL THEN NULL
-                WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
-                ELSE coalesce(e.since_at, (SELECT j.created_at FROM job j WHERE j.id = e.id),
-                              (SELECT max(o.created_at) FROM done o WHERE o.id = e.id),
-                              (SELECT o.created_at FROM dead o WHERE o.id = e.id)) END AS since_at
+    SELECT date_trunc('minute', e.finished_at, 'UTC') AS minute_at, l.tenant, l.queue, e.*
       FROM lane l CROSS JOIN LATERAL (
-           SELECT d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, d.created_at AS since_at
+           SELECT d.outcome, 0 AS died, d.queued_at, d.claimed_at, d.started_at, d.finished_at
              FROM done d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
-           SELECT d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, d.created_at
+           SELECT d.outcome, 1, d.queued_at, d.claimed_at, d.started_at, d.finished_at
              FROM dead d WHERE d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
             UNION ALL
-           SELECT a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
-                  a.claimed_at, a.started_at, a.finished_at, NULL
+           SELECT a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
+                  a.queued_at, a.claimed_at, a.started_at, a.finished_at
              FROM attempt a WHERE a.lane = l.id AND a.finished_at >= :since AND a.finished_at < :until) e
      WHERE CAST(:tenant AS text) IS NULL OR l.tenant = :tenant
   ) x GROUP BY x.minute_at, x.tenant, x.queue
 -- sqlite
-SELECT x.minute_at, x.tenant, x.queue, count(*) FILTER (WHERE x.outcome = 0) AS succeeded,
-       count(*) FILTER (WHERE x.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE x.outcome = 3) AS lost, sum(x.died) AS dead,
-       count(*) FILTER (WHERE x.outcome = 4) AS cancelled, count(*) FILTER (WHERE x.outcome = 7) AS expired, count(x.claimed_at) AS claimed,
-       coalesce(sum(max(x.claimed_at - x.since_at, 0)), 0) / 1000 AS wait_ms, coalesce(sum(x.finished_at - x.started_at), 0) / 1000 AS run_ms
+SELECT e.finished_at / 60000000 * 60000000 AS minute_at, e.tenant, e.queue, count(*) FILTER (WHERE e.outcome = 0) AS succeeded,
+       count(*) FILTER (WHERE e.outcome IN (1, 2)) AS failed, count(*) FILTER (WHERE e.outcome = 3) AS lost, sum(e.died) AS dead,
+       count(*) FILTER (WHERE e.outcome = 4) AS cancelled, count(*) FILTER (WHERE e.outcome = 7) AS expired, count(e.claimed_at) AS claimed,
+       coalesce(sum(max(e.claimed_at - e.queued_at, 0)), 0) / 1000 AS wait_ms, coalesce(sum(e.finished_at - e.started_at), 0) / 1000 AS run_ms
   FROM (
-    SELECT e.finished_at / 60000000 * 60000000 AS minute_at, e.tenant, e.queue, e.outcome, e.died, e.claimed_at, e.started_at, e.finished_at,
-           CASE WHEN e.claimed_at IS NULL THEN NULL
-                WHEN e.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = e.id AND p.fence = e.fence - 1)
-                ELSE coalesce(e.since_at, (SELECT j.created_at FROM job AS j WHERE j.id = e.id),
-                              (SELECT o.created_at FROM done AS o WHERE o.id = e.id),
-                              (SELECT o.created_at FROM dead AS o WHERE o.id = e.id)) END AS since_at
-      FROM (
-           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 0 AS died, d.claimed_at, d.started_at, d.finished_at, d.created_at AS since_at
-             FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
-            UNION ALL
-           SELECT l.tenant, l.queue, d.id, d.fence, d.outcome, 1, d.claimed_at, d.started_at, d.finished_at, d.created_at
-             FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
-            UNION ALL
-           SELECT l.tenant, l.queue, a.job_id, a.fence, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
-                  a.claimed_at, a.started_at, a.finished_at, NULL
-             FROM lane AS l CROSS JOIN attempt AS a INDEXED BY attempt_finished ON a.lane = l.id AND a.finished_at >= :since AND a.finished_at < :until) AS e
-     WHERE :tenant IS NULL OR e.tenant = :tenant
-  ) AS x GROUP BY x.minute_at, x.tenant, x.queue
+    SELECT l.tenant, l.queue, d.outcome, 0 AS died, d.queued_at, d.claimed_at, d.started_at, d.finished_at
+      FROM lane AS l CROSS JOIN done AS d INDEXED BY done_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+    UNION ALL
+    SELECT l.tenant, l.queue, d.outcome, 1, d.queued_at, d.claimed_at, d.started_at, d.finished_at
+      FROM lane AS l CROSS JOIN dead AS d INDEXED BY dead_finished ON d.lane = l.id AND d.finished_at >= :since AND d.finished_at < :until
+    UNION ALL
+    SELECT l.tenant, l.queue, a.outcome, CASE WHEN a.next_run_at IS NULL AND a.outcome IN (1, 2, 3) THEN 1 ELSE 0 END,
+           a.queued_at, a.claimed_at, a.started_at, a.finished_at
+      FROM lane AS l CROSS JOIN attempt AS a INDEXED BY attempt_finished ON a.lane = l.id AND a.finished_at >= :since AND a.finished_at < :until) AS e
+ WHERE :tenant IS NULL OR e.tenant = :tenant GROUP BY 1, e.tenant, e.queue
 
 -- name: keep
 -- Keep the counts of minutes. They only grow, so that of two servers, or of two looks, the one that saw more is right.
@@ -118,22 +105,16 @@ SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, clai
  ORDER BY minute_at, queue LIMIT :limit
 
 -- name: leased_waits
--- How many of the leases were claimed since an instant, and how long their jobs had waited since they were made, or let go on; up to :most are looked at.
+-- How many of the leases were claimed since an instant, and how long their jobs had waited until then; up to :most are looked at.
 -- index: queue_leased, by its order.
 -- postgres
-SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(x.claimed_at - x.since_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
-  FROM (
-    SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
-                              ELSE (SELECT j.created_at FROM job j WHERE j.id = q.id) END AS since_at
-      FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q JOIN lane l ON l.id = q.lane
-     WHERE q.claimed_at >= :since AND (CAST(:tenant AS text) IS NULL OR l.tenant = :tenant)) x
+SELECT count(*) AS claimed, CAST(coalesce(extract(epoch FROM sum(greatest(q.claimed_at - q.queued_at, interval '0'))) * 1000, 0) AS bigint) AS wait_ms
+  FROM (SELECT lane, queued_at, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) q JOIN lane l ON l.id = q.lane
+ WHERE q.claimed_at >= :since AND (CAST(:tenant AS text) IS NULL OR l.tenant = :tenant)
 -- sqlite
-SELECT count(*) AS claimed, coalesce(sum(max(x.claimed_at - x.since_at, 0)), 0) / 1000 AS wait_ms
-  FROM (
-    SELECT q.claimed_at, CASE WHEN q.fence > 1 THEN (SELECT max(p.next_run_at) FROM attempt AS p WHERE p.job_id = q.id AND p.fence = q.fence - 1)
-                              ELSE (SELECT j.created_at FROM job AS j WHERE j.id = q.id) END AS since_at
-      FROM (SELECT id, lane, fence, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) AS q CROSS JOIN lane AS l ON l.id = q.lane
-     WHERE q.claimed_at >= :since AND (:tenant IS NULL OR l.tenant = :tenant)) AS x
+SELECT count(*) AS claimed, coalesce(sum(max(q.claimed_at - q.queued_at, 0)), 0) / 1000 AS wait_ms
+  FROM (SELECT lane, queued_at, claimed_at FROM queue WHERE place = 1 ORDER BY session LIMIT :most) AS q CROSS JOIN lane AS l ON l.id = q.lane
+ WHERE q.claimed_at >= :since AND (:tenant IS NULL OR l.tenant = :tenant)
 
 -- name: active_workers
 -- How many workers are registered, do not drain and were heard within :heard_ms.

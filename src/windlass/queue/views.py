@@ -91,6 +91,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Which options it left open, and which of these its task gave (defaults.py)."""
     worker: str | None
     session: UUID | None
+    queued_at: datetime | None
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -122,6 +123,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     worker: str | None
     session: UUID | None
+    queued_at: datetime | None
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime

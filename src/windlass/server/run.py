@@ -35,7 +35,6 @@ from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.engine.storage import storage
 from windlass.errors import SetupError
-from windlass.ids import Ids
 from windlass.queue import keys
 from windlass.server.app import CONNECTIONS, create_app
 from windlass.server.auth import Gate
@@ -220,7 +219,7 @@ async def _engine(
     db = opening.result()
     try:
         name = f"scheduler_{socket.gethostname()}_{os.getpid()}"
-        engine = Engine(db, settings, name=name, ids=Ids(), outside=Outside(), address=address)
+        engine = Engine(db, settings, name=name, outside=Outside(), address=address)
         await _check_keys(engine, settings)
         async with engine.running():
             yield engine

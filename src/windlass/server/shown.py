@@ -49,8 +49,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _AS_IT_IS = (
     *("id", "task", "tenant", "queue", "state", "paused", "tags", "priority", "attempt", "max_attempts", "max_lost"),
     *("fence", "lost", "releases", "run", "idempotency_key", "unique_key", "flow_id", "parent_id", "schedule_id"),
-    *("created_at", "scheduled_at", "next_run_at", "claimed_at", "heartbeat_at", "lease_expires_at", "started_at"),
-    *("finished_at", "error_type", "held", "source"),
+    *("created_at", "scheduled_at", "next_run_at", "queued_at", "claimed_at", "heartbeat_at", "lease_expires_at"),
+    *("started_at", "finished_at", "error_type", "held", "source"),
 )
 """Columns of a job that are shown under their own names."""
 
@@ -251,6 +251,7 @@ def shown_attempt(call: Call, attempt: history.Attempt) -> wire.Attempt:
         outcome=outcome,
         status=outcome,
         worker_id=attempt.worker,
+        queued_at=attempt.queued_at,
         claimed_at=attempt.claimed_at,
         started_at=attempt.started_at,
         finished_at=attempt.finished_at,

@@ -36,6 +36,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     status: str
     worker_id: str | None
+    queued_at: datetime | None
     claimed_at: datetime | None
     started_at: datetime | None
     finished_at: datetime

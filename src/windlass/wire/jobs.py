@@ -231,6 +231,8 @@ class Job(Left, frozen=True, kw_only=True):
     worker_id: str | None
     claimed_by: str | None
     lease_owner: str | None
+    queued_at: datetime | None
+    """Since when it could be claimed, but for pauses; of a job that ended, before its last attempt."""
     claimed_at: datetime | None
     heartbeat_at: datetime | None
     lease_expires_at: datetime | None

@@ -52,7 +52,7 @@ async def step(db: Database, name: str, given: dict[str, Any]) -> None:
 
 async def store(db: Database, *, checkpoints: bool, pages: int | None) -> None:
     """Store batches of jobs for ever."""
-    ids, lanes = Ids(), Lanes()
+    ids, lanes = Ids(db.now), Lanes()
     while True:
         jobs = [NewJob(id=ids.new(), task="task", payload=PAYLOAD) for _ in range(BATCH)]
         print(*(answer.id for answer in await submit(db, lanes, jobs)), flush=True)

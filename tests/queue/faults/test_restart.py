@@ -85,8 +85,9 @@ async def test_rel_x25_restart_under_load(own_cluster: Cluster) -> None:
 @pytest.mark.parametrize("reused", [True, False], ids=["number given to another", "number never seen"])
 async def test_rel_x25_number_of_a_lost_commit(own_cluster: Cluster, reused: bool) -> None:
     """After a crash the database gives the number of a lost transaction to another: its commit is not ours."""
-    ids, lanes = Ids(), Lanes()
+    lanes = Lanes()
     async with proxied(own_cluster.url, None) as (proxy, db):
+        ids = Ids(db.now)
         await submit(db, lanes, [NewJob(id=ids.new(), task="task")])
         lost = NewJob(id=ids.new(), task="task", idempotency_key=f"{reused}")
         proxy.hold_commit()
@@ -140,7 +141,7 @@ async def test_rel_x25_backend_ended_in_a_report(
 async def test_rel_x25_backend_ended_in_a_statement(own_cluster: Cluster) -> None:
     """A statement that commits by itself and whose connection ends is of unknown fate; said again it is done once."""
     async with opened(own_cluster.url, PATIENT) as db, connected(own_cluster.url) as rival:
-        session = workers.NewSession(id=Ids().new(), worker="ann")
+        session = workers.NewSession(id=Ids(db.now).new(), worker="ann")
         await workers.register(db, session)
         async with rival.transaction():
             await rival.execute("SELECT FROM windlass.session WHERE id = $1 FOR UPDATE", session.id)
@@ -157,7 +158,7 @@ async def test_rel_x25_backend_ended_in_a_statement(own_cluster: Cluster) -> Non
 
 CALLS: dict[str, Callable[[Database], Awaitable[object]]] = {
     "transaction": lambda db: workers.heartbeat(db, []),
-    "submit": lambda db: submit(db, Lanes(), [NewJob(id=Ids().new(), task="task")]),
+    "submit": lambda db: submit(db, Lanes(), [NewJob(id=Ids(db.now).new(), task="task")]),
     "write": lambda db: workers.drain(db, tenant="default", worker="ann"),
     "read": lambda db: check(db),
     "hint": lambda db: db.notify("windlass_wake", ""),

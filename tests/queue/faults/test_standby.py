@@ -11,7 +11,8 @@ import pytest
 
 from tests import cluster
 from tests.databases import connected
-from windlass.db.postgres import STATUS, TRACK
+from windlass.db.postgres import STATUS
+from windlass.db.sqlfile import TRANSACTION
 
 
 @pytest.fixture
@@ -35,9 +36,8 @@ async def committed(url: str) -> str:
     """Commit a transaction and return its number."""
     async with connected(url) as connection, connection.transaction():
         await connection.execute("CREATE TABLE made ()")
-        row = await connection.fetchrow(TRACK)
-        assert row is not None
-        return str(row["xid"])
+        name: str = await connection.fetchval(f"SELECT {TRANSACTION}")
+        return name.split()[0]
 
 
 def mark(file: Path, like: Path) -> None:

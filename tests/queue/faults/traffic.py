@@ -45,7 +45,7 @@ class Traffic:
         """How many calls of each task came to a good end."""
         self.failed: Counter[str] = Counter()
         """How many did not."""
-        self._ids = Ids()
+        self._ids = Ids(db.now)
         self._lanes = Lanes()
         self._changed = asyncio.Condition()
         self._stopping = False

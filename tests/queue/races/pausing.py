@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 from windlass.db import Database, Query, Row, Statements
@@ -79,6 +80,14 @@ class Pausing:
             if here(number, name):
                 self._holds.remove(hold)
                 await point.pass_by()
+
+    def now(self) -> datetime:
+        """Return the time by the real one's clock."""
+        return self.inner.now()
+
+    async def read_clock(self) -> None:
+        """Read the real one's clock."""
+        await self.inner.read_clock()
 
     async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
         """Run one query, with a mark before it; one that writes with another before its commit."""

@@ -159,6 +159,14 @@ async def limited(stage: Stage) -> Scene:
     return scene
 
 
+async def limited_while_leased(stage: Stage) -> Scene:
+    """Return a scene whose queue got its limit after a job of it was leased, and no older claim can be under way."""
+    scene = await stage.leased()
+    await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=1)
+    stage.clock.advance(limits.UNSEEN_MS / 1000 + 1)
+    return scene
+
+
 async def written(stage: Stage) -> Scene:
     """Return a scene whose job an application has written into the outbox."""
     scene = await stage.scene(0)
@@ -212,6 +220,11 @@ async def claim_limited(stage: Stage, db: Database, scene: Scene) -> object:
     queue = (await Lanes().resolve(db, [own]))[own].id
     served = await Lanes().serving(db, "default", [scene.queue], tasks=None, labels=[])
     return (await limits.claim_limited(db, queue, [lane.id for lane in served], [scene.session] * 3)).jobs
+
+
+async def claim_twice(stage: Stage, db: Database, scene: Scene) -> object:
+    """Claim from a limited queue that is full: the first claim marks its leases, the second counts these."""
+    return [await claim_limited(stage, db, scene) for _ in range(2)]
 
 
 async def leave_words(stage: Stage, db: Database, scene: Scene) -> object:
@@ -362,7 +375,7 @@ async def administer(stage: Stage, db: Database, scene: Scene) -> object:
         await keys.revoke(db, made.id, tenant=name)
     await tenants.get(db, name)
     await tenants.list_tenants(db)
-    await tenants.delete(db, Lanes(), Ids(), name, pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), name, pause=no_pause)
     await lanes.make(db, name, [LaneName(name, scene.queue)], per_tenant=1)
     await tasks.publish(db, name, {"t": "{}"})
     await tasks.of_tasks(db, [(name, "t")])
@@ -394,6 +407,7 @@ STEPS = {
     ),
     "claim_bare": Step(ready, serve, State.ASSIGNED),
     "claim_limited": Step(limited, claim_limited, State.ASSIGNED),
+    "claim_twice": Step(limited_while_leased, claim_twice, State.ASSIGNED),
     "claim_back": Step(
         kept,
         lambda _, db, scene: claims.claim_back(

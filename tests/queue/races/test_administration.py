@@ -50,7 +50,7 @@ async def exists(stage: Stage, name: str) -> bool:
 
 async def delete(db: Database, name: str) -> None:
     """Delete a tenant, as a server that remembers no lanes and waits for nobody."""
-    await tenants.delete(db, Lanes(), Ids(), name, pause=no_pause)
+    await tenants.delete(db, Lanes(), Ids(db.now), name, pause=no_pause)
 
 
 async def test_a_tenant_created_by_two_is_made_once(stage: Stage) -> None:
@@ -155,7 +155,7 @@ async def test_a_tenant_deleted_by_two_beside_a_submit_loses_no_job(postgres_sta
     job = NewJob(id=stage.ids.new(), task="t", tenant=name)
     sent = asyncio.create_task(submit(sending, Lanes(), [job]))
     await end.reached.wait()
-    second = asyncio.create_task(tenants.delete(stage.db, Lanes(), Ids(), name, pause=pause))
+    second = asyncio.create_task(tenants.delete(stage.db, Lanes(), Ids(stage.db.now), name, pause=pause))
     await looked.wait()
 
     point.release()

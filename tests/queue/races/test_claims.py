@@ -228,7 +228,7 @@ async def test_rel_k2_claim_looks_again_after_its_lock(postgres_stage: Stage, po
     scene = await postgres_stage.scene()
     source = claims.SQL.claim.postgres_source
     gate = f"gate AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({GATE})), best AS MATERIALIZED ("
-    looked = "     WHERE h.rn <= h.size"
+    looked = "     WHERE h.number <= h.size AND h.beyond = 0"
     assert source.count("best AS MATERIALIZED (") == source.count(looked) == 1
     text = source.replace("best AS MATERIALIZED (", gate).replace(looked, f"{looked} AND EXISTS (SELECT 1 FROM gate)")
     slow = Pausing(postgres_stage.servers[0], instead={"claim": replace(claims.SQL.claim, postgres_source=text)})
@@ -372,7 +372,7 @@ async def test_rel_x24_claim_beside_vacuum(postgres_stage: Stage) -> None:
 async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end: str) -> None:
     """I20: a transaction that began before a job was made, or claimed, and sees it, gives it no earlier time."""
     db = await open_with(PATIENT, fresh_postgres_url)
-    lanes, ids, session = Lanes(), Ids(), uuid4()
+    lanes, ids, session = Lanes(), Ids(db.now), uuid4()
     await workers.register(db, workers.NewSession(id=session, worker="w"))
     late = datetime.now(UTC) if end == "expire" else None
     async with db.transaction() as early:
@@ -402,7 +402,7 @@ async def test_rel_i20_nothing_ends_before_it_began(fresh_postgres_url: str, end
 async def test_rel_i20_a_report_that_waited_ends_after_the_start(fresh_postgres_url: str, said: str) -> None:
     """I20: a start told while a report waits for its locks is not after the end that the report records."""
     db = await open_with(PATIENT, fresh_postgres_url)
-    lanes, ids, session = Lanes(), Ids(), uuid4()
+    lanes, ids, session = Lanes(), Ids(db.now), uuid4()
     await workers.register(db, workers.NewSession(id=session, worker="w", capacity=2))
     await submit(db, lanes, [NewJob(id=ids.new(), task="t") for _ in range(2)])
     served = await lanes.serving(db, "default", ["default"], tasks=None, labels=[])

@@ -160,7 +160,7 @@ async def test_rel_x22_deadlock_hunt(stage: Stage, seed: int, rounds: int) -> No
 async def unanalysed(stage: Stage, fresh_postgres_url: str) -> Stage:
     """The same stage, on tables that nobody vacuums or analyses."""
     async with connected(fresh_postgres_url) as connection:
-        for table in ("queue", "job", "session", "lane", "dedup"):
+        for table in ("queue", "job_old", "session", "lane", "dedup"):
             await connection.execute(f"ALTER TABLE windlass.{table} SET (autovacuum_enabled = off)")
     return stage
 

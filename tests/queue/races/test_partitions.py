@@ -18,6 +18,7 @@ from tests.queue.races.test_reports import good, say_it
 from windlass.db import Database, Query, open_database
 from windlass.db.partitions import PARTITIONED, drop_partitions, make_days, make_partitions
 from windlass.db.postgres import HOT_SETTINGS
+from windlass.db.spans import make_spans
 from windlass.errors import Contention, WindlassError
 from windlass.job import State
 from windlass.queue import retention
@@ -50,6 +51,7 @@ async def test_rel_x23_partitions_made_beside_reports(postgres_stage: Stage, sai
     async def prepare() -> Scene:
         scene = await stage.leased()
         stage.clock.advance(days=1)
+        await make_spans(stage.db)
         return scene
 
     async def make(db: Database, _: Scene) -> list[str]:
@@ -70,6 +72,7 @@ async def test_rel_x23_partitions_made_by_two(postgres_stage: Stage) -> None:
 
     async def prepare() -> None:
         stage.clock.advance(days=1)
+        await make_spans(stage.db)
 
     async def make(db: Database, _: None) -> list[str]:
         return await make_partitions(db, days_ahead=7)

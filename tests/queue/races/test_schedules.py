@@ -37,7 +37,8 @@ SELECT slot_at, decision, job_id FROM schedule_runs WHERE schedule_id = :id ORDE
 -- name: jobs
 -- The live jobs of a schedule.
 -- both
-SELECT id FROM job WHERE schedule_id = :id
+SELECT j.id FROM (SELECT id FROM queue UNION ALL SELECT id FROM timer) x JOIN job j ON j.id = x.id
+ WHERE j.schedule_id = :id
 """,
     origin="test_schedules.py",
 )
@@ -380,7 +381,7 @@ async def test_a_schedule_keeps_its_tenant(stage: Stage) -> None:
         return await schedules.create(db, [planned(stage, name="s", tenant=tenant)])
 
     async def remove(db: Database, tenant: str) -> None:
-        await tenants.delete(db, Lanes(), Ids(), tenant, pause=no_pause)
+        await tenants.delete(db, Lanes(), Ids(db.now), tenant, pause=no_pause)
 
     async def judge(tenant: str, left: list[Stored] | WindlassError, right: WindlassError | None) -> None:
         assert isinstance(left, list)

@@ -40,7 +40,7 @@ from windlass.queue.submit import submit
 
 async def main():
     db = await open_database(sys.argv[1])
-    ids, lanes, stored = Ids(), Lanes(), 0
+    ids, lanes, stored = Ids(db.now), Lanes(), 0
     while True:
         await submit(db, lanes, [NewJob(id=ids.new(), task="task") for _ in range(20)])
         stored += 20
@@ -74,7 +74,7 @@ async def test_rel_x32_client_beside_a_server(sqlite_url: str) -> None:
     with serving(sqlite_url):
         client = await open_database(sqlite_url, role="client")
         try:
-            job = NewJob(id=Ids().new(), task="task", queue="of-client")
+            job = NewJob(id=Ids(client.now).new(), task="task", queue="of-client")
             async with asyncio.timeout(PATIENCE_S):
                 [told] = await submit(client, Lanes(), [job])
             lane = (await Lanes().resolve(client, [job.lane]))[job.lane]

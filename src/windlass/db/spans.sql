@@ -1,0 +1,40 @@
+-- name: spans
+-- The partitions of job in the order of their ids, those on their way out last; until_id: the first id that lies in the next.
+-- postgres
+SELECT c.relname AS name, CASE WHEN i.inhrelid IS NULL THEN 0 ELSE 1 END AS attached,
+       CAST(substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') AS uuid) AS until_id,
+       CAST(CASE WHEN c.reltuples < 0 THEN pg_catalog.pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END AS bigint) AS row_estimate
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+ WHERE n.nspname = 'windlass' AND c.relkind = 'r' AND c.relname ~ '^job_(old|[0-9]{8})$'
+ ORDER BY until_id
+-- sqlite
+SELECT name, 0 AS attached, NULL AS until_id, 0 AS row_estimate FROM sqlite_master WHERE false
+
+-- name: lock_spans
+-- Let one server make partitions of job at a time; those who submit, claim and retry go on.
+-- postgres
+LOCK TABLE ONLY windlass.job IN SHARE UPDATE EXCLUSIVE MODE
+-- sqlite
+SELECT 1 WHERE false
+
+-- name: close_job
+-- Let nobody touch job while rows change their partition.
+-- locks: job, before any partition of it, as all do who join it: no deadlock.
+-- postgres
+LOCK TABLE ONLY windlass.job IN ACCESS EXCLUSIVE MODE
+-- sqlite
+SELECT 1 WHERE false
+
+-- name: stragglers
+-- How many jobs with ids from :since on and below :until live, are dead, or ended in the days that are kept; up to :most are counted.
+-- index: the primary keys of queue, timer and dead; done_id of each day.
+-- both
+SELECT count(*) AS jobs FROM (SELECT 1 AS one FROM (
+    SELECT id FROM queue WHERE id >= :since AND id < :until
+    UNION ALL
+    SELECT id FROM timer WHERE id >= :since AND id < :until
+    UNION ALL
+    SELECT id FROM dead WHERE id >= :since AND id < :until
+    UNION ALL
+    SELECT id FROM done WHERE id >= :since AND id < :until) x LIMIT :most) y
