@@ -56,6 +56,7 @@ STATUS = (
     f" CASE WHEN NOT pg_is_in_recovery() THEN {ERA} END AS era"
 )
 
+_GONE = (asyncpg.UndefinedTableError, asyncpg.UndefinedObjectError, asyncpg.ObjectNotInPrerequisiteStateError)
 _ARRAYS: dict[int, Any] = {}
 """Array types of PostgreSQL itself, by number, as the driver describes them. They are the same on every server."""
 _OWN_TYPES = 10_000
@@ -175,7 +176,7 @@ class PostgresDatabase:
             await translated(connection.execute, statement)
         except BaseException as error:
             await connection.close()
-            if isinstance(error, asyncpg.UndefinedTableError | asyncpg.ObjectNotInPrerequisiteStateError):
+            if isinstance(error, _GONE):
                 raise Contention(f"A rival has done or does the same: {error}. Running it again is safe.") from error
             raise
         self._spare.append(connection)

@@ -92,7 +92,7 @@ async def drop_spans(db: Database, *, days: int, most: int = MOST_STRAGGLERS) ->
     for row in await db.fetch(SQL.spans):
         if not row["attached"]:  # its jobs have gone elsewhere, and the run that was to drop it was interrupted
             with suppress(Contention):
-                await db.maintain(f"DROP TABLE {SCHEMA}.{row['name']}")
+                await db.maintain(f"DROP TABLE IF EXISTS {SCHEMA}.{row['name']}")
     since: UUID | None = None
     into, *others = await _spans(db)
     for span in others:
@@ -116,10 +116,14 @@ async def _merge(db: Database, into: Span, span: Span, *, since: UUID | None) ->
     table, old = f"{SCHEMA}.{into.name}", f"{SCHEMA}.{span.name}"
     # With a constraint that says the same, nobody has to wait while the rows are compared with the new bounds.
     begins = "" if since is None else f"id >= '{since}' AND "
-    await db.maintain(
-        f"{_SHORTLY}; ALTER TABLE {table} DROP CONSTRAINT IF EXISTS reaches;"
-        f"ALTER TABLE {table} ADD CONSTRAINT reaches CHECK ({begins}id < '{span.until_id}') NOT VALID"
-    )
+    async with db.transaction() as transaction:
+        await transaction.run(f"{_SHORTLY};")
+        await transaction.fetch(SQL.lock_spans)
+        await _check_are_there(transaction, into, span)
+        await transaction.run(
+            f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS reaches;"
+            f"ALTER TABLE {table} ADD CONSTRAINT reaches CHECK ({begins}id < '{span.until_id}') NOT VALID;"
+        )
     await db.maintain(f"ALTER TABLE {table} VALIDATE CONSTRAINT reaches")
     places = " UNION ALL ".join(
         f"SELECT id FROM {SCHEMA}.{place} WHERE id >= '{into.until_id}' AND id < '{span.until_id}'"
@@ -128,14 +132,21 @@ async def _merge(db: Database, into: Span, span: Span, *, since: UUID | None) ->
     async with db.transaction() as transaction:
         await transaction.run(f"{_SHORTLY}; SET LOCAL statement_timeout = 0;")
         await transaction.fetch(SQL.close_job)
+        await _check_are_there(transaction, into, span)
         await transaction.run(
             f"ALTER TABLE {SCHEMA}.job DETACH PARTITION {old};"
             f"ALTER TABLE {SCHEMA}.job DETACH PARTITION {table};"
             f"INSERT INTO {table} SELECT j.* FROM ({places}) x JOIN {old} j ON j.id = ANY(ARRAY[x.id]);"
             f"ALTER TABLE {SCHEMA}.job ATTACH PARTITION {table} {_bounds(since, span.until_id)};"
-            f"ALTER TABLE {table} DROP CONSTRAINT reaches;"
+            f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS reaches;"
         )
-    await db.maintain(f"DROP TABLE {old}")
+    await db.maintain(f"DROP TABLE IF EXISTS {old}")
+
+
+async def _check_are_there(transaction: Statements, *spans: Span) -> None:
+    found = {(span.name, span.until_id) for span in await _spans(transaction)}
+    if not found.issuperset((span.name, span.until_id) for span in spans):
+        raise Contention("A rival has changed the partitions of job meanwhile. Running it again is safe.")
 
 
 async def _spans(db: Statements) -> Sequence[Span]:
