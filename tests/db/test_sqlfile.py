@@ -259,6 +259,22 @@ def test_every_query_prepares_on_sqlite(sqlite_template: Path) -> None:
     assert {} == failed
 
 
+USE_OF_JOB = re.compile(r"\b(?:FROM|JOIN|UPDATE|USING) job\b(?: (?:AS )?(?!SET|WHERE|ORDER|LIMIT|USING|ON)(\w+))?")
+
+
+def test_job_is_looked_up_row_by_row() -> None:
+    """A list of ids as it is opens every partition of `job` and reads each; `ANY(ARRAY[i.id])` of a row opens one."""
+    wrong = []
+    for name, query in ALL.items():
+        for use in USE_OF_JOB.finditer(query.postgres_source):
+            listed = rf"\b(?:{use[1] or 'job'}|job)\.id (?:= ANY\((?!ARRAY\[)|IN\b)"
+            if re.search(listed, query.postgres_source) or " FROM job WHERE id = ANY(" in query.postgres_source:
+                wrong.append(name)
+
+    assert [] == wrong
+    assert sum(len(USE_OF_JOB.findall(query.postgres_source)) for query in ALL.values()) > 40
+
+
 async def test_every_query_prepares_on_postgres(postgres_url: str) -> None:
     """Each query is understood by a real PostgreSQL without a search path, with the types it can infer."""
     failed = {}

@@ -6,11 +6,12 @@ import sqlite3
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
+from tests.ahead import make_ahead
 from tests.clock import TestClock
 from tests.queue import said
 from tests.queue.said import Told, relay
@@ -19,6 +20,7 @@ from windlass.config import Settings
 from windlass.db import Database
 from windlass.engine.relay import SOON_COUNT, SOON_S, job_of
 from windlass.errors import JobFinished, TooMany, WindlassError
+from windlass.ids import first_id_at
 from windlass.job import State
 from windlass.queue import control, outbox
 from windlass.queue import submit as submitting
@@ -227,6 +229,65 @@ async def test_a_row_that_cannot_be_a_job_is_set_aside(db: Database, steps: Step
     assert State.QUEUED is await steps.state_of(good)
     assert 0 == (await relay(db)).items
     assert [] == await db.fetch(outbox.SQL.waiting, limit=10)  # it is not even looked at again
+
+
+@pytest.mark.parametrize(
+    ("ahead", "problem"),
+    [
+        (None, "Its id is no UUIDv7"),
+        (timedelta(days=8), "that is 8 days, 0:00:00 ahead of the database's clock"),
+        (timedelta(days=365), "Set it right, then give the row a new UUIDv7"),
+    ],
+    ids=["no UUIDv7", "a week ahead", "a year ahead"],
+)
+@pytest.mark.breaks_rows
+async def test_an_id_that_no_job_can_have_is_set_aside(
+    db: Database, steps: Steps, ahead: timedelta | None, problem: str
+) -> None:
+    """S11: whose clock is wrong, or who makes other ids, is told what to do; the others become jobs."""
+    bad = uuid4() if ahead is None else first_id_at(steps.clock.now() + ahead)
+    await said.put(db, bad)
+    good = await said.enqueue(db)
+
+    await relay(db)
+
+    [(kept, error)] = await said.left(db)
+    assert str(bad) == kept
+    assert problem in error
+    assert State.QUEUED is await steps.state_of(good)
+
+
+@pytest.mark.parametrize("off", [timedelta(days=-20_000), timedelta(days=-400), timedelta(days=6)])
+async def test_an_id_of_another_time_is_the_jobs(db: Database, steps: Steps, off: timedelta) -> None:
+    """S11: a row that was written long ago, or by a clock that is some days ahead, is a job like any other."""
+    job_id = first_id_at(steps.clock.now() + off)
+    await said.put(db, job_id, payload="1")
+
+    await relay(db)
+    [lease] = await steps.claim(await steps.worker())
+    await steps.complete(lease)
+
+    assert job_id == lease.id
+    assert State.SUCCEEDED is await steps.state_of(job_id)
+
+
+@pytest.mark.breaks_rows
+async def test_an_id_for_which_there_is_no_partition_yet_waits_aside(postgres_db: Database, clock: TestClock) -> None:
+    """S11: where no server has made the days ahead, one row must not keep the others: it is stored when they are."""
+    steps = Steps(postgres_db, clock)
+    clock.advance(days=5)
+    early = first_id_at(clock.now() + timedelta(days=6))
+    await said.put(postgres_db, early)
+    good = await said.enqueue(postgres_db)
+
+    await relay(postgres_db)
+    [(kept, _)] = await said.left(postgres_db)
+    await make_ahead(postgres_db)
+    await postgres_db.run("UPDATE windlass.outbox SET error = NULL")
+    await relay(postgres_db)
+
+    assert str(early) == kept
+    assert [State.QUEUED] * 2 == [await steps.state_of(job_id) for job_id in (good, early)]
 
 
 @pytest.mark.breaks_rows

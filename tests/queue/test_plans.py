@@ -82,6 +82,13 @@ def nested(node: Node) -> list[Node]:
     return [*nested(outer), inner]
 
 
+def looks_into_job(plan: Plan) -> int:
+    """Return how many times a partition of `job` was looked into."""
+    looks = [node["Actual Loops"] for node in plan.nodes() if whole(node.get("Relation Name", "")) == "job"]
+    assert len(looks) > 1  # there are several, and most were left out
+    return sum(looks)
+
+
 def assert_bounded(plan: Plan, rows: int) -> None:
     """Expect a plan that scans hot tables by index only and in which no node handled more rows than these."""
     assert plan.kinds(*HOT_TABLES) <= {"Index Scan", "Index Only Scan", "Tid Scan"}
@@ -104,6 +111,7 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
     assert count + 1 == plan.most_rows_per_loop("queue_ready")
     assert {"queue_ready", "Tid Scan"} == set(plan.read("queue"))
     assert {"job_pkey": count} == plan.read("job")
+    assert count == looks_into_job(plan)
     assert 0 == plan.removed()
     assert_bounded(plan, max(lanes * (count + 1), LANES))
 
@@ -143,6 +151,7 @@ async def test_promotion_reads_what_is_due(url: str, limit: int) -> None:
 
     assert {"timer_due": limit, "timer_pkey": limit} == plan.read("timer")
     assert {"job_pkey": limit} == plan.read("job")
+    assert limit == looks_into_job(plan)
     assert 0 == plan.removed()
     assert_bounded(plan, max(limit, LANES + 1))
 
@@ -428,6 +437,7 @@ async def test_one_job_is_found_by_its_id(url: str, kind: int, table: str) -> No
     # Once to see whose it is, and once for the whole.
     assert 1 == plan.root["Actual Rows"]
     assert {f"{table}_pkey": 2} == plan.read(table)
+    assert 1 == looks_into_job(plan)
     assert_bounded(plan, LANES + 1)
 
 

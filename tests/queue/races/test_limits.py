@@ -68,6 +68,57 @@ async def test_rel_x6_claim_beside_limit_change(stage: Stage, old: int, new: int
     await Race(prepare, claim, change, judge).in_every_order(stage)
 
 
+async def test_rel_x6_a_limit_switched_on_beside_claims(stage: Stage) -> None:
+    """X6: what was claimed before a limit, or while it came, is counted by it from the first claim on, and for ever."""
+
+    async def prepare() -> Scene:
+        return await stage.scene(3)
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await stage.claim(db, scene.queue, scene.session, 2)
+
+    async def switch_on(db: Database, scene: Scene) -> None:
+        await lanes.configure(db, LaneName("default", scene.queue), max_running=2)
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, _: WindlassError | None) -> None:
+        held = good(leases)
+        late = await claim_limited(stage, stage.db, scene)
+        assert 2 == len(held) + len(late)
+        # Older claims cannot be under way any more: the first marks what they have taken, the second counts by that.
+        stage.clock.advance(limits.UNSEEN_MS / 1000 + 1)
+        assert [[], []] == [await claim_limited(stage, stage.db, scene) for _ in range(2)]
+        await end_all(stage, scene, [held[0] if held else late[0]])
+        last = await claim_limited(stage, stage.db, scene)
+        assert 1 == len(last)
+        await end_all(stage, scene, [*[*held, *late][1:], *last])
+
+    await Race(prepare, claim, switch_on, judge).in_every_order(stage)
+
+
+async def test_rel_x6_leases_marked_beside_an_end(stage: Stage) -> None:
+    """X6: the claim that marks the leases of a new limit, and the end of one of them: one is free afterwards."""
+
+    async def prepare() -> Scene:
+        scene = await stage.leased()
+        await stage.submit(scene.queue, 2)
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=1)
+        stage.clock.advance(limits.UNSEEN_MS / 1000 + 1)
+        return scene
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await claim_limited(stage, db, scene)
+
+    async def end(db: Database, scene: Scene) -> object:
+        return await report(db, [scene.complete()], chance=no_jitter)
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, _: object) -> None:
+        leases = good(leases) or await claim_limited(stage, stage.db, scene)
+        assert 1 == len(leases)
+        assert [] == await claim_limited(stage, stage.db, scene)
+
+    await Race(prepare, claim, end, judge).in_every_order(stage)
+
+
 async def test_rel_x6_claim_of_a_server_that_does_not_know_the_limit(stage: Stage) -> None:
     """A claim that has not counted takes nothing from a limited queue, from old and from new lanes, nor back."""
     scene = await stage.leased(retry=PRESETS["stepped"])
