@@ -51,7 +51,7 @@ EVENTS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "job.pooled": (DEBUG, "A worker gave a job to its pool of threads."),
         "job.completed": (
             INFO,
-            "A job succeeded: how long it waited from when it was due, how long it ran, its metrics.",
+            "A job succeeded: how long it waited from when it could be claimed, how long it ran, its metrics.",
         ),
         "job.failed": (WARNING, "An attempt failed: which one, and the error."),
         "job.lost": (WARNING, "A lease lapsed: its worker, and the worker's last heartbeat."),
