@@ -128,7 +128,7 @@ def finish_in(connection: Any, context: Context, result: Any = None) -> Any:
     """End the attempt of `context` in the transaction of `connection`, which must be on Windlass's own PostgreSQL.
 
     The job succeeds when the transaction commits. StaleFence if the lease is over: roll back, the work is another's.
-    Return None, or an awaitable where the connection is async. Call it last: it keeps the job's row until the commit.
+    Return None, or an awaitable where the connection is async. Call it last: it locks the job's place until the commit.
     """
     if not driver_of(connection).is_postgres:
         raise InvalidInput("connection", "only on PostgreSQL can an attempt be finished; see docs/transactions.md.")

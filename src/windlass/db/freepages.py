@@ -1,7 +1,7 @@
 """Free pages of a SQLite file: what deleted rows took is given back to the disk, a few pages at a time.
 
 A file is made with `auto_vacuum = INCREMENTAL` (sqlite.py), so pages that hold nothing can be cut off its end.
-PostgreSQL gives back whole days with their partitions (partitions.py).
+PostgreSQL gives back whole partitions (partitions.py, spans.py).
 """
 
 from __future__ import annotations

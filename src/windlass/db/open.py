@@ -28,8 +28,8 @@ async def open_database(
     `postgresql://user@host/name`, with `?pooler=transaction` behind a transaction-mode pooler;
     `sqlite:///relative.db` or `sqlite:////absolute.db`, with `?synchronous=off` where losing the file does not matter.
     A schema that is newer than this program, or altered, is refused; one that lacks migrations is not.
-    A server finds days of history ahead of it, however long nobody swept: those that are missing are made.
-    Contention if somebody holds a lock on history all the while, and today or tomorrow is missing.
+    A server finds partitions of history and of jobs ahead of it, however long nobody swept: those missing are made.
+    Contention if somebody holds a lock on these all the while, and today or tomorrow is missing.
     `clock` replaces the database's own: tests move it.
     `connections` bounds those that write, `readers` those that read, on PostgreSQL.
     """

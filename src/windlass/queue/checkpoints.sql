@@ -15,7 +15,7 @@ SELECT i.id FROM rows(:notes) AS i WHERE false
 -- name: keep
 -- Keep how far attempts are, and from where a later one may go on; of one field that is not told the old value stays.
 -- guard: job, fence, place (1 leased), the session's worker and tenant, and the session when named; never over a later fence.
--- locks: checkpoint rows by ascending id, no place rows: an application may keep the row of a job that it finishes for long, and
+-- locks: checkpoint rows by ascending id, no place rows: an application may lock the place of a job that it finishes for long, and
 -- nobody's words wait for that. A word that meets the end of its own lease may come after it, and is then not brought along.
 -- plan: ids looked up one by one, as in report.sql.
 -- postgres

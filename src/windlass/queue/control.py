@@ -2,7 +2,7 @@
 
 Cancel is a request: a waiting job is cancelled at once and never starts; a leased one is told to stop, and ends by its
 worker's report, the end of its lease, or the end of the grace (deadlines.py). Pausing a queue or tenant sets a bit on
-its lanes, which the claim statement reads itself; pausing a job holds its row.
+its lanes, which the claim statement reads itself; pausing a job holds its place.
 A job may move between `queue` and `timer` while we look, so each act tries both until one applies or it is gone.
 """
 

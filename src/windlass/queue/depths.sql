@@ -23,7 +23,7 @@ SELECT l.value AS lane, (SELECT count(*) FROM (SELECT 1 FROM queue AS q WHERE q.
 
 -- name: elsewhere
 -- How many jobs are leased (source 1), blocked or held (2), waiting for their time (3), by lane and state; up to :most are read of each.
--- What is blocked or held has no index of its own: it is found among the :most oldest rows of queue; the others have no state here.
+-- What is blocked or held is found among the :most oldest rows of queue, for its index lies by lane; the others have no state here.
 -- index: queue_leased, queue_pkey, timer_due, each by its order.
 -- both
 SELECT x.source, x.lane, x.state, count(*) AS jobs FROM (

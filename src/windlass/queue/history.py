@@ -54,7 +54,7 @@ FEW_ROWS = 1000
 OWN_ROWS = 100_000
 """How many jobs of its own a tenant may have in a place to be listed by its lanes; one with more is dense among all."""
 SKEW = timedelta(hours=1)
-"""How far the clock that made an id may be from the database's, which says when the job was created."""
+"""How far the time that an id tells may be from when the job was created. Ids from an outbox may be further off."""
 FIRST_PORTION = 8
 """Jobs that are read before their sizes are known: each has a payload, a result and an error at most."""
 NEWEST = UUID(int=2**128 - 1)

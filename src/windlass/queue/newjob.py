@@ -61,9 +61,9 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """One job to submit; `None` means absent."""
 
     id: UUID
-    """Fresh from `Ids`, never a caller's choice: only the ids of live jobs are guarded against a second use.
+    """Fresh from `Ids`, never a caller's choice: an id is guarded against a second use only while its job is kept.
 
-    Or that of its row in the outbox, which looks at the ended ones too (outbox.py).
+    Or that of its row in the outbox, which leaves out ids that are known (outbox.py).
     """
     task: str
     payload: str = "null"

@@ -24,7 +24,7 @@ EVENTS = 1000
 MAX_EVENTS = 50_000
 MAX_LEASES = 10_000
 SKEW = timedelta(minutes=10)
-"""How far the clock that made an id may be from the database's; the jobs submitted in it are looked at and left out."""
+"""How far the time that an id tells may be from the submit, but for ids from an outbox, which may be further off."""
 ATTEMPT, DONE, DEAD, LEASE, WAITING = range(5)
 _Told = tuple[tuple[int, int, str], "JobEvent"]
 _DIED = frozenset({Outcome.FAILED, Outcome.TIMED_OUT, Outcome.LOST})

@@ -2,8 +2,8 @@
 
 The guard is (job, fence, leased), in the statement that writes; worker and session only decide who may speak.
 A repeated report changes nothing and gets the same answer; a stale one changes no byte, and its worker must stop.
-Success takes one statement for the whole batch, from `queue` into history. Everything else is decided from
-the job's policy after its row is locked (moves.py, retry.py).
+Success takes one statement for the whole batch, which deletes places and writes ends. Everything else is decided from
+the job's policy after its place is locked (moves.py, retry.py).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     run_ms: int | None = None
     """How long the attempt ran, as it is known."""
     attempt: int | None = None
-    """Of a job that succeeded; with how long it waited from when it was due until this attempt began."""
+    """Of a job that succeeded; with how long it waited from when it could be claimed until this attempt began."""
     waited_ms: int | None = None
     late_ms: int | None = None
     """From due to the start of a first attempt, where this report was the first to tell the start."""

@@ -1,5 +1,5 @@
 -- name: complete
--- Move the places of jobs that succeeded from queue into history, one statement for the batch.
+-- End jobs that succeeded: their places are deleted, their ends written to done; one statement for the batch.
 -- late_ms: from its nominal time to the start of a first attempt whose start nobody told before.
 -- guard: job, fence, place (1 leased), and who may speak: the session's worker and tenant, and the session when named.
 -- locks: queue rows by ascending id.

@@ -74,9 +74,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs gone dead."""
     active_workers: int
     average_wait_s: float
-    """From created to claimed, over the attempts that ended in the last hour and those claimed in it that still run.
+    """From `queued_at` to claimed, of the attempts that ended in the last hour and those claimed in it that still run.
 
-    A retry waits from when the attempt before let the job go on.
+    So a job does not wait before it is due, nor a retry before the end of its delay.
     """
     scheduled: int
     blocked: int

@@ -87,7 +87,7 @@ RETURNING id, tenant, draining, lease_ms
 -- name: start
 -- Note since when jobs run, once: so long ago as was said, but not before the claim. Their time-outs count from there.
 -- late_ms: from due to the start.
--- locks: queue rows by ascending id, skipping locked ones: an application may keep the row of a job that it finishes for as long as
+-- locks: queue rows by ascending id, skipping locked ones: an application may lock the place of a job that it finishes for as long as
 -- its transaction is open, and nobody's heartbeat waits for that. The next heartbeat tells the start again.
 -- postgres
 WITH l AS MATERIALIZED (

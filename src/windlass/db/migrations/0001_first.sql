@@ -30,7 +30,7 @@ CREATE TABLE windlass.tenant (
 );
 
 -- What was asked for. Changed only by a change of a waiting job and by a retry. Partitioned by id, which is a UUIDv7: a span of
--- ids is a span of time (db/partitions.py).
+-- ids is a span of time (db/spans.py).
 CREATE TABLE windlass.job (
     id uuid NOT NULL, lane integer NOT NULL, task text NOT NULL, payload text NOT NULL, headers text, tags text,
     priority smallint NOT NULL, max_attempts smallint NOT NULL, max_lost smallint NOT NULL, timeout_s integer,
@@ -305,7 +305,7 @@ CREATE INDEX schedule_owner ON windlass.schedule (tenant, owner, name) WHERE own
 CREATE INDEX schedule_tenant ON windlass.schedule (tenant, id);
 
 -- next_at: when the next slot is due; null: never, paused, or by hand only. last_at: the last slot that was decided; it only rises.
--- live_job_id: the last job of the series that was let go; while its row lives, or jobs wait behind it, the previous run is not over.
+-- live_job_id: the last job of the series that was let go; while it lives, or jobs wait behind it, the previous run is not over.
 CREATE TABLE windlass.schedule_next (
     id uuid NOT NULL, shard smallint NOT NULL, version integer NOT NULL, waiting_count integer NOT NULL, next_at timestamptz,
     last_at timestamptz, live_job_id uuid, PRIMARY KEY (id)
