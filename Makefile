@@ -97,4 +97,5 @@ proofs: $(STAMP) ## kill, stop and restart servers, workers and databases under 
 	$(BIN)/python -m tests.proofs starts $(ARGS)
 	$(BIN)/python -m tests.proofs idle $(ARGS)
 	$(BIN)/python -m tests.proofs neighbours $(ARGS)
+	$(BIN)/python -m tests.proofs year $(ARGS)
 	$(BIN)/python -m tests.proofs dst $(ARGS)

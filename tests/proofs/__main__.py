@@ -29,11 +29,12 @@ from tests.proofs import (
     slots,
     starts,
     stops,
+    year,
 )
 
 PROOFS = (
     *("failover", "stops", "restarts", "memory", "deaths", "scale", "slots", "clocks", "starts", "idle"),
-    *("refusals", "neighbours", "dst"),
+    *("refusals", "neighbours", "year", "dst"),
 )
 
 
@@ -44,7 +45,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--faults",
         type=int,
-        help="kills, stops, restarts; seconds of neighbours  [20; 3 restarts, 40 deaths, 50 slots]",
+        help="kills, stops, restarts; seconds of neighbours; days of year  [20; 3 restarts, 40 deaths, 50 slots]",
     )
     parser.add_argument("--jobs", type=int, default=1_000_000, help="jobs through the server  [default: 1000000]")
     parser.add_argument("--fast", action="store_true", help="a duty lease of 2 s in place of the default of 6 s")
@@ -78,6 +79,8 @@ def main(arguments: list[str]) -> int:
                 proof = refusals.prove(running.url, looks=asked.faults or refusals.LOOKS)
             case "neighbours":
                 proof = neighbours.prove(running.url, seconds=asked.faults or neighbours.SECONDS)
+            case "year":
+                proof = year.prove(running, days=asked.faults or year.DAYS)
             case "starts":
                 proof = starts.prove(running.url, rounds=asked.faults or 20)
             case "scale":

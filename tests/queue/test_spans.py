@@ -8,13 +8,14 @@ from uuid import UUID
 
 import pytest
 
+import windlass.db.spans
 from tests.ahead import make_ahead
 from tests.clock import START, TestClock
 from tests.databases import connected
 from tests.queue.steps import ANN, Steps
 from windlass.config import Settings
 from windlass.db import Database, Query, open_database
-from windlass.db.spans import MOST_STRAGGLERS, drop_spans, make_spans, reach, span_days
+from windlass.db.spans import drop_spans, make_spans, reach, span_days
 from windlass.engine.engine import Engine
 from windlass.engine.outside import Outside
 from windlass.errors import NotFound
@@ -168,9 +169,13 @@ async def test_jobs_of_an_old_span_are_listed(steps: Steps) -> None:
     assert {young, *old} == {job.id for job in page.jobs}
 
 
-async def test_a_span_with_very_many_stragglers_stays(steps: Steps) -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_STRAGGLERS", 3), ("MOST_BYTES", 20)])
+async def test_a_span_with_very_many_stragglers_stays(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
     """M27: what would take too long to move stays where it is, and takes in the few of the spans after it."""
     many = [await waiting(steps) for _ in range(4)]
+    ended = await done(steps)
     later = []
     for _ in range(3):
         steps.clock.advance(days=4)
@@ -178,14 +183,17 @@ async def test_a_span_with_very_many_stragglers_stays(steps: Steps) -> None:
         later.append(await waiting(steps))
     steps.clock.advance(days=DAYS)
     await make_ahead(steps.db)
+    monkeypatch.setattr(windlass.db.spans, bound, most)
 
-    dropped = await drop_spans(steps.db, days=DAYS, most=3)
+    swept = await sweep(steps.db, days=DAYS)
 
-    assert "job_20251231" not in dropped
-    assert {"job_20260104", "job_20260108"} <= set(dropped)
+    assert "job_20251231" not in swept.partitions_dropped
+    assert {"job_20260104", "job_20260108"} <= set(swept.partitions_dropped)
     assert {"job_old", "job_20251231"} <= set(await spans(steps.db))
-    assert [1] * 7 == [await rows_of(steps.db, job_id) for job_id in [*many, *later]]
-    assert ["job_20251231"] == list(await drop_spans(steps.db, days=DAYS, most=MOST_STRAGGLERS))
+    assert 1 == swept.rows["forget_jobs"]  # what has ended there goes by itself
+    assert [*[1] * 7, 0] == [await rows_of(steps.db, job_id) for job_id in [*many, *later, ended]]
+    monkeypatch.undo()
+    assert "job_20251231" in (await drop_spans(steps.db, days=DAYS)).row_estimates
     assert [1] * 7 == [await rows_of(steps.db, job_id) for job_id in [*many, *later]]
 
 
@@ -196,11 +204,11 @@ async def test_a_reader_puts_it_off(steps: Steps, postgres_url: str) -> None:
     await make_ahead(steps.db)
     async with connected(postgres_url) as reader, reader.transaction():
         await reader.fetch("SELECT count(*) FROM windlass.job")
-        meanwhile = await drop_spans(steps.db, days=DAYS)
+        meanwhile = (await drop_spans(steps.db, days=DAYS)).row_estimates
         as_before = await rows_of(steps.db, job_id)
 
     assert ({}, 1) == (meanwhile, as_before)
-    assert "job_20251231" in await drop_spans(steps.db, days=DAYS)
+    assert "job_20251231" in (await drop_spans(steps.db, days=DAYS)).row_estimates
     assert 1 == await rows_of(steps.db, job_id)
 
 
@@ -234,10 +242,10 @@ async def test_a_database_that_slept_for_long_gets_one_span_for_it(steps: Steps)
 
     made = await make_spans(steps.db)
 
-    assert f"job_{until:%Y%m%d}" == made[0]
     today = START.date() + timedelta(days=100)
-    assert f"job_{today:%Y%m%d}" == made[1]
-    assert today + timedelta(days=8) <= await reach(steps.db)
+    four, eight = today + timedelta(days=4), today + timedelta(days=8)
+    assert [f"job_{day:%Y%m%d}" for day in (until, today, four)] == made
+    assert eight == await reach(steps.db)
 
 
 async def test_too_many_spans_are_told(steps: Steps) -> None:

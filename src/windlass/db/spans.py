@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 from uuid import UUID
 
 import msgspec
@@ -29,7 +30,8 @@ SPANS = 8
 """Into so many spans the retention is divided."""
 KEPT_DAYS = 30
 """How long a span is where history is kept for ever."""
-MOST_STRAGGLERS = 100_000
+MOST_STRAGGLERS, MOST_BYTES = 100_000, 64 << 20
+"""So many jobs are moved in the transaction that everybody waits for, and so long may their texts be together."""
 _SHORTLY = "SET LOCAL lock_timeout = '300ms'"
 """Whoever waits for the lock on `job` keeps everybody waiting."""
 
@@ -47,24 +49,34 @@ class Span(msgspec.Struct, frozen=True):
         return from_us(ms_of(self.until_id) * 1000).date()
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """What a removal of old spans did."""
+
+    row_estimates: dict[str, int]
+    """Of the spans that are gone."""
+    kept_until_id: UUID
+    """Jobs with smaller ids were kept longer than their span, or lie in one that stayed."""
+
+
 def span_days(retention_days: int) -> int:
     """Return how many days a span is long where history is kept for so many days, or for ever (0)."""
     return -(-retention_days // SPANS) if retention_days else KEPT_DAYS
 
 
 async def make_spans(db: Database, *, days: int | None = None, days_ahead: int = DAYS_AHEAD) -> list[str]:
-    """Make the missing spans until `days_ahead` days ahead, each `days` long or as the last one; return their names."""
+    """Make the missing spans until `days_ahead` days ahead, of `days` each or as the shortest is; return their names."""
     today = db.now().astimezone(UTC).date()
     made: list[str] = []
     while await reach(db) < today + timedelta(days=days_ahead):
         async with db.transaction() as transaction:
             # A rival waits here; what it has made is read in the next statement.
             await transaction.fetch(SQL.lock_spans)
-            *_, before, last = await _spans(transaction)
+            *_, last = found = await _spans(transaction)
             first_day = last.until_day
             if first_day >= today + timedelta(days=days_ahead):
                 break
-            length = last.until_day - before.until_day if days is None else timedelta(days=days)
+            shortest = min((span.until_day - before.until_day for before, span in pairwise(found)), default=None)
+            length = shortest if days is None and shortest else timedelta(days=days or KEPT_DAYS)
             # If nobody has made any for long, one span is for all that time.
             next_day = max(first_day + length, today)
             name = f"job_{first_day:%Y%m%d}"
@@ -82,11 +94,8 @@ async def reach(db: Database) -> date:
     return (await _spans(db))[-1].until_day
 
 
-async def drop_spans(db: Database, *, days: int, most: int = MOST_STRAGGLERS) -> dict[str, int]:
-    """Drop the spans that ended more than `days` days ago; return their names and estimated rows.
-
-    What others keep locked is left to the next run.
-    """
+async def drop_spans(db: Database, *, days: int) -> Dropped:
+    """Drop the spans that ended more than `days` days ago; what others keep locked is left to the next run."""
     before = _first_id(db.now().astimezone(UTC).date() - timedelta(days=days))
     dropped: dict[str, int] = {}
     for row in await db.fetch(SQL.spans):
@@ -98,8 +107,8 @@ async def drop_spans(db: Database, *, days: int, most: int = MOST_STRAGGLERS) ->
     for span in others:
         if span.until_id > before:
             break
-        [found] = await db.fetch(SQL.stragglers, since=into.until_id, until=span.until_id, most=most + 1)
-        if found["jobs"] > most:
+        [found] = await db.fetch(SQL.stragglers, since=into.until_id, until=span.until_id, most=MOST_STRAGGLERS + 1)
+        if found["jobs"] > MOST_STRAGGLERS or found["bytes"] > MOST_BYTES:
             since, into = into.until_id, span
             continue
         try:
@@ -108,7 +117,7 @@ async def drop_spans(db: Database, *, days: int, most: int = MOST_STRAGGLERS) ->
             break
         into = msgspec.structs.replace(into, until_id=span.until_id)
         dropped[span.name] = span.row_estimate
-    return dropped
+    return Dropped(dropped, into.until_id)
 
 
 async def _merge(db: Database, into: Span, span: Span, *, since: UUID | None) -> None:

@@ -27,14 +27,17 @@ LOCK TABLE ONLY windlass.job IN ACCESS EXCLUSIVE MODE
 SELECT 1 WHERE false
 
 -- name: stragglers
--- How many jobs with ids from :since on and below :until live, are dead, or ended in the days that are kept; up to :most are counted.
+-- How many jobs with ids from :since on and below :until live, are dead, or ended in the days that are kept, and how long their texts
+-- are as they are stored; up to :most are looked at.
 -- index: the primary keys of queue, timer and dead; done_id of each day.
--- both
-SELECT count(*) AS jobs FROM (SELECT 1 AS one FROM (
+-- postgres
+SELECT count(*) AS jobs, coalesce(sum(pg_column_size(j.payload) + coalesce(pg_column_size(j.headers), 0)), 0) AS bytes FROM (SELECT x.id FROM (
     SELECT id FROM queue WHERE id >= :since AND id < :until
     UNION ALL
     SELECT id FROM timer WHERE id >= :since AND id < :until
     UNION ALL
     SELECT id FROM dead WHERE id >= :since AND id < :until
     UNION ALL
-    SELECT id FROM done WHERE id >= :since AND id < :until) x LIMIT :most) y
+    SELECT id FROM done WHERE id >= :since AND id < :until) x LIMIT :most) y JOIN job j ON j.id = ANY(ARRAY[y.id])
+-- sqlite
+SELECT 0 AS jobs, 0 AS bytes WHERE coalesce(:since, :until, :most) IS NOT NULL

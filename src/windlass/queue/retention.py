@@ -11,7 +11,6 @@ swept here too.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -20,7 +19,6 @@ from windlass.db import Database, load
 from windlass.db.freepages import give_back
 from windlass.db.partitions import drop_partitions, make_partitions
 from windlass.db.spans import drop_spans, make_spans, span_days
-from windlass.ids import first_id_at
 from windlass.queue import erasure
 from windlass.queue.tasks import KEPT_MS
 
@@ -53,9 +51,8 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
             [behind] = await db.fetch(SQL.backfilled_from)
             dropped = await drop_partitions(db, days=days, keep={"schedule_runs": behind["slot_at"]})
             spans = await drop_spans(db, days=days)
-            dropped |= spans
-            if spans:
-                rows["forget_jobs"] = await _forget_jobs(db, chunk, days)
+            dropped |= spans.row_estimates
+            rows["forget_jobs"] = await _forget_jobs(db, chunk, spans.kept_until_id)
         else:
             for query in (SQL.forget_done, SQL.forget_attempts, SQL.forget_events, SQL.forget_logs, SQL.forget_runs):
                 rows[query.name] = await _in_chunks(db, query.name, chunk, age_ms=days * DAY_MS)
@@ -72,10 +69,9 @@ async def sweep(db: Database, *, days: int = 30, dead_days: int = 0, chunk: int 
     return Swept(made, dropped, rows, await give_back(db))
 
 
-async def _forget_jobs(db: Database, chunk: int, days: int) -> int:
+async def _forget_jobs(db: Database, chunk: int, until: UUID) -> int:
     """Delete jobs that were kept longer than their span, and have no end any more; return how many."""
     total, after = 0, UUID(int=0)
-    until = first_id_at(db.now() - timedelta(days=days))
     while True:
         [row] = await db.fetch(SQL.forget_jobs, after=after, until=until, limit=chunk)
         total += int(row["removed"])

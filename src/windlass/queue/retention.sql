@@ -13,7 +13,7 @@ DELETE FROM done WHERE rowid IN (SELECT number FROM temp.forget_pick);
 SELECT count(*) AS removed FROM temp.forget_pick
 
 -- name: forget_jobs
--- Among the next :limit rows of job, all of jobs submitted before the age, remove those of which there is neither a place nor an end any more;
+-- Among the next :limit rows of job below :until, in spans that are past the retention, remove those that have neither a place nor an end any more;
 -- the last row looked at, none if there were no more. SQLite removes them with their ends.
 -- locks: the rows it removes. No act brings a job back that has neither a place nor an end.
 -- postgres

@@ -134,7 +134,7 @@ SELECT count(*) AS workers FROM (
 -- Row versions that a vacuum has yet to remove, of the tables that change most; SQLite has none.
 -- postgres
 SELECT relname AS name, n_dead_tup AS dead_rows FROM pg_catalog.pg_stat_user_tables
- WHERE schemaname = 'windlass' AND relname IN ('queue', 'timer', 'job', 'session', 'lane', 'dedup') ORDER BY relname
+ WHERE schemaname = 'windlass' AND relname IN ('queue', 'timer', 'session', 'lane', 'dedup') ORDER BY relname
 -- sqlite
 SELECT name, 0 AS dead_rows FROM sqlite_master WHERE false
 

@@ -11,7 +11,7 @@ from windlass.db import Database, load
 
 SQL = load(__file__)
 
-HOT_TABLES = ("queue", "timer", "job", "session", "schedule_next")
+HOT_TABLES = ("queue", "timer", "session", "schedule_next")
 LARGE_TABLES = ("schedule_next",)
 """With millions of rows that stay: reading their indexes is worth it only for a part of them, here a fiftieth."""
 DEAD_ROWS = 5000
