@@ -19,6 +19,7 @@ from windlass.clock import Clock, to_us
 _MS_BITS = 48
 _COUNTER_BITS = 30
 _TAIL_BITS = 44
+_BACK_MS = 60_000
 
 
 class RandomBits:
@@ -43,7 +44,7 @@ class RandomBits:
 
 
 class Ids:
-    """Makes strictly increasing UUIDv7s from a clock and a source of random bits."""
+    """Makes UUIDv7s from a clock and random bits: strictly increasing, but where the clock is set back for good."""
 
     def __init__(self, clock: Clock, random_bits: Callable[[int], int] | None = None) -> None:
         self._clock = clock
@@ -52,9 +53,12 @@ class Ids:
         self._counter = 0
 
     def new(self) -> UUID:
-        """Return an id greater than every one this maker returned before, also when the clock steps back."""
-        ms = to_us(self._clock()) // 1000
-        if ms > self._last_ms:
+        """Return an id greater than every one this maker returned before, also when the clock steps back by a minute.
+
+        From a clock that is set back further the ids begin anew: they must not tell a time that is long to come.
+        """
+        ms = max(to_us(self._clock()) // 1000, 0)
+        if ms > self._last_ms or ms < self._last_ms - _BACK_MS:
             self._last_ms = ms
             # Half of the counter's room is left above the random start.
             self._counter = self._random_bits(_COUNTER_BITS - 1)

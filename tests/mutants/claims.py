@@ -62,15 +62,6 @@ MUTANTS = (
         ("tests/engine/test_dispatch.py::test_a_tenant_erased_during_a_claim_refuses_nobody_else",),
         "T24: the erasure of a tenant disturbs no other",
     ),
-    Mutant(
-        "claim-place-not-tested-again",
-        (
-            sql("claim", "claim", "AND q.place + 0 = 0 FOR UPDATE", "FOR UPDATE", "postgres"),
-            sql("claim", "claim", "q.ctid = slot.at AND q.place + 0 = 0", "q.ctid = slot.at", "postgres"),
-        ),
-        races("claims::rel_k2_claim_looks_again_after_its_lock"),
-        "I5: a job claimed by a rival meanwhile is not claimed again",
-    ),
     *(
         Mutant(
             f"claim-plans-for-few-{named}",
@@ -293,7 +284,10 @@ MUTANTS = (
     ),
     Mutant(
         "limit-of-one-lane-only",
-        both("limits", "count_running", "l.queue = o.queue", "l.queue = o.queue AND l.id = o.id"),
+        (
+            *both("limits", "count_running", "l.queue = o.queue", "l.queue = o.queue AND l.id = o.id"),
+            *both("limits", "count_leased", "l.queue = o.queue", "l.queue = o.queue AND l.id = o.id"),
+        ),
         races("limits::rel_x7_two_servers_one_limit"),
         "I15: the limit of a queue counts over all its lanes",
     ),

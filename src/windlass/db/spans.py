@@ -9,7 +9,6 @@ A span with very many such jobs stays, and takes in what is left of those after 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from uuid import UUID
@@ -19,7 +18,7 @@ import msgspec
 from windlass.clock import from_us, to_us
 from windlass.db.base import Database, Statements
 from windlass.db.sqlfile import SCHEMA, load
-from windlass.errors import Contention
+from windlass.errors import Contention, Unavailable
 from windlass.ids import ms_of
 
 SQL = load(__file__)
@@ -32,8 +31,8 @@ KEPT_DAYS = 30
 """How long a span is where history is kept for ever."""
 MOST_STRAGGLERS, MOST_BYTES = 100_000, 64 << 20
 """So many jobs are moved in the transaction that everybody waits for, and so long may their texts be together."""
-_SHORTLY = "SET LOCAL lock_timeout = '300ms'"
-"""Whoever waits for the lock on `job` keeps everybody waiting."""
+_SHORTLY = "SET LOCAL lock_timeout = '300ms'; SET LOCAL statement_timeout = '2s';"
+"""Whoever has the lock on `job`, or waits for it, keeps everybody waiting, and heartbeats with them."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -64,7 +63,7 @@ def span_days(retention_days: int) -> int:
 
 
 async def make_spans(db: Database, *, days: int | None = None, days_ahead: int = DAYS_AHEAD) -> list[str]:
-    """Make the missing spans until `days_ahead` days ahead, of `days` each or as the shortest is; return their names."""
+    """Make the missing spans until `days_ahead` days ahead, of `days` or as the shortest is; return their names."""
     today = db.now().astimezone(UTC).date()
     made: list[str] = []
     while await reach(db) < today + timedelta(days=days_ahead):
@@ -82,7 +81,7 @@ async def make_spans(db: Database, *, days: int | None = None, days_ahead: int =
             name = f"job_{first_day:%Y%m%d}"
             bounds = _bounds(last.until_id, _first_id(next_day))
             await transaction.run(
-                f"CREATE TABLE {SCHEMA}.{name} (LIKE {SCHEMA}.job);"
+                f"CREATE TABLE {SCHEMA}.{name} (LIKE {SCHEMA}.job) WITH (vacuum_truncate = off);"
                 f"ALTER TABLE {SCHEMA}.job ATTACH PARTITION {SCHEMA}.{name} {bounds};"
             )
         made.append(name)
@@ -98,25 +97,23 @@ async def drop_spans(db: Database, *, days: int) -> Dropped:
     """Drop the spans that ended more than `days` days ago; what others keep locked is left to the next run."""
     before = _first_id(db.now().astimezone(UTC).date() - timedelta(days=days))
     dropped: dict[str, int] = {}
-    for row in await db.fetch(SQL.spans):
-        if not row["attached"]:  # its jobs have gone elsewhere, and the run that was to drop it was interrupted
-            with suppress(Contention):
-                await db.maintain(f"DROP TABLE IF EXISTS {SCHEMA}.{row['name']}")
     since: UUID | None = None
     into, *others = await _spans(db)
     for span in others:
         if span.until_id > before:
             break
         [found] = await db.fetch(SQL.stragglers, since=into.until_id, until=span.until_id, most=MOST_STRAGGLERS + 1)
-        if found["jobs"] > MOST_STRAGGLERS or found["bytes"] > MOST_BYTES:
-            since, into = into.until_id, span
-            continue
         try:
+            if found["jobs"] > MOST_STRAGGLERS or found["bytes"] > MOST_BYTES:
+                raise Unavailable("It has too many stragglers.")
             await _merge(db, into, span, since=since)
         except Contention:
             break
-        into = msgspec.structs.replace(into, until_id=span.until_id)
-        dropped[span.name] = span.row_estimate
+        except Unavailable:  # too many, or it took too long
+            since, into = into.until_id, span
+        else:
+            into = msgspec.structs.replace(into, until_id=span.until_id)
+            dropped[span.name] = span.row_estimate
     return Dropped(dropped, into.until_id)
 
 
@@ -126,9 +123,9 @@ async def _merge(db: Database, into: Span, span: Span, *, since: UUID | None) ->
     # With a constraint that says the same, nobody has to wait while the rows are compared with the new bounds.
     begins = "" if since is None else f"id >= '{since}' AND "
     async with db.transaction() as transaction:
-        await transaction.run(f"{_SHORTLY};")
+        await transaction.run(_SHORTLY)
         await transaction.fetch(SQL.lock_spans)
-        await _check_are_there(transaction, into, span)
+        await _check_unchanged(transaction, into, span)
         await transaction.run(
             f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS reaches;"
             f"ALTER TABLE {table} ADD CONSTRAINT reaches CHECK ({begins}id < '{span.until_id}') NOT VALID;"
@@ -139,29 +136,27 @@ async def _merge(db: Database, into: Span, span: Span, *, since: UUID | None) ->
         for place in ("queue", "timer", "dead", "done")
     )
     async with db.transaction() as transaction:
-        await transaction.run(f"{_SHORTLY}; SET LOCAL statement_timeout = 0;")
+        await transaction.run(_SHORTLY)
         await transaction.fetch(SQL.close_job)
-        await _check_are_there(transaction, into, span)
+        await _check_unchanged(transaction, into, span)
         await transaction.run(
-            f"ALTER TABLE {SCHEMA}.job DETACH PARTITION {old};"
             f"ALTER TABLE {SCHEMA}.job DETACH PARTITION {table};"
             f"INSERT INTO {table} SELECT j.* FROM ({places}) x JOIN {old} j ON j.id = ANY(ARRAY[x.id]);"
+            f"DROP TABLE {old};"
             f"ALTER TABLE {SCHEMA}.job ATTACH PARTITION {table} {_bounds(since, span.until_id)};"
             f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS reaches;"
         )
-    await db.maintain(f"DROP TABLE IF EXISTS {old}")
 
 
-async def _check_are_there(transaction: Statements, *spans: Span) -> None:
+async def _check_unchanged(transaction: Statements, *spans: Span) -> None:
+    """Contention if a rival has changed the partitions since they were read: what was read is of no use then."""
     found = {(span.name, span.until_id) for span in await _spans(transaction)}
     if not found.issuperset((span.name, span.until_id) for span in spans):
         raise Contention("A rival has changed the partitions of job meanwhile. Running it again is safe.")
 
 
 async def _spans(db: Statements) -> Sequence[Span]:
-    return [
-        Span(row["name"], row["until_id"], row["row_estimate"]) for row in await db.fetch(SQL.spans) if row["attached"]
-    ]
+    return [Span(row["name"], row["until_id"], row["row_estimate"]) for row in await db.fetch(SQL.spans)]
 
 
 def _bounds(since: UUID | None, until: UUID) -> str:

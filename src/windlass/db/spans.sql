@@ -1,15 +1,13 @@
 -- name: spans
--- The partitions of job in the order of their ids, those on their way out last; until_id: the first id that lies in the next.
+-- The partitions of job in the order of their ids; until_id: the first id that lies in the next. One that is dropped this moment has none.
 -- postgres
-SELECT c.relname AS name, CASE WHEN i.inhrelid IS NULL THEN 0 ELSE 1 END AS attached,
-       CAST(substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') AS uuid) AS until_id,
-       CAST(CASE WHEN c.reltuples < 0 THEN pg_catalog.pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END AS bigint) AS row_estimate
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-  LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
- WHERE n.nspname = 'windlass' AND c.relkind = 'r' AND c.relname ~ '^job_(old|[0-9]{8})$'
- ORDER BY until_id
+SELECT * FROM (
+    SELECT c.relname AS name, CAST(substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') AS uuid) AS until_id,
+           CAST(CASE WHEN c.reltuples < 0 THEN pg_catalog.pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END AS bigint) AS row_estimate
+      FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass('windlass.job')
+) s WHERE until_id IS NOT NULL ORDER BY until_id
 -- sqlite
-SELECT name, 0 AS attached, NULL AS until_id, 0 AS row_estimate FROM sqlite_master WHERE false
+SELECT name, NULL AS until_id, 0 AS row_estimate FROM sqlite_master WHERE false
 
 -- name: lock_spans
 -- Let one server make partitions of job at a time; those who submit, claim and retry go on.

@@ -165,7 +165,8 @@ SELECT * FROM (
 -- all of them. SQLite has none.
 -- postgres
 WITH spans AS (
-    SELECT substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') COLLATE "C" AS until_id
+    SELECT c.relname AS name, substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'FROM .''([0-9a-f-]{36})''') AS since_id,
+           substring(pg_catalog.pg_get_expr(c.relpartbound, c.oid) FROM 'TO .''([0-9a-f-]{36})''') COLLATE "C" AS until_id
       FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
      WHERE i.inhparent = to_regclass('windlass.job') AND NOT i.inhdetachpending
 )
@@ -185,6 +186,9 @@ SELECT * FROM (
            AT TIME ZONE 'UTC', 'YYYY-MM-DD') || ', so no job can be submitted then. Run `windlass migrate` or start a server: either makes the days ahead.'
       FROM (SELECT max(until_id) AS until_id FROM spans) AS p
      WHERE CAST(CAST('x' || left(replace(p.until_id, '-', ''), 12) AS bit(48)) AS bigint) < extract(epoch FROM CAST(:now AT TIME ZONE 'UTC' AS date) + 3) * 1000
+    UNION ALL
+    SELECT CAST(s.name AS text), 'a gap lies before this partition of job' FROM spans s
+     WHERE s.since_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM spans p WHERE p.until_id = s.since_id)
     UNION ALL
     SELECT 'job', CAST(count(*) AS text) || ' partitions, and each statement that joins job opens all of them. Many jobs wait for long or are dead,'
            || ' and keep old ones: purge dead jobs, or keep history for less long.'

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
@@ -96,7 +96,7 @@ async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = 
     """
     _check_role(db)
     tenants: dict[int, str] = {}
-    rows: list[Row] = []
+    jobs: list[Claimed] = []
     open_groups: list[_OpenGroup] = []
     for group in groups:
         lanes = list({want.lane: want for want in group.wants if want.lane not in tenants}.values())
@@ -105,17 +105,23 @@ async def claim(db: Statements, groups: Sequence[Group], *, queue: int | None = 
             size = len(group.slots)
             read = size if len(lanes) == 1 else max(READ_LEAST, READ_SHARES * size // len(lanes))
             open_groups.append(_OpenGroup(lanes, list(group.slots), read))
-    while open_groups:
-        wants: list[tuple[int, int, int, int, int]] = []
-        slots: list[UUID] = []
-        for one in open_groups:
-            size = len(one.slots)
-            wants += ((want.lane, min(one.read, size), len(slots), size, want.hint) for want in one.wants)
-            slots += one.slots
-        found = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue, inline=INLINE_BYTES)
-        rows += found
-        open_groups = [more for one in open_groups if (more := one.after(found)) is not None]
-    return await _with_texts(db, rows, tenants)
+    async with _taken_back(db, jobs):
+        while open_groups:
+            wants: list[tuple[int, int, int, int, int]] = []
+            slots: list[UUID] = []
+            for one in open_groups:
+                size = len(one.slots)
+                wants += ((want.lane, min(one.read, size), len(slots), size, want.hint) for want in one.wants)
+                slots += one.slots
+            try:
+                found = await db.fetch(SQL.claim, wants=wants, slots=slots, queue=queue, inline=INLINE_BYTES)
+            except WindlassError:
+                if jobs and db.capabilities.commits:
+                    break  # what an earlier look has claimed is handed out
+                raise
+            jobs += map(_claimed, found)
+            open_groups = [more for one in open_groups if (more := one.after(found)) is not None]
+        return await _with_texts(db, jobs, tenants)
 
 
 class _OpenGroup(msgspec.Struct, frozen=True):
@@ -156,20 +162,16 @@ async def claim_back(
     if not leases:
         return []
     rows = await db.fetch(SQL.claim_back, leases=sorted(leases), session=session, tenant=tenant, inline=INLINE_BYTES)
-    return await _with_texts(db, rows, {})
+    jobs = list(map(_claimed, rows))
+    async with _taken_back(db, jobs):
+        return await _with_texts(db, jobs, {})
 
 
-async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int, str]) -> list[Claimed]:
-    """Return the jobs in claim order, each with its texts; those whose texts are too much are ready again.
-
-    The claim may be committed by now: where the texts cannot be read, all its jobs are ready again, as nobody is told.
-    """
-    # RETURNING gives rows in update order; the promise is claim order.
-    jobs = sorted([_claimed(row) for row in rows], key=_claim_order)
-    if max((job.size for job in jobs), default=0) <= INLINE_BYTES and sum(job.size for job in jobs) <= MOST_BYTES:
-        return jobs
+@asynccontextmanager
+async def _taken_back(db: Statements, jobs: Sequence[Claimed]) -> AsyncIterator[None]:
+    """Make the jobs ready again if the block fails: their claim may be committed by then, and nobody is told of it."""
     try:
-        return await _read_texts(db, jobs, tenants)
+        yield
     except BaseException:
         if not db.capabilities.commits:
             raise  # its transaction is undone as a whole, and takes no statement any more
@@ -180,7 +182,12 @@ async def _with_texts(db: Statements, rows: Sequence[Row], tenants: Mapping[int,
         raise
 
 
-async def _read_texts(db: Statements, jobs: Sequence[Claimed], tenants: Mapping[int, str]) -> list[Claimed]:
+async def _with_texts(db: Statements, claimed: Sequence[Claimed], tenants: Mapping[int, str]) -> list[Claimed]:
+    """Return the jobs in claim order, each with its texts; those whose texts are too much are ready again."""
+    # RETURNING gives rows in update order; the promise is claim order.
+    jobs = sorted(claimed, key=_claim_order)
+    if max((job.size for job in jobs), default=0) <= INLINE_BYTES and sum(job.size for job in jobs) <= MOST_BYTES:
+        return jobs
     is_much = sum(job.size for job in jobs) > MOST_BYTES
     share = MOST_BYTES // (len(set(tenants.values()) or {""}) if is_much else 1)
     fits: list[Claimed] = []

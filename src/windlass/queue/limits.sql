@@ -4,11 +4,12 @@
 -- counted: 0 while leases that began before the limit may not be marked yet, 1 when no claim that has not seen it can be under way,
 -- 2 when all of them are marked.
 -- postgres
-SELECT CASE WHEN limited = 1 THEN 2 WHEN limited_at < :now - CAST(:unseen_ms AS bigint) * interval '1 millisecond' THEN 1 ELSE 0 END AS counted,
+SELECT CASE WHEN limited = 1 THEN 2
+            WHEN limited = 2 AND limited_at < :now - CAST(:unseen_ms AS bigint) * interval '1 millisecond' THEN 1 ELSE 0 END AS counted,
        max_running, rate_per_s, burst, CAST(greatest(extract(epoch FROM tat_at - :now), 0) AS double precision) AS ahead_s
   FROM lane WHERE id = :queue FOR UPDATE
 -- sqlite
-SELECT CASE WHEN limited = 1 THEN 2 WHEN limited_at < :now - :unseen_ms * 1000 THEN 1 ELSE 0 END AS counted, max_running, rate_per_s, burst,
+SELECT CASE WHEN limited = 1 THEN 2 WHEN limited = 2 AND limited_at < :now - :unseen_ms * 1000 THEN 1 ELSE 0 END AS counted, max_running, rate_per_s, burst,
        max(coalesce(tat_at, :now) - :now, 0) / 1000000.0 AS ahead_s FROM lane WHERE id = :queue
 
 -- name: count_running
@@ -53,10 +54,10 @@ UPDATE queue SET flags = flags | 256
 
 -- name: all_marked
 -- Note that all leases of a queue are marked, if they are.
--- locks: lane rows of the queue, whose own row is locked.
+-- guard: it has limits, and this was not known yet.  locks: lane rows of the queue, whose own row is locked.
 -- both
 UPDATE lane SET limited = 1
- WHERE lane.id IN (SELECT l.id FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue WHERE o.id = :queue)
+ WHERE lane.limited = 2 AND lane.id IN (SELECT l.id FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue WHERE o.id = :queue)
    AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.place = 1 AND q.flags & 256 = 0
                       AND q.lane IN (SELECT l.id FROM lane o JOIN lane l ON l.tenant = o.tenant AND l.queue = o.queue WHERE o.id = :queue))
 

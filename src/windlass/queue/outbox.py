@@ -36,7 +36,7 @@ _NO_UUIDV7 = (
     "Give the row a UUIDv7 and clear its error, or enqueue the job anew."
 )
 _TOO_FAR_AHEAD = (
-    "Its id tells a time that is {} ahead of the database's clock, and no job of that time can be stored yet: "
+    "Its id tells a time that is {} ahead of the database's clock, and jobs of that time are not taken yet: "
     "the clock of the application is wrong. Set it right, then give the row a new UUIDv7 and clear its error, "
     "or enqueue the job anew."
 )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -16,7 +17,7 @@ from tests.queue.races.orders import Race
 from tests.queue.races.pausing import COMMIT, Pausing
 from tests.queue.races.stage import PATIENCE_S, WAITING, Scene, Stage, no_jitter
 from tests.queue.races.test_reports import good
-from windlass.db import Database
+from windlass.db import Database, Query, Row
 from windlass.errors import Conflict, Contention, JobFinished, NotFound, WindlassError
 from windlass.ids import Ids
 from windlass.job import Outcome, State
@@ -244,6 +245,39 @@ async def test_rel_k2_claim_looks_again_after_its_lock(postgres_stage: Stage, po
     job = await postgres_stage.get(scene.id)
     assert (job.fence, job.attempt) == (lease.fence, lease.attempt) == (1, 1)
     await postgres_stage.sound()
+
+
+class SecondLookFails(Pausing):
+    """A database that gives no answer to the second look of a claim."""
+
+    def __init__(self, inner: Database, error: BaseException) -> None:
+        super().__init__(inner)
+        self._error = error
+
+    async def fetch(self, query: Query, /, **parameters: Any) -> list[Row]:
+        """Run a query, unless it is the one."""
+        if query.name == "claim" and query.name in self.trail:
+            raise self._error
+        return await super().fetch(query, **parameters)
+
+
+@pytest.mark.parametrize("error", [Contention("A rival."), asyncio.CancelledError()], ids=["rival", "cancelled"])
+async def test_jobs_of_a_first_look_are_handed_out_or_ready_again(stage: Stage, error: BaseException) -> None:
+    """A claim from many lanes that is cut off between its looks leaves no lease of which nobody knows."""
+    scene = await stage.scene(20)
+    for number in range(5):
+        await stage.submit(scene.queue, task=f"task-{number}")
+    server = SecondLookFails(stage.db, error)
+
+    if isinstance(error, Contention):
+        taken = await stage.claim(server, scene.queue, scene.session, 16)
+        assert scene.ids[: claims.READ_LEAST] == [lease.id for lease in taken]
+        return
+    with pytest.raises(asyncio.CancelledError):
+        await stage.claim(server, scene.queue, scene.session, 16)
+
+    assert {State.QUEUED} == {await stage.state(job_id) for job_id in scene.ids}
+    await stage.sound()
 
 
 async def test_rel_k2_expiry_beside_claim(stage: Stage) -> None:

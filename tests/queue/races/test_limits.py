@@ -72,7 +72,7 @@ async def test_rel_x6_a_limit_switched_on_beside_claims(stage: Stage) -> None:
     """X6: what was claimed before a limit, or while it came, is counted by it from the first claim on, and for ever."""
 
     async def prepare() -> Scene:
-        return await stage.scene(3)
+        return await stage.scene(4)
 
     async def claim(db: Database, scene: Scene) -> list[Claimed]:
         return await stage.claim(db, scene.queue, scene.session, 2)
@@ -90,9 +90,37 @@ async def test_rel_x6_a_limit_switched_on_beside_claims(stage: Stage) -> None:
         await end_all(stage, scene, [held[0] if held else late[0]])
         last = await claim_limited(stage, stage.db, scene)
         assert 1 == len(last)
+        assert [] == await claim_limited(stage, stage.db, scene)
         await end_all(stage, scene, [*[*held, *late][1:], *last])
 
     await Race(prepare, claim, switch_on, judge).in_every_order(stage)
+
+
+async def test_rel_x6_a_limit_switched_off_beside_a_claim(stage: Stage) -> None:
+    """X6: a claim that has not heard that a limit is gone does not bring it back, nor does the next one count short."""
+
+    async def prepare() -> Scene:
+        scene = await stage.scene(4)
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=1)
+        stage.clock.advance(limits.UNSEEN_MS / 1000 + 1)
+        return scene
+
+    async def claim(db: Database, scene: Scene) -> list[Claimed]:
+        return await claim_limited(stage, db, scene)
+
+    async def switch_off(db: Database, scene: Scene) -> None:
+        await lanes.configure(db, LaneName("default", scene.queue))
+
+    async def judge(scene: Scene, leases: list[Claimed] | WindlassError, _: WindlassError | None) -> None:
+        free = await stage.claim(stage.db, scene.queue, scene.session)
+        assert 1 == len(free)
+        await lanes.configure(stage.db, LaneName("default", scene.queue), max_running=2)
+        held = [*good(leases), *free]
+        late = await claim_limited(stage, stage.db, scene)
+        assert max(2 - len(held), 0) == len(late)
+        await end_all(stage, scene, [*held, *late])
+
+    await Race(prepare, claim, switch_off, judge).in_every_order(stage)
 
 
 async def test_rel_x6_leases_marked_beside_an_end(stage: Stage) -> None:

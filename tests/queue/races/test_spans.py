@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from tests.queue.races.orders import Race
@@ -85,12 +86,18 @@ async def test_rel_x23_a_span_dropped_by_two(postgres_stage: Stage) -> None:
         await in_a_new_span(stage)
         return await stage.scene(3)
 
+    async def drop_well(db: Database, scene: Scene) -> dict[str, int]:
+        try:
+            return await drop(db, scene)
+        except asyncpg.PostgresError as error:
+            raise AssertionError("a rival's removal is an error of the driver") from error
+
     async def judge(scene: Scene, left: dict[str, int] | WindlassError, right: dict[str, int] | WindlassError) -> None:
         assert all(isinstance(answer, dict | Contention) for answer in (left, right)), (left, right)
         await drop(stage.db, scene)
         assert {*scene.ids} == await history.live(stage.db, scene.ids)
 
-    await Race(prepare, drop, drop, judge).in_every_order(stage)
+    await Race(prepare, drop_well, drop_well, judge).in_every_order(stage)
 
 
 async def test_rel_x23_spans_made_by_two(postgres_stage: Stage) -> None:

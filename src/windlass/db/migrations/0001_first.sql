@@ -365,7 +365,7 @@ BEGIN
     END LOOP;
     FOR day IN SELECT today + n FROM unnest(ARRAY[-1, 3, 7, 11]) AS n LOOP
         until := quote_literal(lpad(to_hex(CAST(extract(epoch FROM day) * 1000 AS bigint)), 12, '0') || repeat('0', 20));
-        EXECUTE format('CREATE TABLE windlass.%I PARTITION OF windlass.job FOR VALUES FROM (%s) TO (%s)', span, since, until);
+        EXECUTE format('CREATE TABLE windlass.%I PARTITION OF windlass.job FOR VALUES FROM (%s) TO (%s) WITH (vacuum_truncate = off)', span, since, until);
         since := until;
         span := 'job_' || to_char(day, 'YYYYMMDD');
     END LOOP;
