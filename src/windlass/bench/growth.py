@@ -17,7 +17,7 @@ from windlass.bench.ours import Ours, open_ours
 from windlass.bench.scratch import connected, is_postgres, scratch
 
 BATCH = 100
-FLAT_GOAL, SNAPSHOT_GOAL = 0.9, 0.7
+FLAT_GOAL, SNAPSHOT_GOAL = 0.95, 0.8
 CHUNK = 100_000
 ROUNDS_LONGER = 5
 PROBE_S = 3.0
