@@ -12,7 +12,15 @@ import sys
 
 from tests.queue.races.pausing import COMMIT, Pausing, Point
 from windlass.db import open_database
-from windlass.db.migrate import ensure_schema
+from windlass.db.migrate import known_migrations, migrate, read_migration
+
+TWO = [
+    *known_migrations(),
+    read_migration(
+        9000, "more", "-- postgres\nCREATE TABLE windlass.more (id int);\n-- sqlite\nCREATE TABLE more (id INT);\n"
+    ),
+]
+"""As many files as there will be."""
 
 
 async def stop_between_files(db: Pausing) -> Point:
@@ -30,7 +38,7 @@ async def stop_between_files(db: Pausing) -> Point:
 async def main(url: str) -> None:
     """Set the database up, as far as the first file."""
     db = Pausing(await open_database(url))
-    setting_up = asyncio.create_task(ensure_schema(db))
+    setting_up = asyncio.create_task(migrate(db, known=TWO))
     await stop_between_files(db)
     print("between", flush=True)
     await setting_up

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.databases import Server, connected
-from tests.db.setup_process import stop_between_files
+from tests.db.setup_process import TWO, stop_between_files
 from tests.queue.races.pausing import Pausing
 from tests.sqltext import parse
 from windlass.db import Database, open_database
@@ -45,9 +45,7 @@ UPDATE migration SET checksum = :checksum, number = number + :shift
     origin="test_migrate.py",
 )
 KNOWN = known_migrations()
-SECOND = read_migration(
-    9000, "more", "-- postgres\nCREATE TABLE windlass.more (id int);\n-- sqlite\nCREATE TABLE more (id INT);\n"
-)
+SECOND = TWO[-1]
 BROKEN = read_migration(
     9001,
     "broken",
@@ -210,7 +208,7 @@ async def test_a_set_up_that_is_under_way_is_waited_for(empty_url: str) -> None:
         first, second = [Pausing(await open_database(empty_url, role="client")) for _ in range(2)]
         for db in (first, second):
             stack.push_async_callback(db.close)
-        setting_up = asyncio.create_task(ensure_schema(first))
+        setting_up = asyncio.create_task(migrate(first, known=TWO))
         between = await stop_between_files(first)
 
         waiting = asyncio.create_task(ensure_schema(second))
@@ -219,9 +217,11 @@ async def test_a_set_up_that_is_under_way_is_waited_for(empty_url: str) -> None:
                 break
             await asyncio.sleep(0)
         between.release()
-        await asyncio.gather(setting_up, waiting)
+        ended = await asyncio.gather(setting_up, waiting, return_exceptions=True)
 
-        assert [m.number for m in KNOWN] == await applied(second)
+        assert TWO == ended[0]
+        assert "9000" in str(ended[1])  # it waited, and found both: one that this program does not know
+        assert [m.number for m in TWO] == await applied(second)
 
 
 async def test_a_set_up_that_was_killed_leaves_nothing(empty_url: str) -> None:
@@ -237,6 +237,7 @@ async def test_a_set_up_that_was_killed_leaves_nothing(empty_url: str) -> None:
         await process.wait()
     db = await open_database(empty_url)
     try:
+        assert [] == await tables(db)
         await ensure_schema(db)
 
         assert [m.number for m in KNOWN] == await applied(db)

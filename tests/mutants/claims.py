@@ -158,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "claim-beside-a-limit",
-        both("claim", "claim", "THEN l.limited = 0", "THEN l.limited < 2"),
+        both("claim", "claim", "THEN l.limited = 0", "THEN l.limited < 3"),
         races("limits::rel_x6_claim_of_a_server_that_does_not_know_the_limit"),
         "I15: a claim that has not counted takes nothing from a limited queue",
     ),

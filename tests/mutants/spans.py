@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "span-grows-by-a-gap",
-        (Edit("db/spans.py", "shortest = min(", "shortest = max("),),
+        (Edit("db/spans.py", "length = min(", "length = max("),),
         (f"{SPANS}a_database_that_slept_for_long_gets_one_span_for_it",),
         "a gap makes one span, not long ones",
         only="postgres",

@@ -223,7 +223,7 @@ async def test_a_gap_between_spans_is_told(fresh_postgres_url: str, clock: TestC
         await db.close()
 
 
-@pytest.mark.parametrize(("days", "length"), [(0, 30), (1, 1), (7, 1), (8, 1), (30, 4), (365, 46)])
+@pytest.mark.parametrize(("days", "length"), [(1, 1), (7, 1), (8, 1), (30, 4), (365, 46)])
 async def test_a_span_is_an_eighth_of_the_retention(steps: Steps, days: int, length: int) -> None:
     """Few partitions, for a statement that joins `job` opens all of them."""
     assert length == span_days(days)
@@ -234,6 +234,20 @@ async def test_a_span_is_an_eighth_of_the_retention(steps: Steps, days: int, len
 
     assert f"job_{until:%Y%m%d}" == first
     assert 0 == (await reach(steps.db) - until).days % length
+
+
+async def test_history_that_is_kept_for_ever_has_few_spans(steps: Steps) -> None:
+    """Nothing is dropped then: spans grow with the age of the history, a month at least."""
+    lengths = []
+    for _ in range(122):
+        steps.clock.advance(days=30)
+        before = await reach(steps.db)
+        if await make_spans(steps.db, days=span_days(0)):
+            lengths.append((await reach(steps.db) - before).days)
+
+    assert lengths[0] >= 30
+    assert lengths[-1] > 365
+    assert 20 >= len(await spans(steps.db))
 
 
 async def test_a_database_that_slept_for_long_gets_one_span_for_it(steps: Steps) -> None:

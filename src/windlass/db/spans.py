@@ -28,7 +28,7 @@ DAYS_AHEAD = 8
 SPANS = 8
 """Into so many spans the retention is divided."""
 KEPT_DAYS = 30
-"""How long a span is where history is kept for ever."""
+"""Where history is kept for ever a span is half as long as it is old, and so long at least: twenty years have 18."""
 MOST_STRAGGLERS, MOST_BYTES = 100_000, 64 << 20
 """So many jobs are moved in the transaction that everybody waits for, and so long may their texts be together."""
 _SHORTLY = "SET LOCAL lock_timeout = '300ms'; SET LOCAL statement_timeout = '2s';"
@@ -58,12 +58,15 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 def span_days(retention_days: int) -> int:
-    """Return how many days a span is long where history is kept for so many days, or for ever (0)."""
-    return -(-retention_days // SPANS) if retention_days else KEPT_DAYS
+    """Return how many days a span is long where history is kept for so many days; 0 where for ever: by its age."""
+    return -(-retention_days // SPANS)
 
 
 async def make_spans(db: Database, *, days: int | None = None, days_ahead: int = DAYS_AHEAD) -> list[str]:
-    """Make the missing spans until `days_ahead` days ahead, of `days` or as the shortest is; return their names."""
+    """Make the missing spans until `days_ahead` days ahead; return their names.
+
+    Each has so many `days`, or as many as those lately made; 0 stands for history that is kept for ever.
+    """
     today = db.now().astimezone(UTC).date()
     made: list[str] = []
     while await reach(db) < today + timedelta(days=days_ahead):
@@ -74,8 +77,10 @@ async def make_spans(db: Database, *, days: int | None = None, days_ahead: int =
             first_day = last.until_day
             if first_day >= today + timedelta(days=days_ahead):
                 break
-            shortest = min((span.until_day - before.until_day for before, span in pairwise(found)), default=None)
-            length = shortest if days is None and shortest else timedelta(days=days or KEPT_DAYS)
+            if days is None:  # the last one may be long, for a time without servers
+                length = min(span.until_day - before.until_day for before, span in pairwise(found[-4:]))
+            else:
+                length = timedelta(days=days or max(KEPT_DAYS, (today - found[0].until_day).days // 2))
             # If nobody has made any for long, one span is for all that time.
             next_day = max(first_day + length, today)
             name = f"job_{first_day:%Y%m%d}"

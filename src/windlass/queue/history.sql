@@ -95,13 +95,13 @@ SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state IN
 -- postgres
 WITH leased AS MATERIALIZED (SELECT q.id, q.lane FROM queue q WHERE q.place = 1 AND q.id < :floor ORDER BY q.session LIMIT :examined),
 own AS MATERIALIZED (
-    SELECT q.id FROM leased q JOIN lane l ON l.id = q.lane + 0 WHERE l.tenant = :tenant
-     UNION ALL
     SELECT p.id FROM lane l CROSS JOIN LATERAL (
        (SELECT q.id FROM queue q WHERE q.place = 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.rank, q.id LIMIT :examined)
         UNION ALL
        (SELECT q.id FROM queue q WHERE q.place >= 2 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
-     WHERE l.tenant = :tenant LIMIT :examined
+     WHERE l.tenant = :tenant
+     UNION ALL
+    SELECT q.id FROM leased q JOIN lane l ON l.id = q.lane + 0 WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (
     SELECT id, finished_at FROM (SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_queued j WHERE j.id = o.id LIMIT 1) x) v
@@ -116,11 +116,11 @@ SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT gr
 WITH leased AS MATERIALIZED (SELECT id, lane FROM queue INDEXED BY queue_leased WHERE place = 1 AND id < :floor ORDER BY session LIMIT :examined),
 own AS MATERIALIZED (
     SELECT id FROM (
-    SELECT q.id FROM leased AS q CROSS JOIN lane AS l ON l.id = q.lane WHERE l.tenant = :tenant
-    UNION ALL
     SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
     UNION ALL
-    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant) LIMIT :examined
+    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    UNION ALL
+    SELECT q.id FROM leased AS q CROSS JOIN lane AS l ON l.id = q.lane WHERE l.tenant = :tenant) LIMIT :examined
 ),
 matched AS MATERIALIZED (
     SELECT id, finished_at FROM (SELECT x.* FROM own AS o CROSS JOIN jobs_queued AS x ON x.id = o.id) AS v

@@ -438,7 +438,7 @@ SELECT id, id AS job_id, CASE WHEN fence > 0 THEN CAST(id AS text) || '.' || CAS
        attempt AS attempt_number, greatest(attempt - 1, 0) AS retry_count, max_attempts, max_attempts - 1 AS max_retries,
        timeout_s AS timeout_seconds, timeout_s AS max_execution_time, created_at, scheduled_at, next_run_at,
        coalesce(next_run_at, started_at) AS executed_at, queued_at, claimed_at, started_at, finished_at, finished_at AS completed_at,
-       CAST(round(extract(epoch FROM finished_at - started_at) * 1000) AS bigint) AS execution_time_ms, heartbeat_at, lease_expires_at,
+       CAST(floor(extract(epoch FROM finished_at - started_at) * 1000) AS bigint) AS execution_time_ms, heartbeat_at, lease_expires_at,
        result AS output, error AS error_message, error AS failure_reason
   FROM windlass.jobs;
 
@@ -818,7 +818,7 @@ SELECT id, id AS job_id, CASE WHEN fence > 0 THEN id || '.' || fence END AS run_
        attempt AS attempt_number, max(attempt - 1, 0) AS retry_count, max_attempts, max_attempts - 1 AS max_retries,
        timeout_s AS timeout_seconds, timeout_s AS max_execution_time, created_at, scheduled_at, next_run_at,
        coalesce(next_run_at, started_at) AS executed_at, queued_at, claimed_at, started_at, finished_at, finished_at AS completed_at,
-       (finished_at - started_at + 500) / 1000 AS execution_time_ms, heartbeat_at, lease_expires_at,
+       (finished_at - started_at) / 1000 AS execution_time_ms, heartbeat_at, lease_expires_at,
        result AS output, error AS error_message, error AS failure_reason
   FROM jobs;
 
