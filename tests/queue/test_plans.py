@@ -106,9 +106,9 @@ async def test_a_claim_reads_the_heads_it_needs(url: str, lanes: int, count: int
         )
 
     assert count == plan.root["Actual Rows"]
-    # Numbering the heads of a lane looks one row ahead.
-    assert lanes * (count + 1) == plan.read("queue")["queue_ready"]
-    assert count + 1 == plan.most_rows_per_loop("queue_ready")
+    # Numbering the heads of a lane looks one row ahead, but on newer versions of PostgreSQL.
+    assert plan.read("queue")["queue_ready"] in (lanes * count, lanes * (count + 1))
+    assert plan.most_rows_per_loop("queue_ready") in (count, count + 1)
     assert {"queue_ready", "Tid Scan"} == set(plan.read("queue"))
     assert {"job_pkey": count} == plan.read("job")
     assert count == looks_into_job(plan)
@@ -139,7 +139,7 @@ async def test_a_hint_saves_the_entries_below(url: str) -> None:
         asked = {"wants": [(1, 10, 0, 10, hint)], "slots": [made(SESSION, 100)] * 10, "queue": None, "inline": INLINE}
         plan = await explained(connection, claim.SQL.claim, **asked)
 
-    assert 10 + 1 == plan.read("queue")["queue_ready"]
+    assert plan.read("queue")["queue_ready"] in (10, 10 + 1)
 
 
 @pytest.mark.parametrize("limit", [1, 500, 2000])
