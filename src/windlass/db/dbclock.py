@@ -25,7 +25,7 @@ CLOCK = (
 
 
 class DatabaseClock:
-    """What the database's clock said, and this machine's clock of elapsed time at that moment."""
+    """The last reading of the database's clock, with this machine's clock of elapsed time at that moment."""
 
     def __init__(self, given: Clock | None) -> None:
         self._given = given

@@ -32,7 +32,7 @@ KEPT_DAYS = 30
 MOST_STRAGGLERS, MOST_BYTES = 100_000, 64 << 20
 """So many jobs are moved in the transaction that everybody waits for, and so long may their texts be together."""
 _SHORTLY = "SET LOCAL lock_timeout = '300ms'; SET LOCAL statement_timeout = '2s';"
-"""Whoever has the lock on `job`, or waits for it, keeps everybody waiting, and heartbeats with them."""
+"""While somebody has the lock on `job`, or asks for it, everybody else waits, heartbeats too."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """What a removal of old spans did."""
+    """The result of a removal of old spans."""
 
     row_estimates: dict[str, int]
     """Of the spans that are gone."""
