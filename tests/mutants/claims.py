@@ -7,6 +7,12 @@ from tests.mutants.mutant import Edit, Mutant, both, races, sql
 ONCE = "test_what_may_run_once_and_began_is_not_given_to_another"
 EARLY = "tests/queue/test_plans_early.py::test_a_plan_made_early_searches_by_key"
 
+HINT = "rel_x20_slow_enqueue_below_the_hint"
+HEADS = (
+    "WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)\n"
+    "            ORDER BY q.rank, q.id LIMIT w.n"
+)
+
 BYTES = "tests/queue/test_claim.py::test_rel_"
 
 MUTANTS = (
@@ -75,11 +81,49 @@ MUTANTS = (
             ("sessions", "s.state + 0 = 0", "s.state = 0"),
         )
     ),
+    *(
+        Mutant(
+            f"claim-{name}-{'in-one-lane' if lanes == 1 else 'in-several-lanes'}",
+            (sql("claim", "claim", read, read.replace(guard, new), "postgres"),),
+            races(f"{test}{lanes}]"),
+            rule,
+            only="postgres",
+        )
+        for lanes, read in ((1, f"{HEADS} FOR UPDATE OF q SKIP LOCKED"), (2, f"{HEADS}) x\n     WHERE NOT"))
+        for name, guard, new, test, rule in (
+            ("below-the-hint", "AND q.rank >= w.hint ", "", f"claims::{HINT}[", "a hint is obeyed until it is opened"),
+            (
+                "after-the-start-deadline",
+                "AND (q.start_by IS NULL OR q.start_by > :now)",
+                "",
+                "guards::claim_after_the_start_deadline[postgres-",
+                "I11: no start after the start deadline",
+            ),
+        )
+    ),
     Mutant(
-        "claim-waits-for-locks",
-        (sql("claim", "claim", "FOR UPDATE OF q SKIP LOCKED", "FOR UPDATE OF q", "postgres"),),
-        races("claims::rel_k2_claim_waits_for_nobody"),
-        "rule 6: a claim passes by what a rival has locked",
+        "claim-after-the-start-deadline",
+        (sql("claim", "claim", "AND (x.start_by IS NULL OR x.start_by > :now)", "", "sqlite"),),
+        races("guards::claim_after_the_start_deadline[sqlite-1]"),
+        "I11: no start after the start deadline",
+        only="sqlite",
+    ),
+    *(
+        Mutant(
+            f"claim-waits-for-locks-{'in-one-lane' if lanes == 1 else 'in-several-lanes'}",
+            (sql("claim", "claim", f"{old} FOR UPDATE OF q SKIP LOCKED", f"{old} FOR UPDATE OF q", "postgres"),),
+            races(f"claims::rel_k2_claim_waits_for_nobody[{lanes}]"),
+            "rule 6: a claim passes by what a rival has locked",
+            only="postgres",
+        )
+        for lanes, old in ((1, "LIMIT w.n"), (2, "q.place + 0 = 0\n          "))
+    ),
+    Mutant(
+        "claim-of-one-lane-looks-before-it-locks",
+        (sql("claim", "claim", "count(*) OVER (PARTITION BY w.off) = 1", "false", "postgres"),),
+        races("claims::rel_k2_claim_waits_for_nobody[1]"),
+        "rivals take different jobs of a lane",
+        only="postgres",
     ),
     Mutant(
         "claim-keeps-the-fence",
@@ -104,18 +148,6 @@ MUTANTS = (
         both("claim", "claim_back", "AND l.paused = 0", ""),
         races("guards::paused_lane_hands_out_nothing"),
         "I11: nothing is handed back from a paused queue",
-    ),
-    Mutant(
-        "claim-after-the-start-deadline",
-        both(
-            "claim",
-            "claim",
-            "AND (q.start_by IS NULL OR q.start_by > :now)",
-            "",
-            sqlite="AND (x.start_by IS NULL OR x.start_by > :now)",
-        ),
-        races("guards::claim_after_the_start_deadline"),
-        "I11: no start after the start deadline",
     ),
     Mutant(
         "claim-by-the-dead",
@@ -237,12 +269,6 @@ MUTANTS = (
         ),
         tuple(f"tests/queue/test_report.py::{ONCE}[{kind}-close]" for kind in ("sqlite", "postgres")),
         "at most once: what began is not run by another",
-    ),
-    Mutant(
-        "claim-below-the-hint",
-        (sql("claim", "claim", "AND q.rank >= w.hint", "", "postgres"),),
-        races("claims::rel_x20_slow_enqueue_below_the_hint"),
-        "a hint is obeyed until it is opened",
     ),
     Mutant(
         "claim-by-a-client",

@@ -3,8 +3,9 @@
 -- guard: place; the lane is not paused, and not limited or of the :queue that was counted; the session lives, is not draining,
 -- and is of the lane's tenant.
 -- wants: lane, how many of it are read, offset of its group's slots, how many slots, low-water rank.  place: 0 ready, 1 leased.
--- Where fewer of a lane are read than its group has slots, and more may follow, nothing behind the last one read is taken:
--- jobs of that lane may come before it. The caller asks again.
+-- A lane alone in its group is locked as it is read, so that rivals take different jobs of it. Of several lanes more is read
+-- than taken: only what is best of it is locked. Where fewer of a lane are read than its group has slots, and more may follow,
+-- nothing behind the last one read is taken: jobs of that lane may come before it. The caller asks again.
 -- flags: 256 is set in a queue with limits, which are counted by it.
 -- locks: queue rows, skipping locked ones.  index: queue_ready, at most n heads of each lane. From there on rows are found by
 -- their ctid: what changed meanwhile is not there, and what is locked stays there.
@@ -13,17 +14,22 @@
 -- Long texts are left out, and read by `texts` for as many jobs as an answer holds.
 -- plan: LIMIT 1 makes the planner look lanes and sessions up one by one; it would else read them whole for a hash join.
 -- postgres
-WITH head AS MATERIALIZED (
-    SELECT w.off, w.size, l.tenant, l.limited, x.at, x.id, x.rank, w.n < w.size AND x.number = w.n AS is_last
+WITH wanted AS MATERIALIZED (
+    SELECT w.*, l.tenant, l.limited, count(*) OVER (PARTITION BY w.off) = 1 AS is_alone
       FROM rows(:wants, lane int, n int, off int, size int, hint bigint) AS w
      CROSS JOIN LATERAL (
            SELECT l.tenant, l.limited FROM lane l LEFT JOIN lane o ON o.id = CAST(:queue AS int)
             WHERE l.id = w.lane AND l.paused = 0
               AND CASE WHEN o.id IS NULL THEN l.limited = 0 ELSE o.tenant = l.tenant AND o.queue = l.queue END LIMIT 1) l
+),
+head AS MATERIALIZED (
+    SELECT w.off, w.size, w.tenant, w.limited, x.at, x.id, x.rank, w.n < w.size AND x.number = w.n AS is_last
+      FROM wanted w
      CROSS JOIN LATERAL (
            SELECT q.ctid AS at, q.id, q.rank, row_number() OVER (ORDER BY q.rank, q.id) AS number FROM queue q
             WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
             ORDER BY q.rank, q.id LIMIT w.n) x
+     WHERE NOT w.is_alone
 ),
 best AS MATERIALIZED (
     SELECT h.at, h.off, h.tenant, h.limited
@@ -32,7 +38,17 @@ best AS MATERIALIZED (
      WHERE h.number <= h.size AND h.beyond = 0
 ),
 pick AS MATERIALIZED (
-    SELECT q.ctid AS at, q.id, q.rank, b.off, b.tenant, b.limited FROM best b JOIN queue q ON q.ctid = b.at AND q.place + 0 = 0 FOR UPDATE OF q SKIP LOCKED
+    SELECT * FROM (
+        SELECT q.ctid AS at, q.id, q.rank, b.off, b.tenant, b.limited FROM best b JOIN queue q ON q.ctid = b.at AND q.place + 0 = 0
+           FOR UPDATE OF q SKIP LOCKED) x
+     UNION ALL
+    SELECT x.at, x.id, x.rank, w.off, w.tenant, w.limited
+      FROM wanted w
+     CROSS JOIN LATERAL (
+           SELECT q.ctid AS at, q.id, q.rank FROM queue q
+            WHERE q.place = 0 AND q.lane = w.lane AND q.rank >= w.hint AND (q.start_by IS NULL OR q.start_by > :now)
+            ORDER BY q.rank, q.id LIMIT w.n FOR UPDATE OF q SKIP LOCKED) x
+     WHERE w.is_alone
 ),
 slot AS MATERIALIZED (
     SELECT p.at, (CAST(:slots AS uuid[]))[p.off + CAST(row_number() OVER (PARTITION BY p.off ORDER BY p.rank, p.id) AS int)] AS session,

@@ -29,10 +29,10 @@ d AS (
     SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 0, q.result, q.metrics, q.worker, q.session, q.queued_at, q.claimed_at,
            q.began_at, q.ended_at FROM q
 )
-SELECT q.id, q.fence, q.lane, q.attempt, q.flags, CAST(extract(epoch FROM q.ended_at - q.began_at) * 1000 AS bigint) AS run_ms,
-       CAST(extract(epoch FROM q.began_at - q.queued_at) * 1000 AS bigint) AS waited_ms,
+SELECT q.id, q.fence, q.lane, q.attempt, q.flags, CAST(date_part('epoch', q.ended_at - q.began_at) * 1000 AS bigint) AS run_ms,
+       CAST(date_part('epoch', q.began_at - q.queued_at) * 1000 AS bigint) AS waited_ms,
        CASE WHEN q.attempt = 1 AND q.started_at IS NULL
-            THEN CAST(extract(epoch FROM q.began_at - q.queued_at) * 1000 AS bigint) + q.late_ms END AS late_ms
+            THEN CAST(date_part('epoch', q.began_at - q.queued_at) * 1000 AS bigint) + q.late_ms END AS late_ms
   FROM q
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, attempt, flags, worker, result, metrics, began_at, untold, queued_at, late_ms);

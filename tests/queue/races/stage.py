@@ -24,7 +24,7 @@ from windlass.job import State
 from windlass.queue import claim as claims
 from windlass.queue import history, rescue, workers
 from windlass.queue.claim import Claimed, Group, Want
-from windlass.queue.lanes import Lanes
+from windlass.queue.lanes import LaneName, Lanes
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Complete, Fail, Release, Snooze
 from windlass.queue.submit import submit
@@ -192,6 +192,11 @@ class Stage:
             return []
         made = [self.job(queue, **fields) for _ in range(jobs)]
         return [answer.id for answer in await submit(self.db, self.lanes, made)]
+
+    async def lanes_of(self, queue: str, count: int) -> None:
+        """Give a queue so many lanes, all without jobs but the first: a claim reads one lane otherwise than several."""
+        names = [LaneName("default", queue, "task"), LaneName("default", queue, "other")]
+        await self.lanes.resolve(self.db, names[:count])
 
     async def claim(
         self, db: Statements, queue: str, session: UUID, count: int = 1, *, hint: int = claims.OPEN_HINT

@@ -208,9 +208,11 @@ async def test_rel_k2_two_claims_of_one_job(stage: Stage) -> None:
     await Race(stage.scene, claim, claim, judge).in_every_order(stage)
 
 
-async def test_rel_k2_claim_waits_for_nobody(postgres_stage: Stage) -> None:
-    """A claim passes by rows that a rival has locked, and takes what is free."""
-    scene = await postgres_stage.scene(2)
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_rel_k2_claim_waits_for_nobody(postgres_stage: Stage, lanes: int) -> None:
+    """A claim passes by rows that a rival has locked, and takes what is free; in a lane alone it finds as many as asked."""
+    scene = await postgres_stage.scene(3)
+    await postgres_stage.lanes_of(scene.queue, lanes)
     rival = Pausing(postgres_stage.servers[0])
     point = rival.hold_before(COMMIT)
     held = asyncio.create_task(postgres_stage.claim(rival, scene.queue, scene.session))
@@ -220,18 +222,21 @@ async def test_rel_k2_claim_waits_for_nobody(postgres_stage: Stage) -> None:
         got = await postgres_stage.claim(postgres_stage.servers[1], scene.queue, scene.session, 2)
     point.release()
 
-    assert {lease.id for lease in [*got, *await held]} == set(scene.ids)
-    assert len(got) == 1
+    assert [lease.id for lease in [*await held, *got]] == scene.ids[: 3 if lanes == 1 else 2]
 
 
-async def test_rel_k2_claim_looks_again_after_its_lock(postgres_stage: Stage, postgres_url: str) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_rel_k2_claim_looks_again_after_its_lock(postgres_stage: Stage, postgres_url: str, lanes: int) -> None:
     """A job claimed by a rival between a claim's look and its lock is not claimed a second time."""
     scene = await postgres_stage.scene()
-    source = claims.SQL.claim.postgres_source
-    gate = f"gate AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({GATE})), best AS MATERIALIZED ("
-    looked = "     WHERE h.number <= h.size AND h.beyond = 0"
-    assert source.count("best AS MATERIALIZED (") == source.count(looked) == 1
-    text = source.replace("best AS MATERIALIZED (", gate).replace(looked, f"{looked} AND EXISTS (SELECT 1 FROM gate)")
+    await postgres_stage.lanes_of(scene.queue, lanes)
+    text = claims.SQL.claim.postgres_source
+    for old, new in (
+        ("WITH wanted AS", f"WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared({GATE})), wanted AS"),
+        ("WHERE l.id = w.lane", "WHERE EXISTS (SELECT 1 FROM gate) AND l.id = w.lane"),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
     slow = Pausing(postgres_stage.servers[0], instead={"claim": replace(claims.SQL.claim, postgres_source=text)})
     async with connected(postgres_url) as keeper:
         await keeper.execute(f"SELECT pg_advisory_lock({GATE})")
@@ -350,9 +355,11 @@ async def test_rel_x6_claim_beside_change(stage: Stage) -> None:
     await Race(stage.scene, claim, change, judge).in_every_order(stage)
 
 
-async def test_rel_x20_slow_enqueue_below_the_hint(postgres_stage: Stage) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_rel_x20_slow_enqueue_below_the_hint(postgres_stage: Stage, lanes: int) -> None:
     """A job that commits after the hint has passed its rank is found when the hint is opened again."""
     scene = await postgres_stage.scene(0)
+    await postgres_stage.lanes_of(scene.queue, lanes)
     slow = Pausing(postgres_stage.servers[0])
     job = postgres_stage.job(scene.queue)
     await postgres_stage.lanes.resolve(postgres_stage.db, [job.lane])

@@ -128,9 +128,11 @@ async def test_paused_lane_hands_out_nothing(stage: Stage) -> None:
     assert [] == await claims.claim_back(stage.db, [(scene.id, 1)], session=scene.session, tenant="default")
 
 
-async def test_claim_after_the_start_deadline(stage: Stage) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+async def test_claim_after_the_start_deadline(stage: Stage, lanes: int) -> None:
     """A job whose start deadline has come is not handed out, though nobody has expired it yet."""
     scene = await stage.scene(start_by=stage.clock.now() + timedelta(seconds=10))
+    await stage.lanes_of(scene.queue, lanes)
     stage.clock.advance(10)
 
     assert [] == await stage.claim(stage.db, scene.queue, scene.session)
