@@ -210,7 +210,7 @@ async def test_rel_k2_two_claims_of_one_job(stage: Stage) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2])
 async def test_rel_k2_claim_waits_for_nobody(postgres_stage: Stage, lanes: int) -> None:
-    """A claim passes by rows that a rival has locked, and takes what is free; in a lane alone it finds as many as asked."""
+    """A claim passes by rows that a rival has locked, and takes what is free; in one lane as many as asked."""
     scene = await postgres_stage.scene(3)
     await postgres_stage.lanes_of(scene.queue, lanes)
     rival = Pausing(postgres_stage.servers[0])

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from tests.ahead import make_ahead
 from tests.clock import START, TestClock
 from tests.databases import OPEN_LONG, PATIENT, connected, open_with
 from tests.queue.races.orders import Race
@@ -183,7 +184,7 @@ async def test_rel_x23_partitions_dropped_by_two(postgres_stage: Stage) -> None:
 
     async def prepare() -> set[str]:
         stage.clock.advance(days=1)
-        await make_partitions(stage.db)
+        await make_ahead(stage.db)
         day = stage.clock.now() - timedelta(days=2)
         return {f"{table}_{day:%Y%m%d}" for table in PARTITIONED}
 
