@@ -66,11 +66,11 @@ def test_claim_and_complete_overlap_in_one_lane_and_in_twenty(database_url: str,
 
 
 def test_what_a_job_costs_is_counted(database_url: str, tmp_path: Path) -> None:
-    """Statements per job on both databases, bytes of WAL per job on PostgreSQL."""
+    """Statements per job on both databases; on PostgreSQL bytes of WAL, and CPU of the database at 100 and 500."""
     figures = measured(tmp_path, "--database", database_url, "--parts", "cost")
 
-    units = ["statements/job"] if database_url.startswith("sqlite") else ["statements/job", "bytes/job"]
-    assert units == [figure["unit"] for figure in figures]
+    more = [] if database_url.startswith("sqlite") else ["bytes/job", "µs/job", "µs/job"]
+    assert ["statements/job", *more] == [figure["unit"] for figure in figures]
 
 
 @pytest.mark.usefixtures("one_round")

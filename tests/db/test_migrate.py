@@ -291,13 +291,25 @@ async def test_of_many_migrators_one_applies(empty_url: str, known: list[Migrati
         "CREATE TABLE a (b int);",
         "-- postgres\nSELECT 1;",
         "-- sqlite\nSELECT 1;",
-        "-- postgres\n-- sqlite\n-- sqlite\n",
+        "-- postgres\nSELECT 1;\n-- sqlite\n",
     ],
 )
 def test_a_migration_needs_both_dialects(text: str) -> None:
-    """A file with one dialect, none or one of them twice is refused when it is read."""
-    with pytest.raises(SchemaMismatch, match=r"0007_x needs `-- postgres` and `-- sqlite`, each once"):
+    """A file without a text for one of them is refused when it is read."""
+    with pytest.raises(SchemaMismatch, match=r"0007_x needs `-- both`, or `-- postgres` and `-- sqlite`"):
         read_migration(7, "x", text)
+
+
+def test_the_parts_of_a_migration_keep_their_order() -> None:
+    """What stands for both is in both scripts, where it stands, and read for SQLite."""
+    table = "CREATE TABLE windlass.a (id uuid\n) WITHOUT ROWID WITH (fillfactor = 50);"
+
+    scripts = read_migration(1, "x", f"-- both\n{table}\n-- sqlite\nB;\n-- postgres\nC;\n-- both\nD;\n").scripts
+
+    assert scripts == {
+        "postgres": "\nCREATE TABLE windlass.a (id uuid\n) WITH (fillfactor = 50);\n\nC;\n\nD;\n",
+        "sqlite": "\nCREATE TABLE a (id TEXT\n) STRICT, WITHOUT ROWID;\n\nB;\n\nD;\n",
+    }
 
 
 def test_migrations_are_numbered_without_gaps() -> None:

@@ -69,6 +69,7 @@ GOOD = "-- name: a\n-- Say so.\n-- both\nSELECT :x AS x\n"
         ("different parameters: x, y", "-- name: a\n-- Say so.\n-- postgres\nSELECT :x\n-- sqlite\nSELECT :y"),
         ("two colons", "-- name: a\n-- Say so.\n-- postgres\nSELECT :x::int\n-- sqlite\nSELECT :x"),
         ("a stands twice", GOOD + GOOD),
+        ("as many words as there are names", "-- name: a b\n-- Say so.\n-- both\nSELECT {1|2|3}"),
         ("declared twice", "-- name: a\n-- S.\n-- both\nSELECT 1 FROM rows(:i, a int) AS i, rows(:i, b int) AS j"),
         (
             "different rows",
@@ -102,6 +103,36 @@ def test_parameters_become_numbers() -> None:
     assert (("x", None), ("y", None)) == slots
     assert {"x", "y"} == query.parameters
     assert (("SELECT :x, :y, :x WHERE :now > :y AND '12:30' = k",), ()) == query.sqlite
+
+
+def test_a_text_for_both_is_read_for_sqlite() -> None:
+    """Lists, looked-up keys, locks, intervals and hints to the planner of PostgreSQL are what SQLite has for them."""
+    query = one(
+        "-- name: a\n-- S.\n-- both\n"
+        "SELECT greatest(q.a, CAST(:x AS int)) FROM unnest(CAST(:ids AS uuid[])) AS i (id)\n"
+        "  JOIN queue q ON q.id = ANY(ARRAY[i.id]) LEFT JOIN lane l ON l.id = ANY(ARRAY[q.lane])\n"
+        " WHERE q.place + 0 = 1 AND q.at < :now - interval '1 day' AND q.id = ANY(CAST(:ids AS uuid[]))\n"
+        " ORDER BY q.id FOR UPDATE OF q SKIP LOCKED"
+    )
+
+    [text], _ = query.sqlite
+
+    assert text == (
+        "SELECT max(q.a, :x) FROM (SELECT value AS id FROM json_each(:ids)) AS i\n"
+        "  CROSS JOIN queue q ON q.id = i.id LEFT JOIN lane l ON l.id = q.lane\n"
+        " WHERE q.place = 1 AND q.at < :now - 86400000000 AND q.id IN (SELECT value FROM json_each(:ids))\n"
+        " ORDER BY q.id"
+    )
+
+
+def test_queries_that_differ_in_words_stand_once() -> None:
+    """Each has its own word of those in braces; nothing is a word, too."""
+    found = parse("-- name: a b\n-- Of {one|two}.\n-- both\nSELECT x FROM {queue|timer}{| WHERE y}\n", origin="t.sql")
+
+    assert {"a": "SELECT x FROM queue", "b": "SELECT x FROM timer WHERE y"} == {
+        name: query.sqlite_source for name, query in found.items()
+    }
+    assert ["Of one.", "Of two."] == [query.description for query in found.values()]
 
 
 def test_rows_become_arrays_or_a_table() -> None:

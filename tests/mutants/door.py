@@ -150,7 +150,15 @@ MUTANTS = (
     ),
     Mutant(
         "a-key-of-another-tenant-is-revoked",
-        (sql("keys", "revoke_key", "AND (:tenant IS NULL OR tenant = :tenant)", "", "sqlite"),),
+        (
+            sql(
+                "keys",
+                "revoke_key",
+                "AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))",
+                "",
+                "both",
+            ),
+        ),
         (f"{TENANCY}rel_t5_what_is_anothers_is_like_what_never_was[sqlite-a-b]",),
         "T5: another tenant's key is like one that never was",
         "sqlite",

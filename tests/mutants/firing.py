@@ -46,10 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "fire-without-a-key-of-slots",
-        (
-            Edit(SCHEMA, "reason text, PRIMARY KEY (schedule_id, slot_at)", "reason text"),
-            Edit(SCHEMA, "reason TEXT, PRIMARY KEY (schedule_id, slot_at)", "reason TEXT"),
-        ),
+        (Edit(SCHEMA, "reason text, PRIMARY KEY (schedule_id, slot_at)", "reason text"),),
         (f"{QUEUE}a_slot_that_was_backfilled_makes_no_second_job",),
         "M11, T4: one row for each slot",
     ),

@@ -161,7 +161,7 @@ MUTANTS = (
     ),
     Mutant(
         "audit-of-another-tenant",
-        (sql("audit", "list_of_tenant", "WHERE tenant = :tenant", "WHERE :tenant <> 'nothing'", "sqlite"),),
+        (sql("audit", "list_of_tenant", "AND tenant = :tenant", "AND :tenant <> 'nothing'"),),
         (f"{AUDIT}rel_t5_a_tenant_reads_its_own_entries",),
         "T5: a tenant reads its own entries",
         only="sqlite",

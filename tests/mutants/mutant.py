@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parent.parent.parent
 RACES = "tests/queue/races"
 FAULTS = "tests/queue/faults"
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: ([\w ]+)$", re.MULTILINE)
 _DIALECT = re.compile(r"^-- (postgres|sqlite|both)\b[^\n]*$", re.MULTILINE)
 
 Dialect = Literal["postgres", "sqlite", "both"]
@@ -47,12 +47,15 @@ class Mutant:
 
 
 def sql(step: str, query: str, old: str, new: str, dialect: Dialect | None = None, *, count: int = 1) -> Edit:
-    """Return an edit of a query in `queue/`."""
+    """Return an edit of a query in `queue/`; one that has the same text for both is edited there."""
     return Edit(f"queue/{step}.sql", old, new, query, dialect, count)
 
 
-def both(step: str, query: str, old: str, new: str, *, sqlite: str | None = None) -> tuple[Edit, Edit]:
+def both(step: str, query: str, old: str, new: str, *, sqlite: str | None = None) -> tuple[Edit, ...]:
     """Return the same edit in both dialects of a query; `sqlite` is how the old text reads there, if otherwise."""
+    edit = sql(step, query, old, new, "both")
+    if _has_both((REPOSITORY / "src" / "windlass" / edit.file).read_text(encoding="utf-8"), edit):
+        return (edit,)
     return (
         sql(step, query, old, new, "postgres"),
         sql(step, query, old if sqlite is None else sqlite, new, "sqlite"),
@@ -107,12 +110,18 @@ def region(edit: Edit, text: str) -> tuple[int, int]:
     start, end = _between(_NAME, edit.query, text, 0, len(text), edit)
     if edit.dialect is None:
         return start, end
-    return _between(_DIALECT, edit.dialect, text, start, end, edit)
+    return _between(_DIALECT, "both" if _has_both(text, edit) else edit.dialect, text, start, end, edit)
+
+
+def _has_both(text: str, edit: Edit) -> bool:
+    assert edit.query is not None
+    start, end = _between(_NAME, edit.query, text, 0, len(text), edit)
+    return any(mark[1] == "both" for mark in _DIALECT.finditer(text, start, end))
 
 
 def _between(heads: re.Pattern[str], name: str, text: str, start: int, end: int, edit: Edit) -> tuple[int, int]:
     marks = [(mark[1], mark.end(), mark.start()) for mark in heads.finditer(text, start, end)]
     for (found, begin, _), following in zip(marks, [*marks[1:], None], strict=True):
-        if found == name:
+        if name in found.split():
             return begin, following[2] if following else end
     raise DoesNotApply(f"{edit.file}: there is no {name}")

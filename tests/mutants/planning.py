@@ -62,7 +62,6 @@ MUTANTS = (
                 "count_held",
                 "FROM schedule s WHERE s.tenant = :tenant",
                 "FROM schedule s WHERE false",
-                count=2,
             ),
         ),
         (f"{TENANTS}a_tenant_with_schedules_stays",),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # path: why the file is longer than its like
 LONG_FILES: dict[str, str] = {
-    "src/windlass/db/migrations/0001_first.sql": "the whole schema; once released, a migration is not edited",
     "src/windlass/queue/workers.py": "all that a session says, from register to close, over the same few statements",
     "src/windlass/wire/jobs.py": "all that is said of a job over HTTP, most of it the fields of one answer",
     "src/windlass/worker/pools.py": "where all kinds of bodies begin, wait, end and are stopped, under one lock",

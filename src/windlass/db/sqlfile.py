@@ -7,8 +7,11 @@
     -- sqlite
     …; …
 
-A text that both take stands once, under `-- both`. A `-- sqlite` text may hold several statements; they run in order
-in one transaction, and the rows come from the last one that returns any.
+Where both say the same, the text stands once, under `-- both`, in the words of PostgreSQL (SQLite: `_SQLITE_READS`).
+A join by `= ANY(ARRAY[…])` keeps its order on both.
+A `-- sqlite` text may hold several statements; they run in order in one transaction, and the rows come from the
+last one that returns any.
+Queries that differ in a few words stand once, under all their names: of `{queue|timer}` the first query has `queue`.
 A line `-- hot: why` in the description makes a query that only reads run where those that write do.
 `:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
 where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
@@ -35,7 +38,8 @@ TABLES = frozenset(
     ).split()
 )
 
-_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_NAME = re.compile(r"^-- name: ([\w ]+)$", re.MULTILINE)
+_ONE_OF = re.compile(r"\{([^{}]*\|[^{}]*)\}")
 _DIALECT = re.compile(r"^-- (postgres|sqlite|both)\b[^\n]*$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _ROWS = re.compile(r"\brows\(:(\w+),([^)]*)\)\s+AS\s+(\w+)")
@@ -51,6 +55,26 @@ _OCTETS_OF = {"postgres": "octet_length({})", "sqlite": "length(CAST({} AS BLOB)
 ERA = "left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT checkpoint_lsn FROM pg_control_checkpoint())"
 TRANSACTION = f"(SELECT CAST(pg_current_xact_id() AS text) || ' ' || {ERA})"
 _TRANSACTION_OF = {"postgres": TRANSACTION, "sqlite": "NULL"}
+# How SQLite reads a text under `-- both`. Its one writer takes the place of row locks.
+_SQLITE_READS = tuple(
+    (re.compile(written), read)
+    for written, read in (
+        (r"(?<!LEFT )\bJOIN (\w+ (?:AS )?\w+ ON [\w.]+ = ANY\(ARRAY\[)", r"CROSS JOIN \1"),
+        (r"= ANY\(ARRAY\[([\w.]+)\]\)", r"= \1"),
+        (r"= ANY\(CAST\((:\w+) AS \w+\[\]\)\)", r"IN (SELECT value FROM json_each(\1))"),
+        (r"\bunnest\(CAST\((:\w+) AS \w+\[\]\)\) AS (\w+) \((\w+)\)", r"(SELECT value AS \3 FROM json_each(\1)) AS \2"),
+        (r"\bCAST\((:\w+) AS \w+\)", r"\1"),
+        (r"\bCAST\(NULL AS \w+\)", "NULL"),
+        (r"\s+FOR (UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?\b", ""),
+        (r"\binterval '1 millisecond'", "1000"),
+        (r"\binterval '1 minute'", "60000000"),
+        (r"\binterval '1 day'", "86400000000"),
+        (r' COLLATE "C"', ""),
+        (r" \+ 0\b", ""),
+        (r"\bgreatest\(", "max("),
+        (r"\bleast\(", "min("),
+    )
+)
 
 
 _HOT = "hot: "
@@ -165,12 +189,20 @@ def load(step: str) -> Queries:
 
 def _bodies(text: str, origin: str) -> dict[str, str]:
     _, *parts = _NAME.split(text)
-    bodies = dict(zip(parts[::2], parts[1::2], strict=True))
+    bodies: dict[str, str] = {}
+    for line, body in zip(parts[::2], parts[1::2], strict=True):
+        names = line.split()
+        first, *odd = _ONE_OF.split(body)
+        choices = [words.split("|") for words in odd[::2]]
+        if any(len(words) != len(names) for words in choices):
+            raise SqlFileError(f"{origin}: {line}: each {{…|…}} needs as many words as there are names")
+        for index, name in enumerate(names):
+            if name in bodies:
+                raise SqlFileError(f"{origin}: {name} stands twice")
+            pairs = zip(choices, odd[1::2], strict=True)
+            bodies[name] = first + "".join(words[index] + after for words, after in pairs)
     if not bodies:
         raise SqlFileError(f"{origin}: no `-- name:` in it")
-    if len(bodies) != len(parts) / 2:
-        twice = next(name for name in bodies if parts[::2].count(name) > 1)
-        raise SqlFileError(f"{origin}: {twice} stands twice")
     return bodies
 
 
@@ -186,7 +218,9 @@ def _query(name: str, body: str, origin: str) -> Query:
     found = sorted(mark[1] for mark in marks)
     if found not in (["both"], ["postgres", "sqlite"]):
         raise SqlFileError(f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {found}")
-    postgres, sqlite = (_expanded(texts.get("both") or texts[dialect], dialect) for dialect in _OCTETS_OF)
+    if "both" in texts:
+        texts = {"postgres": texts["both"], "sqlite": _for_sqlite(texts["both"])}
+    postgres, sqlite = (_expanded(texts[dialect], dialect) for dialect in _OCTETS_OF)
     declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
     if unknown := {m[1] for t in (postgres, sqlite) for m in _ROWS_AGAIN.finditer(t)} - declared.keys():
         raise SqlFileError(f"{origin}: {name}: the columns of rows(:{min(unknown)}) stand nowhere under `-- postgres`")
@@ -199,6 +233,12 @@ def _query(name: str, body: str, origin: str) -> Query:
     if {p.name: p.columns for p in _rows_parameters(postgres)} != {p.name: p.columns for p in _rows_parameters(sqlite)}:
         raise SqlFileError(f"{origin}: {name}: the dialects take different rows")
     return Query(name=name, description=description, postgres_source=postgres.rstrip("; \n"), sqlite_source=sqlite)
+
+
+def _for_sqlite(text: str) -> str:
+    for written, read in _SQLITE_READS:
+        text = written.sub(read, text)
+    return text
 
 
 def _expanded(text: str, dialect: str) -> str:

@@ -7,15 +7,10 @@ SELECT :now AS now_at
 -- name: start
 -- Store a backfill of a tenant's schedule; no row if there is none, or if it is being deleted.
 -- locks: schedule, shared: a deletion that comes after it removes the backfill too.
--- postgres
+-- both
 INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
 SELECT :id, s.tenant, s.id, :since_at, :until_at, :cursor_at, :concurrency, 0, 0, 0, :actor, :reason, :now
   FROM schedule s WHERE s.id = :schedule_id AND s.tenant = :tenant FOR SHARE OF s
-RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
--- sqlite
-INSERT INTO backfill (id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at)
-SELECT :id, s.tenant, s.id, :since_at, :until_at, :cursor_at, :concurrency, 0, 0, 0, :actor, :reason, :now
-  FROM schedule AS s WHERE s.id = :schedule_id AND s.tenant = :tenant
 RETURNING id, tenant, schedule_id, since_at, until_at, cursor_at, concurrency, state, made_count, known_count, actor, reason, created_at, ended_at
 
 -- name: get
@@ -74,18 +69,14 @@ SELECT i.slot_at FROM rows(:slots, slot_at timestamptz) AS i
 -- name: lock_schedule
 -- Keep a schedule from being edited or deleted until the jobs of its backfill are stored.
 -- locks: schedule.
--- postgres
+-- both
 SELECT version FROM schedule WHERE id = :id FOR SHARE
--- sqlite
-SELECT version FROM schedule WHERE id = :id
 
 -- name: lock_backfill
 -- Lock a backfill that is as it was read; no row if a rival has it, has moved it on, or it has ended.
 -- guard: the cursor and the state.  locks: backfill, skipping a locked one.
--- postgres
+-- both
 SELECT id FROM backfill WHERE id = :id AND state + 0 = 0 AND cursor_at = :cursor_at FOR UPDATE SKIP LOCKED
--- sqlite
-SELECT id FROM backfill WHERE id = :id AND state = 0 AND cursor_at = :cursor_at
 
 -- name: decide
 -- Decide slots: each gets a job (decision 3), also one that was skipped before; its row stands for its own slot only.
@@ -118,24 +109,17 @@ UPDATE backfill SET cursor_at = :reached_at, made_count = made_count + :made, kn
 -- name: finish
 -- End a backfill: 1 done, 2 stopped.
 -- guard: it is under way, and has not moved on since it was read (any cursor where none is given).
--- postgres
+-- both
 UPDATE backfill SET state = :state, ended_at = :now, reason = coalesce(:reason, reason)
  WHERE id = :id AND state + 0 = 0 AND (CAST(:cursor_at AS timestamptz) IS NULL OR cursor_at = :cursor_at) RETURNING id
--- sqlite
-UPDATE backfill SET state = :state, ended_at = :now, reason = coalesce(:reason, reason)
- WHERE id = :id AND state = 0 AND (:cursor_at IS NULL OR cursor_at = :cursor_at) RETURNING id
 
 -- name: not_started
 -- Jobs of a backfill that no worker has.
 -- plan: the lane keeps out timer_due, which would be read whole.
--- postgres
+-- both
 SELECT q.id AS job_id, q.lane FROM backfill_job b JOIN queue q ON q.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id AND q.session IS NULL
 UNION ALL
 SELECT t.id, t.lane FROM backfill_job b JOIN timer t ON t.id = ANY(ARRAY[b.job_id]) WHERE b.backfill_id = :id
--- sqlite
-SELECT q.id AS job_id, q.lane FROM backfill_job AS b CROSS JOIN queue AS q ON q.id = b.job_id WHERE b.backfill_id = :id AND q.session IS NULL
-UNION ALL
-SELECT t.id, t.lane FROM backfill_job AS b CROSS JOIN timer AS t ON t.id = b.job_id WHERE b.backfill_id = :id
 
 -- name: drop_jobs
 -- Forget the jobs of a backfill that has ended.

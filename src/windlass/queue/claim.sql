@@ -171,10 +171,8 @@ SELECT id, payload, headers FROM job WHERE id IN (SELECT value FROM json_each(:i
 -- Retries that are kept for a session, with their lanes.
 -- hot: workers wait for it.
 -- index: timer_kept.
--- postgres
+-- both
 SELECT id, fence, lane FROM timer WHERE session = CAST(:session AS uuid)
--- sqlite
-SELECT id, fence, lane FROM timer WHERE session = :session
 
 -- name: heads
 -- Every lane that has ready jobs and is not paused, with the rank of its first: one probe of the index for each lane.

@@ -113,19 +113,15 @@ RETURNING id
 
 -- name: pause_lanes
 -- Set the pause bit (1 queue, 2 tenant) of all lanes of a queue, or with an empty queue of the tenant.
--- postgres
+-- both
 UPDATE lane SET paused = paused | CAST(:bit AS smallint)
  WHERE tenant = :tenant AND (CAST(:queue AS text) = '' OR queue = CAST(:queue AS text)) AND paused & CAST(:bit AS smallint) = 0
--- sqlite
-UPDATE lane SET paused = paused | :bit WHERE tenant = :tenant AND (:queue = '' OR queue = :queue) AND paused & :bit = 0
 
 -- name: resume_lanes
 -- Clear the pause bit of all lanes of a queue or tenant.
--- postgres
+-- both
 UPDATE lane SET paused = paused & ~CAST(:bit AS smallint)
  WHERE tenant = :tenant AND (CAST(:queue AS text) = '' OR queue = CAST(:queue AS text)) AND paused & CAST(:bit AS smallint) <> 0
--- sqlite
-UPDATE lane SET paused = paused & ~:bit WHERE tenant = :tenant AND (:queue = '' OR queue = :queue) AND paused & :bit <> 0
 
 -- name: keep_pause
 -- Remember who paused what, why, since when and until when; a second pause keeps the first one's time.
@@ -151,12 +147,9 @@ SELECT kind, tenant, name FROM pause WHERE resume_at <= :now AND kind <> 'schedu
 
 -- name: note
 -- Keep what happened to jobs that no column tells.
--- postgres
+-- both
 INSERT INTO event (job_id, happened_at, kind, actor, reason)
 SELECT i.job_id, :now, i.kind, i.actor, i.reason FROM rows(:events, job_id uuid, kind text, actor text, reason text) AS i
--- sqlite
-INSERT INTO event (job_id, happened_at, kind, actor, reason)
-SELECT i.job_id, :now, i.kind, i.actor, i.reason FROM rows(:events) AS i
 
 -- name: states
 -- The states of a tenant's jobs.
@@ -192,21 +185,16 @@ SELECT q.id FROM queue q JOIN lane l ON l.id = q.lane WHERE q.id = :id AND q.pla
 -- name: lock_queued
 -- Lock the place of a job that waits in queue.
 -- locks: queue.
--- postgres
+-- both
 SELECT lane, place, attempt, fence, lost, releases, flags, pending, queued_at, late_ms, 0 AS reason, CAST(NULL AS timestamptz) AS due_at
   FROM queue WHERE id = :id AND session IS NULL FOR UPDATE
--- sqlite
-SELECT lane, place, attempt, fence, lost, releases, flags, pending, queued_at, late_ms, 0 AS reason, NULL AS due_at
-  FROM queue WHERE id = :id AND session IS NULL
 
 -- name: lock_timed
 -- Lock the place of a job that waits in timer.
 -- locks: timer.
--- postgres
+-- both
 SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, CAST(NULL AS timestamptz) AS queued_at, 0 AS late_ms, reason, due_at
   FROM timer WHERE id = :id FOR UPDATE
--- sqlite
-SELECT lane, 0 AS place, attempt, fence, lost, releases, flags, 0 AS pending, NULL AS queued_at, 0 AS late_ms, reason, due_at FROM timer WHERE id = :id
 
 -- name: ready_since
 -- The millisecond since which a job in queue is ready, as its rank tells: promoted, given back or retried, it is not the

@@ -9,10 +9,8 @@ SELECT id, fence, session FROM queue INDEXED BY queue_leased WHERE place = 1 AND
 
 -- name: still_overdue
 -- Which of these leases, locked by now, are past their deadline: a cancel may have moved it.
--- postgres
+-- both
 SELECT q.id FROM rows(:leases, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) WHERE q.deadline_at < :now
--- sqlite
-SELECT q.id FROM rows(:leases, id uuid) AS i CROSS JOIN queue AS q ON q.id = i.id WHERE q.deadline_at < :now
 
 -- name: expire
 -- End waiting jobs whose start deadline has passed, at most 500 of them: outcome 7, expired.

@@ -11,7 +11,5 @@ SELECT s.*, p.reason AS pause_reason FROM schedule AS s LEFT JOIN pause AS p ON 
 
 -- name: owners_of_names
 -- Who has declared the schedules of these names.
--- postgres
+-- both
 SELECT s.name, s.owner FROM rows(:names, name text) AS i JOIN schedule s ON s.tenant = :tenant AND s.name = ANY(ARRAY[i.name]) ORDER BY s.name
--- sqlite
-SELECT s.name, s.owner FROM rows(:names) AS i CROSS JOIN schedule AS s ON s.tenant = :tenant AND s.name = i.name ORDER BY s.name

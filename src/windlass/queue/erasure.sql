@@ -34,18 +34,14 @@ UPDATE tenant SET erasing = '', created_at = :now WHERE name = :tenant
 
 -- name: ended
 -- Names of tenants that were erased longer ago than the age.
--- postgres
+-- both
 SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' LIMIT :limit
--- sqlite
-SELECT name FROM tenant WHERE erasing = '' AND created_at < :now - :age_ms * 1000 LIMIT :limit
 
 -- name: lock_ended
 -- Take the row of a tenant that was erased longer ago than the age; no row: another has forgotten the tenant, or made it again.
 -- locks: tenant.
--- postgres
+-- both
 SELECT name FROM tenant WHERE name = :tenant AND erasing = '' AND created_at < :now - CAST(:age_ms AS bigint) * interval '1 millisecond' FOR UPDATE
--- sqlite
-SELECT name FROM tenant WHERE name = :tenant AND erasing = '' AND created_at < :now - :age_ms * 1000
 
 -- name: forget
 -- Forget the name of a tenant that was erased.
@@ -190,10 +186,8 @@ SELECT changes() AS removed
 -- name: lock_schedules
 -- Lock some schedules of a tenant.
 -- locks: schedule rows by ascending id.  index: schedule_tenant.
--- postgres
+-- both
 SELECT id FROM schedule WHERE tenant = :tenant ORDER BY id LIMIT :limit FOR UPDATE
--- sqlite
-SELECT id FROM schedule WHERE tenant = :tenant ORDER BY id LIMIT :limit
 
 -- name: remove_runs
 -- Remove what became of slots of schedules that are locked, up to :limit.
@@ -290,7 +284,5 @@ INSERT INTO erased (job_id, erased_at) VALUES (:id, :now) ON CONFLICT (job_id) D
 -- name: erased_among
 -- Which of these jobs have no content any more.
 -- hot: part of transactions that write.
--- postgres
+-- both
 SELECT job_id, erased_at FROM erased WHERE job_id = ANY(CAST(:ids AS uuid[]))
--- sqlite
-SELECT job_id, erased_at FROM erased WHERE job_id IN (SELECT value FROM json_each(:ids))

@@ -71,15 +71,11 @@ RETURNING schedule_next.id
 -- name: record
 -- Write down what became of slots; one that was decided before, by a backfill, is left as it is.
 -- returns: what was written; only for these jobs may be made.
--- postgres
+-- both
 INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count, first_at, reason)
 SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, i.term, :now, i.slot_count, i.first_at, i.reason
   FROM rows(:runs, schedule_id uuid, slot_at timestamptz, decision smallint, job_id uuid, term int, slot_count int,
-            first_at timestamptz, reason text) AS i
-ON CONFLICT DO NOTHING RETURNING schedule_id, slot_at
--- sqlite
-INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count, first_at, reason)
-SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, i.term, :now, i.slot_count, i.first_at, i.reason FROM rows(:runs) AS i WHERE true
+            first_at timestamptz, reason text) AS i WHERE true
 ON CONFLICT DO NOTHING RETURNING schedule_id, slot_at
 
 -- name: known

@@ -90,7 +90,7 @@ SELECT worker, id FROM (
 -- The threads of all live workers, those in use, and the largest difference of a worker's clock. A worker's presence beside a session of
 -- its own adds no threads. In use: what its rows tell, or the leases under its name.
 -- index: session_live, queue_leased.  cost: all leases are counted once.
--- postgres
+-- both
 SELECT CAST(coalesce(sum(CASE WHEN w.own > 0 THEN w.own ELSE w.present END), 0) AS bigint) AS total,
        CAST(coalesce(sum(greatest(w.told, w.held)), 0) AS bigint) AS busy, coalesce(max(w.skew_ms), 0) AS skew_ms
   FROM (
@@ -99,12 +99,3 @@ SELECT CAST(coalesce(sum(CASE WHEN w.own > 0 THEN w.own ELSE w.present END), 0) 
            sum(CASE WHEN s.bare = 0 THEN s.busy ELSE 0 END) AS told, sum(coalesce(q.held, 0)) AS held, max(abs(s.skew_ms)) AS skew_ms
       FROM session s LEFT JOIN (SELECT session, count(*) AS held FROM queue WHERE place = 1 GROUP BY session) q ON q.session = s.id
      WHERE s.state = 0 GROUP BY s.tenant, s.worker) w
--- sqlite
-SELECT coalesce(sum(CASE WHEN w.own > 0 THEN w.own ELSE w.present END), 0) AS total,
-       coalesce(sum(max(w.told, w.held)), 0) AS busy, coalesce(max(w.skew_ms), 0) AS skew_ms
-  FROM (
-    SELECT sum(CASE WHEN s.bare + s.presence = 0 THEN s.capacity ELSE 0 END) AS own,
-           sum(CASE WHEN s.presence > 0 THEN s.capacity ELSE 0 END) AS present,
-           sum(CASE WHEN s.bare = 0 THEN s.busy ELSE 0 END) AS told, sum(coalesce(q.held, 0)) AS held, max(abs(s.skew_ms)) AS skew_ms
-      FROM session AS s LEFT JOIN (SELECT session, count(*) AS held FROM queue WHERE place = 1 GROUP BY session) AS q ON q.session = s.id
-     WHERE s.state = 0 GROUP BY s.tenant, s.worker) AS w

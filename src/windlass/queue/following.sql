@@ -87,11 +87,9 @@ DELETE FROM schedule_wait WHERE (schedule_id, slot_at) IN (SELECT i.schedule_id,
 -- name: lock_waited
 -- Lock schedules that have jobs which wait.
 -- locks: schedule_next rows in the order given (sorted).
--- postgres
+-- both
 SELECT n.id FROM unnest(CAST(:schedule_ids AS uuid[])) AS i (id) JOIN schedule_next n ON n.id = ANY(ARRAY[i.id])
  WHERE n.waiting_count + 0 > 0 ORDER BY i.id FOR UPDATE OF n
--- sqlite
-SELECT n.id FROM json_each(:schedule_ids) AS i CROSS JOIN schedule_next AS n ON n.id = i.value WHERE n.waiting_count > 0
 
 -- name: drop_ended
 -- Forget jobs that ended while they waited; the rows of their schedules are locked.

@@ -71,20 +71,15 @@ SELECT x.id FROM (
 ) x JOIN lane l ON l.id = x.lane WHERE l.tenant = :tenant AND CAST(x.id AS text) LIKE '%' || CAST(:end AS text)
  ORDER BY x.id DESC LIMIT :limit
 
--- name: floor_queued
--- The id down to which there are :examined jobs in queue of all tenants, from the cursor on; no row if there are fewer.
+-- name: floor_queued floor_timed floor_done floor_dead
+-- The id down to which there are :examined jobs in {queue|timer|done|dead} of all tenants, from the cursor on; no row if there are fewer.
 -- both
-SELECT id FROM queue WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
+SELECT id FROM {queue|timer|done|dead} WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
 
--- name: list_queued
--- A page of jobs in queue, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
--- postgres
-SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters} ORDER BY id DESC LIMIT :limit
--- sqlite
-SELECT id, finished_at FROM jobs_queued AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
+-- name: list_queued list_timed
+-- A page of jobs in {queue|timer}, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
+-- both
+SELECT id, finished_at FROM {jobs_queued|jobs_timed} AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
    AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
    AND {filters} ORDER BY id DESC LIMIT :limit
@@ -132,24 +127,6 @@ matched AS MATERIALIZED (
 SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT max((SELECT count(*) FROM own), (SELECT count(*) FROM leased)) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
--- name: floor_timed
--- The id down to which there are :examined jobs in timer of all tenants, from the cursor on; no row if there are fewer.
--- both
-SELECT id FROM timer WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
-
--- name: list_timed
--- A page of jobs in timer, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
--- postgres
-SELECT id, finished_at FROM jobs_timed AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters} ORDER BY id DESC LIMIT :limit
--- sqlite
-SELECT id, finished_at FROM jobs_timed AS v WHERE tenant = :tenant AND state IN (SELECT value FROM json_each(:states)) AND id < :cursor AND id >= :floor
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
-        WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters} ORDER BY id DESC LIMIT :limit
-
 -- name: own_timed
 -- The newest jobs in timer of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: timer_lane.
@@ -183,23 +160,13 @@ matched AS MATERIALIZED (
 SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
 
--- name: floor_done
--- The id down to which there are :examined finished jobs of all tenants, from the cursor on; no row if there are fewer.
+-- name: list_done list_dead
+-- A page of {finished|dead} jobs, newest first, from :floor up: where they lie. Their rows in job are read only for what somebody filters by.
 -- both
-SELECT id FROM done WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
-
--- name: list_done
--- A page of finished jobs, newest first, from :floor up: where they lie. Their rows in job are read only for what somebody filters by.
--- postgres
 SELECT v.id, v.finished_at
-  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
-          FROM done d JOIN lane l ON l.id = d.lane + 0) AS v
+  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, {CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END|'dead'} AS state
+          FROM {done|dead} d JOIN lane l ON l.id = d.lane + 0) AS v
  WHERE v.tenant = :tenant AND v.state = ANY(CAST(:states AS text[])) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
--- sqlite
-SELECT v.id, v.finished_at
-  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, CASE d.outcome WHEN 0 THEN 'succeeded' WHEN 4 THEN 'cancelled' ELSE 'expired' END AS state
-          FROM done AS d JOIN lane AS l ON l.id = d.lane) AS v
- WHERE v.tenant = :tenant AND v.state IN (SELECT value FROM json_each(:states)) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 
 -- name: own_done
 -- The newest finished jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
@@ -222,22 +189,6 @@ WITH own AS MATERIALIZED (
 matched AS MATERIALIZED (SELECT v.id, v.finished_at FROM own AS v WHERE v.state IN (SELECT value FROM json_each(:states)) AND {filters})
 SELECT 'done' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
-
--- name: floor_dead
--- The id down to which there are :examined dead jobs of all tenants, from the cursor on; no row if there are fewer.
--- both
-SELECT id FROM dead WHERE id < :cursor ORDER BY id DESC LIMIT 1 OFFSET :examined
-
--- name: list_dead
--- A page of dead jobs, newest first, from :floor up: where they lie.
--- postgres
-SELECT v.id, v.finished_at
-  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, 'dead' AS state FROM dead d JOIN lane l ON l.id = d.lane + 0) AS v
- WHERE v.tenant = :tenant AND v.state = ANY(CAST(:states AS text[])) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
--- sqlite
-SELECT v.id, v.finished_at
-  FROM (SELECT d.id, d.finished_at, d.worker, l.tenant, l.queue, l.task, 'dead' AS state FROM dead AS d JOIN lane AS l ON l.id = d.lane) AS v
- WHERE v.tenant = :tenant AND v.state IN (SELECT value FROM json_each(:states)) AND v.id < :cursor AND v.id >= :floor AND {filters} ORDER BY v.id DESC LIMIT :limit
 
 -- name: own_dead
 -- The newest dead jobs of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.

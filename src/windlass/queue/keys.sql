@@ -10,19 +10,15 @@ RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revok
 -- name: keep_tenant
 -- See that a tenant is there, and keep it until the transaction ends: deleting it waits, or was first.
 -- locks: tenant.
--- postgres
+-- both
 SELECT name, erasing FROM tenant WHERE name = :tenant FOR KEY SHARE
--- sqlite
-SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: keep_key
 -- See that a key may be used now, and keep it so until the transaction ends: revoking it waits, or was first.
 -- Not FOR SHARE: those who share a row come before a revoke that waits, so a key could put its own end off.
 -- locks: key, after its tenant.
--- postgres
+-- both
 SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now) FOR NO KEY UPDATE
--- sqlite
-SELECT 1 AS one FROM key WHERE id = :id AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)
 
 -- name: last_key
 -- When the last key of a tenant ended, by a revoke, by its expiry, or with all of the tenant, and how long ago; null if none has.
@@ -60,25 +56,17 @@ SELECT hash FROM key WHERE id = :id
 
 -- name: list_keys
 -- A page of keys by id, of one tenant or, with none named, of all.
--- postgres
+-- both
 SELECT id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
   FROM key WHERE (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text)) AND id > :cursor
- ORDER BY id LIMIT :limit
--- sqlite
-SELECT id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
-  FROM key WHERE (:tenant IS NULL OR tenant = :tenant) AND id > :cursor
  ORDER BY id LIMIT :limit
 
 -- name: revoke_key
 -- End a key for good; one that was revoked before keeps its time.
 -- guard: within the tenant, when one is named.  returns: the key, or nothing.
--- postgres
+-- both
 UPDATE key SET revoked_at = coalesce(revoked_at, :now)
  WHERE id = :id AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))
-RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
--- sqlite
-UPDATE key SET revoked_at = coalesce(revoked_at, :now)
- WHERE id = :id AND (:tenant IS NULL OR tenant = :tenant)
 RETURNING id AS key, name, tenant, scopes, queues, created_at, expires_at, revoked_at
 
 -- name: queues_of

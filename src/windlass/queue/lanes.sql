@@ -6,15 +6,13 @@ INSERT INTO tenant (name, created_at) VALUES (:tenant, :now) ON CONFLICT (name) 
 -- name: lock_tenant
 -- Take the tenant's row: making lanes, pausing and configuring queues come one after the other.
 -- locks: tenant.
--- postgres
+-- both
 SELECT name, erasing FROM tenant WHERE name = :tenant FOR UPDATE
--- sqlite
-SELECT name, erasing FROM tenant WHERE name = :tenant
 
 -- name: make_lanes
 -- Insert lanes that do not exist, born paused (bit 1 queue, bit 2 tenant), ranked and limited as their queue says, and use those again
 -- that a delete has retired; return both.
--- postgres
+-- both
 INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
 SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'queue' AND p.tenant = i.tenant AND p.name = i.queue) THEN 1 ELSE 0 END
@@ -22,17 +20,6 @@ SELECT i.tenant, i.queue, i.task, i.labels, i.key,
        coalesce(o.limited, 0), coalesce(o.credit_ms, CAST(:credit_ms AS bigint)), coalesce(o.fifo, 0)
   FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
   LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
-ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired <> 0
-RETURNING id AS number
--- sqlite
-INSERT INTO lane (tenant, queue, task, labels, key, paused, limited, credit_ms, fifo)
-SELECT i.tenant, i.queue, i.task, i.labels, i.key,
-       CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'queue' AND p.tenant = i.tenant AND p.name = i.queue) THEN 1 ELSE 0 END
-       + CASE WHEN EXISTS (SELECT 1 FROM pause p WHERE p.kind = 'tenant' AND p.tenant = i.tenant) THEN 2 ELSE 0 END,
-       coalesce(o.limited, 0), coalesce(o.credit_ms, :credit_ms), coalesce(o.fifo, 0)
-  FROM rows(:lanes, tenant text, queue text, task text, labels text, key text) AS i
-  LEFT JOIN lane o ON o.tenant = i.tenant AND o.queue = i.queue AND o.task = '' AND o.labels = '' AND o.key = ''
- WHERE true
 ON CONFLICT (tenant, queue, task, labels, key) DO UPDATE SET retired = 0 WHERE lane.retired <> 0
 RETURNING id AS number
 
@@ -43,31 +30,22 @@ SELECT count(*) AS lanes FROM lane WHERE tenant = :tenant AND retired = 0
 
 -- name: lanes_of_queues
 -- The lanes of some queues of a tenant, without the queues' own rows.
--- postgres
+-- both
 SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue = ANY(CAST(:queues AS text[])) AND task <> '' ORDER BY id
--- sqlite
-SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
-  FROM lane WHERE tenant = :tenant AND queue IN (SELECT value FROM json_each(:queues)) AND task <> '' ORDER BY id
 
 -- name: lanes_of_queues_with_own
 -- The lanes of some queues of a tenant, the queues' own rows included.
--- postgres
+-- both
 SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE tenant = :tenant AND queue = ANY(CAST(:queues AS text[])) ORDER BY id
--- sqlite
-SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
-  FROM lane WHERE tenant = :tenant AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY id
 
 -- name: lanes_by_number
 -- Lanes by their numbers.
 -- hot: claims wait for it.
--- postgres
+-- both
 SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
   FROM lane WHERE id = ANY(CAST(:numbers AS int[]))
--- sqlite
-SELECT id AS number, tenant, queue, task, labels, key, paused, limited, credit_ms, fifo, max_running, rate_per_s, burst
-  FROM lane WHERE id IN (SELECT value FROM json_each(:numbers))
 
 -- name: configure_queue
 -- Set how all lanes of a queue rank their jobs and whether they are limited, and on the queue's own row its limits.

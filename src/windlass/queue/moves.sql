@@ -1,50 +1,32 @@
 -- name: lock_leases
 -- Lock leases that are held as named; wait for rivals, and test again what they left.
 -- locks: queue rows by ascending id.
--- postgres
+-- both
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
   JOIN queue q ON q.id = ANY(ARRAY[i.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY i.id FOR UPDATE OF q
--- sqlite
-SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JOIN session AS s ON s.id = q.session
- WHERE q.fence = i.fence AND q.place = 1
-   AND (i.session IS NULL OR q.session = i.session)
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
- ORDER BY q.id
 
 -- name: lock_free_leases
 -- Lock leases that are held as named, but for those that a rival has locked: it is about to end them.
 -- locks: queue rows by ascending id, skipping locked ones.
--- postgres
+-- both
 SELECT q.id FROM rows(:leases, id uuid, fence int, session uuid, worker text, tenant text) AS i
   JOIN queue q ON q.id = ANY(ARRAY[i.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.fence = i.fence AND q.place + 0 = 1
    AND (i.session IS NULL OR q.session = i.session)
    AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
  ORDER BY i.id FOR UPDATE OF q SKIP LOCKED
--- sqlite
-SELECT q.id FROM rows(:leases) AS i CROSS JOIN queue AS q ON q.id = i.id LEFT JOIN session AS s ON s.id = q.session
- WHERE q.fence = i.fence AND q.place = 1
-   AND (i.session IS NULL OR q.session = i.session)
-   AND (i.worker IS NULL OR s.worker = i.worker) AND (i.tenant IS NULL OR s.tenant = i.tenant)
- ORDER BY q.id
 
 -- name: read_leases
 -- What a decision needs to know of leases locked before: read after the lock, so it is what stands there now.
--- postgres
+-- both
 SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.queued_at,
        q.claimed_at, q.started_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
   FROM rows(:ids, id uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id]) JOIN job j ON j.id = ANY(ARRAY[q.id]) LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.place + 0 = 1
--- sqlite
-SELECT q.id, q.fence, q.attempt, q.lost, q.releases, q.flags, q.lane, q.session, s.worker, s.tenant, s.heartbeat_at, s.bare, q.queued_at,
-       q.claimed_at, q.started_at, j.run, j.max_attempts, j.max_lost, j.retry, j.run_at, :now AS now_at
-  FROM rows(:ids) AS i CROSS JOIN queue AS q ON q.id = i.id CROSS JOIN job AS j ON j.id = q.id
-  LEFT JOIN session AS s ON s.id = q.session
- WHERE q.place = 1
 
 -- name: lease_to_ready
 -- Give leases back to their lane, where they keep their rank; a paused one is held (3). Flag 8: it had started.

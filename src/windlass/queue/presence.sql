@@ -2,19 +2,10 @@
 -- Note what a worker says of itself that names no session: a new start of the one presence that a worker may have.
 -- presence: 1, or 2 where the worker has asked for its length.
 -- index: session_presence.
--- postgres
+-- both
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      presence, host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
-        :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
-ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET id = excluded.id, lease_ms = excluded.lease_ms,
-   expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at, started_at = excluded.started_at, capacity = excluded.capacity,
-   busy = 0, draining = 0, presence = excluded.presence, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues
--- sqlite
-INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
-VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
         :presence, :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET id = excluded.id, lease_ms = excluded.lease_ms,
    expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at, started_at = excluded.started_at, capacity = excluded.capacity,
@@ -26,7 +17,7 @@ ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET id =
 -- Who comes back within :slow_ms of a presence that has lapsed calls less often than was thought: the new one lasts as long.
 -- index: session_presence, session_worker.
 -- hot: workers wait for it.
--- postgres
+-- both
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      presence, host, pid, version, build, region, labels, tasks, queues)
 SELECT CAST(:id AS uuid), CAST(:worker AS text), CAST(:tenant AS text), 0, n.lease_ms, :now + n.lease_ms * interval '1 millisecond', :now,
@@ -39,27 +30,8 @@ SELECT CAST(:id AS uuid), CAST(:worker AS text), CAST(:tenant AS text), 0, n.lea
           FROM (SELECT 1) AS one LEFT JOIN (
                SELECT started_at, heartbeat_at, lease_ms AS asked_ms, capacity, presence, host, pid, version, build, region, labels, tasks, queues
                  FROM session WHERE bare = 0 AND state <> 2 AND tenant = :tenant AND worker = :worker
-                ORDER BY started_at DESC, heartbeat_at DESC LIMIT 1) AS w ON true) AS n
+                ORDER BY started_at DESC, heartbeat_at DESC LIMIT 1) AS w ON true) AS n WHERE true
 ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET heartbeat_at = :now,
    lease_ms = CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, CAST(:lease_ms AS int)) ELSE s.lease_ms END,
    expires_at = :now + CASE WHEN s.presence = 1 THEN greatest(s.lease_ms, CAST(:lease_ms AS int)) ELSE s.lease_ms END * interval '1 millisecond'
-RETURNING id, lease_ms, presence, draining
--- sqlite
-INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     presence, host, pid, version, build, region, labels, tasks, queues)
-SELECT :id, :worker, :tenant, 0, n.lease_ms, :now + n.lease_ms * 1000, :now,
-       coalesce(n.started_at, :now), coalesce(n.capacity, 1), 0, 0, 0, CASE WHEN n.presence = 2 THEN 2 ELSE 1 END,
-       n.host, n.pid, n.version, n.build, n.region, n.labels, n.tasks, n.queues
-  FROM (SELECT w.*, CASE WHEN w.presence = 2 THEN w.asked_ms
-                         WHEN w.presence = 1 AND w.heartbeat_at > :now - :slow_ms * 1000
-                         THEN max(w.asked_ms, :lease_ms, :slow_ms)
-                         WHEN w.presence = 0 THEN max(w.asked_ms, :lease_ms) ELSE :lease_ms END AS lease_ms
-          FROM (SELECT 1) AS one LEFT JOIN (
-               SELECT started_at, heartbeat_at, lease_ms AS asked_ms, capacity, presence, host, pid, version, build, region, labels, tasks, queues
-                 FROM session WHERE bare = 0 AND state <> 2 AND tenant = :tenant AND worker = :worker
-                ORDER BY started_at DESC, heartbeat_at DESC LIMIT 1) AS w ON true) AS n
- WHERE true
-ON CONFLICT (tenant, worker) WHERE presence > 0 AND state = 0 DO UPDATE SET heartbeat_at = :now,
-   lease_ms = CASE WHEN s.presence = 1 THEN max(s.lease_ms, :lease_ms) ELSE s.lease_ms END,
-   expires_at = :now + CASE WHEN s.presence = 1 THEN max(s.lease_ms, :lease_ms) ELSE s.lease_ms END * 1000
 RETURNING id, lease_ms, presence, draining

@@ -56,7 +56,7 @@ SELECT id, fence, lane, attempt, flags, (:now - began_at) / 1000 AS run_ms, (beg
 
 -- name: ended_leases
 -- How leases of these jobs ended, by (job, fence), and whose they were; a job that ended without a lease shows its last fence.
--- postgres
+-- both
 SELECT e.*, l.tenant FROM (
     SELECT job_id, fence, outcome, error_type, worker, session, next_run_at, lane FROM attempt WHERE job_id = ANY(CAST(:ids AS uuid[]))
     UNION ALL
@@ -64,26 +64,11 @@ SELECT e.*, l.tenant FROM (
     UNION ALL
     SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM dead WHERE id = ANY(CAST(:ids AS uuid[]))
 ) AS e JOIN lane l ON l.id = e.lane
--- sqlite
-SELECT e.*, l.tenant FROM (
-    SELECT job_id, fence, outcome, error_type, worker, session, next_run_at, lane FROM attempt WHERE job_id IN (SELECT value FROM json_each(:ids))
-    UNION ALL
-    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM done WHERE id IN (SELECT value FROM json_each(:ids))
-    UNION ALL
-    SELECT id, fence, outcome, error_type, worker, session, NULL, lane FROM dead WHERE id IN (SELECT value FROM json_each(:ids))
-) AS e JOIN lane AS l ON l.id = e.lane
 
 -- name: live_leases
 -- Where these jobs stand now, with which fence, and whose they are.
--- postgres
+-- both
 SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, CASE WHEN q.place = 3 THEN 1 ELSE 0 END AS held, l.tenant
   FROM queue q JOIN lane l ON l.id = q.lane LEFT JOIN session s ON s.id = ANY(ARRAY[q.session]) WHERE q.id = ANY(CAST(:ids AS uuid[]))
 UNION ALL
 SELECT t.id, t.fence, NULL, NULL, t.flags & 16, 0, l.tenant FROM timer t JOIN lane l ON l.id = t.lane WHERE t.id = ANY(CAST(:ids AS uuid[]))
--- sqlite
-SELECT q.id, q.fence, q.session, s.worker, 0 AS preferred, CASE WHEN q.place = 3 THEN 1 ELSE 0 END AS held, l.tenant
-  FROM queue AS q JOIN lane AS l ON l.id = q.lane LEFT JOIN session AS s ON s.id = q.session
- WHERE q.id IN (SELECT value FROM json_each(:ids))
-UNION ALL
-SELECT t.id, t.fence, NULL, NULL, t.flags & 16, 0, l.tenant FROM timer AS t JOIN lane AS l ON l.id = t.lane
- WHERE t.id IN (SELECT value FROM json_each(:ids))

@@ -7,16 +7,11 @@ SELECT id FROM schedule WHERE id = :id AND tenant = :tenant
 -- A page of the slots of a schedule from :since up to below :below, newest first; with a decision those that were decided so,
 -- among the newest :examined.
 -- index: the primary key of schedule_runs, day by day from the newest.
--- postgres
+-- both
 SELECT r.* FROM (
     SELECT schedule_id, slot_at, decision, job_id, decided_at, slot_count, first_at, reason FROM schedule_runs
      WHERE schedule_id = :schedule_id AND slot_at >= :since AND slot_at < :below ORDER BY slot_at DESC LIMIT :examined) r
  WHERE CAST(:decision AS int) IS NULL OR r.decision = CAST(:decision AS int) ORDER BY r.slot_at DESC LIMIT :limit
--- sqlite
-SELECT r.* FROM (
-    SELECT schedule_id, slot_at, decision, job_id, decided_at, slot_count, first_at, reason FROM schedule_runs
-     WHERE schedule_id = :schedule_id AND slot_at >= :since AND slot_at < :below ORDER BY slot_at DESC LIMIT :examined) AS r
- WHERE :decision IS NULL OR r.decision = :decision ORDER BY r.slot_at DESC LIMIT :limit
 
 -- name: last_examined
 -- The slot down to which a page was looked for; no row if there was nothing below it.

@@ -8,10 +8,8 @@ SELECT tenant, name FROM pause WHERE resume_at <= :now AND kind = 'schedule' ORD
 -- name: put_off_pause
 -- Let the pause of a schedule go on for a while, if its end has come.
 -- hot: a duty must not wait for lists.
--- postgres
+-- both
 UPDATE pause SET resume_at = :now + CAST(:ms AS bigint) * interval '1 millisecond' WHERE kind = 'schedule' AND tenant = :tenant AND name = :name AND resume_at <= :now
--- sqlite
-UPDATE pause SET resume_at = :now + :ms * 1000 WHERE kind = 'schedule' AND tenant = :tenant AND name = :name AND resume_at <= :now
 
 -- name: remove_schedules
 -- Remove schedules that are locked, and what is kept only while they are there.
@@ -40,14 +38,10 @@ SELECT i.schedule_id, j.id FROM rows(:walks) AS i CROSS JOIN job AS j ON j.id IN
 -- name: not_started
 -- Which of these jobs live, and no worker has them.
 -- plan: the lane keeps out timer_due, which would be read whole.
--- postgres
+-- both
 SELECT q.id, q.lane FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN queue q ON q.id = ANY(ARRAY[i.id]) WHERE q.session IS NULL
 UNION ALL
 SELECT t.id, t.lane FROM unnest(CAST(:ids AS uuid[])) AS i (id) JOIN timer t ON t.id = ANY(ARRAY[i.id])
--- sqlite
-SELECT q.id, q.lane FROM json_each(:ids) AS i CROSS JOIN queue AS q ON q.id = i.value WHERE q.session IS NULL
-UNION ALL
-SELECT t.id, t.lane FROM json_each(:ids) AS i CROSS JOIN timer AS t ON t.id = i.value
 
 -- name: decided_slots
 -- Slots of a schedule and their jobs, up to :limit.

@@ -1,43 +1,25 @@
--- name: get_by_id
--- One schedule of a tenant by its id.
+-- name: get_by_id get_by_name
+-- One schedule of a tenant by its {id|name}.
 -- postgres
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
   FROM schedule AS s
  CROSS JOIN LATERAL (SELECT x.* FROM schedule_next x WHERE x.id = s.id LIMIT 1) n
   LEFT JOIN LATERAL (SELECT x.missing_at FROM schedule_watch x WHERE x.schedule_id = s.id LIMIT 1) w ON true
   LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
- WHERE s.id = :id AND s.tenant = :tenant
+ WHERE {s.id = :id|s.name = :name} AND s.tenant = :tenant
 -- sqlite
 SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
   FROM schedule AS s
   JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
   LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
- WHERE s.id = :id AND s.tenant = :tenant
-
--- name: get_by_name
--- One schedule of a tenant by its name.
--- postgres
-SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM schedule AS s
- CROSS JOIN LATERAL (SELECT x.* FROM schedule_next x WHERE x.id = s.id LIMIT 1) n
-  LEFT JOIN LATERAL (SELECT x.missing_at FROM schedule_watch x WHERE x.schedule_id = s.id LIMIT 1) w ON true
-  LEFT JOIN LATERAL (SELECT x.* FROM pause x WHERE x.kind = 'schedule' AND x.tenant = s.tenant AND x.name = CAST(s.id AS text) LIMIT 1) p ON true
- WHERE s.tenant = :tenant AND s.name = :name
--- sqlite
-SELECT s.*, n.next_at, n.last_at, n.waiting_count, w.missing_at, p.reason AS pause_reason, p.actor AS pause_actor, p.paused_at, p.resume_at
-  FROM schedule AS s
-  JOIN schedule_next AS n ON n.id = s.id LEFT JOIN schedule_watch AS w ON w.schedule_id = s.id
-  LEFT JOIN pause AS p ON p.kind = 'schedule' AND p.tenant = s.tenant AND p.name = s.id
- WHERE s.tenant = :tenant AND s.name = :name
+ WHERE {s.id = :id|s.name = :name} AND s.tenant = :tenant
 
 -- name: ids_of_names
 -- The schedules that have these names.
 -- hot: part of transactions that write.
--- postgres
+-- both
 SELECT s.id, s.tenant, s.name FROM rows(:names, tenant text, name text) AS i
   JOIN schedule s ON s.tenant = ANY(ARRAY[i.tenant]) AND s.name = ANY(ARRAY[i.name])
--- sqlite
-SELECT s.id, s.tenant, s.name FROM rows(:names) AS i CROSS JOIN schedule AS s ON s.tenant = i.tenant AND s.name = i.name
 
 -- name: find_schedules
 -- Schedules of a tenant by name, after a name, among the next :examined of them; as many as fit into :most bytes, the first always.

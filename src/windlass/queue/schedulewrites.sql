@@ -1,10 +1,8 @@
 -- name: lock_tenants
 -- Keep tenants from being deleted while schedules of theirs are made; and the time at which that is done.
 -- locks: tenant rows by name, shared.
--- postgres
+-- both
 SELECT name, erasing, :now AS clock_at FROM tenant WHERE name = ANY(CAST(:tenants AS text[])) ORDER BY name FOR KEY SHARE
--- sqlite
-SELECT name, erasing, :now AS clock_at FROM tenant WHERE name IN (SELECT value FROM json_each(:tenants)) ORDER BY name
 
 -- name: clock
 -- The time.
@@ -22,7 +20,7 @@ INSERT INTO tenant (name, created_at) SELECT i.value, :now FROM json_each(:tenan
 -- Store definitions whose names are free; a rival that has a name in an open transaction is waited for. What many of them
 -- share, their shape, is sent once.
 -- locks: names in order.  returns: what was stored.
--- postgres
+-- both
 INSERT INTO schedule (id, name, kind, expression, zone, payload, tenant, owner, start_at, end_at, exclude, task, headers, tags, queue, labels,
                       priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
                       catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, defaults, base_at, version, created_at, changed_at)
@@ -38,25 +36,12 @@ SELECT i.id, i.name, i.kind, i.expression, i.zone, i.payload, s.tenant, s.owner,
  ORDER BY s.tenant, i.name COLLATE "C"
 ON CONFLICT (tenant, name) DO NOTHING
 RETURNING id
--- sqlite
-INSERT INTO schedule (id, name, kind, expression, zone, payload, tenant, owner, start_at, end_at, exclude, task, headers, tags, queue, labels,
-                      priority, max_attempts, max_lost, timeout_s, retry, start_within_s, catch_up, catch_up_max,
-                      catch_up_window_s, misfire_grace_s, overlap, jitter_s, expect_within_s, paused, defaults, base_at, version, created_at, changed_at)
-SELECT i.id, i.name, i.kind, i.expression, i.zone, i.payload, s.tenant, s.owner, s.start_at, s.end_at, s.exclude, s.task, s.headers, s.tags, s.queue, s.labels,
-       s.priority, s.max_attempts, s.max_lost, s.timeout_s, s.retry, s.start_within_s, s.catch_up, s.catch_up_max,
-       s.catch_up_window_s, s.misfire_grace_s, s.overlap, s.jitter_s, s.expect_within_s, s.paused, s.defaults, s.base_at, 1, :at, :at
-  FROM rows(:schedules) AS i JOIN rows(:shapes) AS s ON s.number = i.shape WHERE true
-ON CONFLICT (tenant, name) DO NOTHING
-RETURNING id
 
 -- name: insert_next
 -- Say when new schedules fire.
--- postgres
+-- both
 INSERT INTO schedule_next (id, shard, version, waiting_count, next_at)
 SELECT i.id, i.shard, 1, 0, i.next_at FROM rows(:cursors, id uuid, shard smallint, next_at timestamptz) AS i
--- sqlite
-INSERT INTO schedule_next (id, shard, version, waiting_count, next_at)
-SELECT i.id, i.shard, 1, 0, i.next_at FROM rows(:cursors) AS i
 
 -- name: lock_schedules
 -- Lock schedules of a tenant: acts of people on one of them come one after the other.
@@ -139,27 +124,18 @@ RETURNING id
 -- name: record_slots
 -- Write down what became of slots; a slot that was decided before stays as it was.
 -- returns: the slots written.
--- postgres
+-- both
 INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count, first_at, reason)
 SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, 0, :now, i.slot_count, i.first_at, i.reason
-  FROM rows(:slots, schedule_id uuid, slot_at timestamptz, decision smallint, job_id uuid, slot_count int, first_at timestamptz, reason text) AS i
-ON CONFLICT (schedule_id, slot_at) DO NOTHING
-RETURNING schedule_id, slot_at
--- sqlite
-INSERT INTO schedule_runs (schedule_id, slot_at, decision, job_id, term, decided_at, slot_count, first_at, reason)
-SELECT i.schedule_id, i.slot_at, i.decision, i.job_id, 0, :now, i.slot_count, i.first_at, i.reason FROM rows(:slots) AS i WHERE true
+  FROM rows(:slots, schedule_id uuid, slot_at timestamptz, decision smallint, job_id uuid, slot_count int, first_at timestamptz, reason text) AS i WHERE true
 ON CONFLICT (schedule_id, slot_at) DO NOTHING
 RETURNING schedule_id, slot_at
 
 -- name: keep_schedule_pauses
 -- Remember who paused schedules, why, since when and until when; a second pause keeps the first one's time.
--- postgres
+-- both
 INSERT INTO pause (kind, tenant, name, reason, actor, paused_at, resume_at)
-SELECT 'schedule', i.tenant, i.name, :reason, :actor, :at, :until FROM rows(:pauses, tenant text, name text) AS i
-ON CONFLICT (kind, tenant, name) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, resume_at = excluded.resume_at
--- sqlite
-INSERT INTO pause (kind, tenant, name, reason, actor, paused_at, resume_at)
-SELECT 'schedule', i.tenant, i.name, :reason, :actor, :at, :until FROM rows(:pauses) AS i WHERE true
+SELECT 'schedule', i.tenant, i.name, :reason, :actor, :at, :until FROM rows(:pauses, tenant text, name text) AS i WHERE true
 ON CONFLICT (kind, tenant, name) DO UPDATE SET reason = excluded.reason, actor = excluded.actor, resume_at = excluded.resume_at
 
 -- name: drop_schedule_pauses

@@ -47,7 +47,7 @@ SELECT e.finished_at / 60000000 * 60000000 AS minute_at, e.tenant, e.queue, coun
 -- name: keep
 -- Keep the counts of minutes. They only grow, so that of two servers, or of two looks, the one that saw more is right.
 -- locks: stat rows by minute, tenant and queue.
--- postgres
+-- both
 INSERT INTO stat AS s (minute_at, tenant, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms)
 SELECT i.* FROM rows(:minutes, minute_at timestamptz, tenant text, queue text, succeeded int, failed int, lost int, dead int,
                      cancelled int, expired int, claimed int, wait_ms bigint, run_ms bigint) AS i
@@ -56,22 +56,12 @@ ON CONFLICT (minute_at, tenant, queue) DO UPDATE SET
    succeeded = greatest(s.succeeded, excluded.succeeded), failed = greatest(s.failed, excluded.failed), lost = greatest(s.lost, excluded.lost),
    dead = greatest(s.dead, excluded.dead), cancelled = greatest(s.cancelled, excluded.cancelled), expired = greatest(s.expired, excluded.expired),
    claimed = greatest(s.claimed, excluded.claimed), wait_ms = greatest(s.wait_ms, excluded.wait_ms), run_ms = greatest(s.run_ms, excluded.run_ms)
--- sqlite
-INSERT INTO stat AS s (minute_at, tenant, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms)
-SELECT i.* FROM rows(:minutes) AS i WHERE true
-ON CONFLICT (minute_at, tenant, queue) DO UPDATE SET
-   succeeded = max(s.succeeded, excluded.succeeded), failed = max(s.failed, excluded.failed), lost = max(s.lost, excluded.lost),
-   dead = max(s.dead, excluded.dead), cancelled = max(s.cancelled, excluded.cancelled), expired = max(s.expired, excluded.expired),
-   claimed = max(s.claimed, excluded.claimed), wait_ms = max(s.wait_ms, excluded.wait_ms), run_ms = max(s.run_ms, excluded.run_ms)
 
 -- name: mark_rolled
 -- Note until when minutes are rolled up; never back.
--- postgres
+-- both
 INSERT INTO pulse AS p (name, beat_at) VALUES ('stats', :until)
 ON CONFLICT (name) DO UPDATE SET beat_at = greatest(p.beat_at, excluded.beat_at)
--- sqlite
-INSERT INTO pulse AS p (name, beat_at) VALUES ('stats', :until)
-ON CONFLICT (name) DO UPDATE SET beat_at = max(p.beat_at, excluded.beat_at)
 
 -- name: sum_minutes
 -- What was counted in the minutes from :since until :until, of one tenant or of all.
@@ -95,13 +85,9 @@ SELECT coalesce(sum(succeeded + failed), 0) AS ended, coalesce(sum(run_ms), 0) A
 
 -- name: series
 -- The minutes from :since until :until of one queue of a tenant or of all its queues, oldest first.
--- postgres
+-- both
 SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms
   FROM stat WHERE minute_at >= :since AND minute_at < :until AND tenant = :tenant AND (CAST(:queue AS text) IS NULL OR queue = :queue)
- ORDER BY minute_at, queue LIMIT :limit
--- sqlite
-SELECT minute_at, queue, succeeded, failed, lost, dead, cancelled, expired, claimed, wait_ms, run_ms
-  FROM stat WHERE minute_at >= :since AND minute_at < :until AND tenant = :tenant AND (:queue IS NULL OR queue = :queue)
  ORDER BY minute_at, queue LIMIT :limit
 
 -- name: leased_waits
@@ -119,16 +105,11 @@ SELECT count(*) AS claimed, coalesce(sum(max(q.claimed_at - q.queued_at, 0)), 0)
 -- name: active_workers
 -- How many workers are registered, do not drain and were heard within :heard_ms.
 -- index: session_live.
--- postgres
+-- both
 SELECT count(*) AS workers FROM (
     SELECT DISTINCT tenant, worker FROM session
      WHERE state = 0 AND bare = 0 AND draining = 0 AND heartbeat_at > :now - CAST(:heard_ms AS bigint) * interval '1 millisecond' AND expires_at > :now
        AND (CAST(:tenant AS text) IS NULL OR tenant = :tenant)) w
--- sqlite
-SELECT count(*) AS workers FROM (
-    SELECT DISTINCT tenant, worker FROM session
-     WHERE state = 0 AND bare = 0 AND draining = 0 AND heartbeat_at > :now - :heard_ms * 1000 AND expires_at > :now
-       AND (:tenant IS NULL OR tenant = :tenant)) AS w
 
 -- name: dead_rows
 -- Row versions that a vacuum has yet to remove, of the tables that change most; SQLite has none.

@@ -58,7 +58,7 @@ SELECT i.id, i.lane, max(coalesce(i.run_at, :now + coalesce(i.delay_ms, 0) * 100
 -- name: take_keys
 -- Take keys that are free or whose time is over; a rival's open transaction is waited for.
 -- locks: dedup rows in the order given (sorted).  returns: what was taken.
--- postgres
+-- both
 INSERT INTO dedup AS d (scope, key, job_id, content_hash, expires_at)
 SELECT i.scope, i.key, i.job_id, i.content_hash, :now + i.window_ms * interval '1 millisecond'
   FROM rows(:keys, scope text, key text, job_id uuid, content_hash text, window_ms bigint) AS i ORDER BY i.scope, i.key
@@ -66,32 +66,18 @@ ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = 
                                        expires_at = excluded.expires_at
  WHERE d.expires_at <= :now
 RETURNING scope, key
--- sqlite
-INSERT INTO dedup AS d (scope, key, job_id, content_hash, expires_at)
-SELECT i.scope, i.key, i.job_id, i.content_hash, :now + i.window_ms * 1000
-  FROM rows(:keys, scope text, key text, job_id uuid, content_hash text, window_ms bigint) AS i WHERE true
-ON CONFLICT (scope, key) DO UPDATE SET job_id = excluded.job_id, content_hash = excluded.content_hash,
-                                       expires_at = excluded.expires_at
- WHERE d.expires_at <= :now
-RETURNING scope, key
 
 -- name: find_keys
 -- Who holds these keys now.
--- postgres
+-- both
 SELECT d.scope, d.key, d.job_id, d.content_hash
   FROM rows(:keys, scope text, key text) AS i JOIN dedup d ON d.scope = ANY(ARRAY[i.scope]) AND d.key = ANY(ARRAY[i.key])
--- sqlite
-SELECT d.scope, d.key, d.job_id, d.content_hash
-  FROM rows(:keys, scope text, key text) AS i CROSS JOIN dedup d ON d.scope = i.scope AND d.key = i.key
 
 -- name: move_keys
 -- Let idempotency keys, taken in this transaction, name another job.
--- postgres
+-- both
 UPDATE dedup SET job_id = i.job_id
   FROM rows(:keys, scope text, key text, job_id uuid) AS i WHERE dedup.scope = ANY(ARRAY[i.scope]) AND dedup.key = ANY(ARRAY[i.key])
--- sqlite
-UPDATE dedup SET job_id = i.job_id
-  FROM rows(:keys, scope text, key text, job_id uuid) AS i WHERE dedup.scope = i.scope AND dedup.key = i.key
 
 -- name: find_jobs
 -- The state of jobs that a key named.

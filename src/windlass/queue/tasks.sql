@@ -2,21 +2,13 @@
 -- Keep what a worker that registers tells of its tasks: its build is the newest. What was told within a minute is left as it is,
 -- unless another build came after it.
 -- locks: task rows by ascending name.  returns: the tasks of which something was written.
--- postgres
+-- both
 INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
 SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now
   FROM rows(:tasks, tenant text, name text, fingerprint text, signature text) AS i ORDER BY i.name, i.fingerprint
 ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at, registered_at = excluded.registered_at
  WHERE t.seen_at < excluded.seen_at - interval '1 minute'
     OR EXISTS (SELECT 1 FROM task o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
-                  AND o.registered_at >= t.registered_at)
-RETURNING t.name
--- sqlite
-INSERT INTO task AS t (tenant, name, fingerprint, signature, seen_at, registered_at)
-SELECT i.tenant, i.name, i.fingerprint, i.signature, :now, :now FROM rows(:tasks) AS i WHERE true
-ON CONFLICT (tenant, name, fingerprint) DO UPDATE SET seen_at = excluded.seen_at, registered_at = excluded.registered_at
- WHERE t.seen_at < excluded.seen_at - 60000000
-    OR EXISTS (SELECT 1 FROM task AS o WHERE o.tenant = t.tenant AND o.name = t.name AND o.fingerprint <> t.fingerprint
                   AND o.registered_at >= t.registered_at)
 RETURNING name
 

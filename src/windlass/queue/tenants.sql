@@ -23,20 +23,7 @@ SELECT t.name, t.created_at, t.erasing, p.reason, p.actor, p.paused_at, p.resume
 -- What a tenant still has, each counted up to :most: live jobs (also those in the outbox), finished ones, attempts of jobs that are gone, schedules, and keys that
 -- may be used.
 -- Blocked, held and timed jobs are found by reading all of them, on a connection that reads.
--- postgres
-SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
-                               UNION ALL
-                              SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant
-                               UNION ALL
-                              SELECT 1 FROM outbox o WHERE o.tenant = :tenant AND o.error IS NULL LIMIT :most) AS x) AS live,
-       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN done d ON d.lane = l.id WHERE l.tenant = :tenant
-                               UNION ALL
-                              SELECT 1 FROM lane l JOIN dead d ON d.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS finished,
-       (SELECT count(*) FROM (SELECT 1 FROM lane l JOIN attempt a ON a.lane = l.id WHERE l.tenant = :tenant LIMIT :most) AS x) AS attempts,
-       (SELECT count(*) FROM (SELECT 1 FROM schedule s WHERE s.tenant = :tenant LIMIT :most) AS x) AS schedules,
-       (SELECT count(*) FROM (SELECT 1 FROM key k WHERE k.tenant = :tenant AND k.revoked_at IS NULL
-                                 AND (k.expires_at IS NULL OR k.expires_at > :now) LIMIT :most) AS x) AS keys
--- sqlite
+-- both
 SELECT (SELECT count(*) FROM (SELECT 1 FROM queue q JOIN lane l ON l.id = q.lane WHERE l.tenant = :tenant
                                UNION ALL
                               SELECT 1 FROM timer t JOIN lane l ON l.id = t.lane WHERE l.tenant = :tenant

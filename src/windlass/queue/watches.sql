@@ -1,20 +1,14 @@
 -- name: expect
 -- Expect the run of a slot of each schedule; what was expected of it before is forgotten.
--- postgres
+-- both
 INSERT INTO schedule_watch (schedule_id, slot_at, due_at)
 SELECT i.schedule_id, i.slot_at, i.due_at FROM rows(:expected, schedule_id uuid, slot_at timestamptz, due_at timestamptz) AS i ORDER BY i.schedule_id
-ON CONFLICT (schedule_id) DO UPDATE SET slot_at = excluded.slot_at, due_at = excluded.due_at, missing_at = NULL
--- sqlite
-INSERT INTO schedule_watch (schedule_id, slot_at, due_at)
-SELECT i.schedule_id, i.slot_at, i.due_at FROM rows(:expected) AS i WHERE true
 ON CONFLICT (schedule_id) DO UPDATE SET slot_at = excluded.slot_at, due_at = excluded.due_at, missing_at = NULL
 
 -- name: expect_nothing
 -- Expect nothing of schedules any more.
--- postgres
+-- both
 DELETE FROM schedule_watch WHERE schedule_id = ANY(CAST(:ids AS uuid[]))
--- sqlite
-DELETE FROM schedule_watch WHERE schedule_id IN (SELECT value FROM json_each(:ids))
 
 -- name: due_watches
 -- What is to be looked at, the longest due first, with what the slots of its schedule are computed from; no lock.

@@ -1,21 +1,10 @@
 -- name: register
 -- Open a session, or say the same again; one that has ended, or is another worker's, is not returned. A presence that is named is
 -- a session from then on. One that was never heard since is still starting: its beginning moves with it.
--- postgres
+-- both
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
                      host, pid, version, build, region, labels, tasks, queues)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, :capacity, 0, 0, 0,
-        :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
-ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
-   presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
-   build = excluded.build, region = excluded.region, labels = excluded.labels, tasks = excluded.tasks, queues = excluded.queues,
-   started_at = CASE WHEN s.heartbeat_at = s.started_at THEN excluded.started_at ELSE s.started_at END
- WHERE s.state = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
-RETURNING id
--- sqlite
-INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining,
-                     host, pid, version, build, region, labels, tasks, queues)
-VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, :capacity, 0, 0, 0,
         :host, :pid, :version, :build, :region, :labels, :tasks, :queues)
 ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms, expires_at = excluded.expires_at, heartbeat_at = excluded.heartbeat_at,
    presence = 0, capacity = excluded.capacity, busy = 0, host = excluded.host, pid = excluded.pid, version = excluded.version,
@@ -27,36 +16,24 @@ RETURNING id
 -- name: open_session
 -- Open a session that a call names and that was not registered; a presence that is named becomes one, as it was registered.
 -- One that has ended, or is another worker's, is not returned.
--- postgres
+-- both
 INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
 VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + CAST(:lease_ms AS int) * interval '1 millisecond', :now, :now, 1, 0, 0, 0)
 ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * interval '1 millisecond'
  WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
 RETURNING id
--- sqlite
-INSERT INTO session AS s (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
-VALUES (:id, :worker, :tenant, 0, :lease_ms, :now + :lease_ms * 1000, :now, :now, 1, 0, 0, 0)
-ON CONFLICT (id) DO UPDATE SET presence = 0, heartbeat_at = :now, expires_at = :now + s.lease_ms * 1000
- WHERE s.state = 0 AND s.bare = 0 AND s.worker = excluded.worker AND s.tenant = excluded.tenant
-RETURNING id
 
 -- name: register_bare
 -- Open sessions for claims of bare callers, one for each job they may get.
--- postgres
+-- both
 INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
 SELECT i.id, i.worker, i.tenant, 0, i.lease_ms, :now + i.lease_ms * interval '1 millisecond', :now, :now, 1, 1, 1, 0
-  FROM rows(:sessions, id uuid, worker text, tenant text, lease_ms int) AS i
--- sqlite
-INSERT INTO session (id, worker, tenant, state, lease_ms, expires_at, heartbeat_at, started_at, capacity, busy, bare, draining)
-SELECT i.id, i.worker, i.tenant, 0, i.lease_ms, :now + i.lease_ms * 1000, :now, :now, 1, 1, 1, 0
   FROM rows(:sessions, id uuid, worker text, tenant text, lease_ms int) AS i
 
 -- name: forget
 -- Remove sessions that were made for a bare claim and got no job.
--- postgres
+-- both
 DELETE FROM session WHERE id = ANY(CAST(:sessions AS uuid[]))
--- sqlite
-DELETE FROM session WHERE id IN (SELECT value FROM json_each(:sessions))
 
 -- name: renew
 -- Renew the leases of sessions that are alive; one that has ended is not returned and never comes back.
@@ -112,25 +89,17 @@ RETURNING session, attempt, max(started_at - (SELECT job.run_at FROM job WHERE j
 -- name: held
 -- Which of the named leases are really the session's own, with their flags (2: cancel).
 -- place: 1 leased; 3 held, with a session: finished in a transaction of the application's, and its body may go on.
--- postgres
+-- both
 SELECT q.id, q.fence, q.session, q.flags
   FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN queue q ON q.id = ANY(ARRAY[i.id])
  WHERE q.fence = i.fence AND q.place + 0 IN (1, 3) AND q.session = i.session
--- sqlite
-SELECT q.id, q.fence, q.session, q.flags
-  FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN queue AS q ON q.id = i.id
- WHERE q.fence = i.fence AND q.place IN (1, 3) AND q.session = i.session
 
 -- name: succeeded
 -- Which of the named leases have ended as succeeded: nobody else has them, and their bodies need not be stopped.
 -- hot: workers wait for it.
--- postgres
+-- both
 SELECT d.id, d.fence, d.session
   FROM rows(:named, id uuid, fence int, session uuid) AS i JOIN done d ON d.id = ANY(ARRAY[i.id])
- WHERE d.fence = i.fence AND d.outcome = 0 AND d.session = i.session
--- sqlite
-SELECT d.id, d.fence, d.session
-  FROM rows(:named, id uuid, fence int, session uuid) AS i CROSS JOIN done AS d ON d.id = i.id
  WHERE d.fence = i.fence AND d.outcome = 0 AND d.session = i.session
 
 -- name: old_leases
@@ -162,10 +131,8 @@ SELECT id, session FROM queue INDEXED BY queue_leased
 
 -- name: close
 -- End a session: by its worker's wish, or because its process died.
--- postgres
+-- both
 UPDATE session SET state = CAST(:state AS smallint), busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state + 0 = 0
--- sqlite
-UPDATE session SET state = :state, busy = 0, ended_at = :now WHERE id = :session AND tenant = :tenant AND state = 0
 
 -- name: drain
 -- Ask the live sessions of a worker to finish and leave.
@@ -208,11 +175,7 @@ SELECT s.id, s.worker, s.tenant, s.lease_ms, s.state, s.draining, s.bare, s.pres
 -- name: find_lease
 -- Who has a job at this moment, with which fence.
 -- hot: workers wait for it.
--- postgres
+-- both
 SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
   FROM queue q JOIN lane l ON l.id = q.lane JOIN session s ON s.id = ANY(ARRAY[q.session])
  WHERE q.id = :id AND q.place + 0 = 1 AND l.tenant = :tenant
--- sqlite
-SELECT q.id, q.fence, q.flags, s.id AS session, s.worker, s.lease_ms, s.bare
-  FROM queue AS q JOIN lane AS l ON l.id = q.lane JOIN session AS s ON s.id = q.session
- WHERE q.id = :id AND q.place = 1 AND l.tenant = :tenant
