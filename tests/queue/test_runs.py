@@ -240,7 +240,7 @@ async def test_the_history_is_told_by_plain_sql(steps: Steps) -> None:
         paused["status"],
     )
     assert ("nightly", "default", schedule.id) == (ended["name"], ended["tenant"], ended["schedule_id"])
-    assert (job_id, "succeeded", NOON - HOUR, NOON, 1235) == (
+    assert (job_id, "succeeded", NOON - HOUR, NOON, 1234) == (
         ended["job_id"],
         ended["status"],
         ended["scheduled_at"],

@@ -157,4 +157,4 @@ def _run(row: Row, job: Row | None, starts: Row | None) -> Run:
 
 
 def _ms(span: timedelta | None) -> int | None:
-    return None if span is None else max(0, round(span.total_seconds() * 1000))
+    return None if span is None else max(0, span // timedelta(milliseconds=1))
