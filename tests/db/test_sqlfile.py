@@ -70,6 +70,10 @@ GOOD = "-- name: a\n-- Say so.\n-- both\nSELECT :x AS x\n"
         ("two colons", "-- name: a\n-- Say so.\n-- postgres\nSELECT :x::int\n-- sqlite\nSELECT :x"),
         ("a stands twice", GOOD + GOOD),
         ("as many words as there are names", "-- name: a b\n-- Say so.\n-- both\nSELECT {1|2|3}"),
+        (
+            "the `= ANY(ARRAY[…])` comes first",
+            "-- name: a\n-- S.\n-- both\nSELECT 1 FROM a JOIN c b ON b.x = :x AND b.id = ANY(ARRAY[a.id])",
+        ),
         ("declared twice", "-- name: a\n-- S.\n-- both\nSELECT 1 FROM rows(:i, a int) AS i, rows(:i, b int) AS j"),
         (
             "different rows",

@@ -154,8 +154,8 @@ MUTANTS = (
             sql(
                 "keys",
                 "revoke_key",
-                "AND (CAST(:tenant AS text) IS NULL OR tenant = CAST(:tenant AS text))",
-                "",
+                "OR tenant = CAST(:tenant AS text)",
+                "OR true",
                 "both",
             ),
         ),

@@ -36,6 +36,7 @@ from tests.queue.model_store import Store
 from tests.queue.races.stage import NO_SILENCE, PATIENCE_S, WAITING
 from windlass.db import Database, open_database
 from windlass.job import FINAL_STATES, Outcome, State
+from windlass.queue import moves
 from windlass.queue.lanes import LaneName, Lanes, configure
 from windlass.queue.newjob import NewJob
 from windlass.queue.report import Complete, Fail, Release, Report, Snooze, Status
@@ -66,7 +67,7 @@ REFUSED = frozenset({"Contention"})
 """Answers of a command that waited longer than the lock time-out: nothing happened."""
 JOBS = "SELECT id, state, fence, session FROM jobs"
 LEASED = {State.ASSIGNED, State.RUNNING, State.CANCELLING}
-ENDS = "SELECT job_id, fence, outcome, worker FROM attempts WHERE session IS NOT NULL"
+ENDS = "SELECT job_id, fence, outcome, error_type, worker FROM attempts WHERE session IS NOT NULL"
 KINDS: dict[type[Report], set[Outcome]] = {
     Complete: {Outcome.SUCCEEDED},
     Fail: {Outcome.FAILED, Outcome.CANCELLED},
@@ -74,6 +75,8 @@ KINDS: dict[type[Report], set[Outcome]] = {
     Release: {Outcome.RELEASED, Outcome.CANCELLED},
 }
 """What a report may have left; any end of a job that is being cancelled cancels it, but success."""
+RELEASED_AS_FAILED = (moves.RELEASED_AFTER_START, moves.RELEASED_TOO_OFTEN)
+"""A release that came too late, or once too often, is recorded as a failure."""
 
 
 class Draw(NamedTuple):
@@ -354,7 +357,9 @@ class OpenMachine(RuleBasedStateMachine):
                     applied.add(lease)
                 if status in (Status.APPLIED, Status.ALREADY):
                     [end] = ends[lease]
-                    assert Outcome(end["outcome"]) in KINDS[type(item)], f"{item} is recorded as {end}"
+                    is_release_refused = isinstance(item, Release) and end["error_type"] in RELEASED_AS_FAILED
+                    kinds = {Outcome.FAILED} if is_release_refused else KINDS[type(item)]
+                    assert Outcome(end["outcome"]) in kinds, f"{item} is recorded as {end}"
                     assert end["worker"] == item.worker
 
     def _job(self, number: int) -> UUID:

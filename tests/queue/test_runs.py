@@ -43,7 +43,7 @@ async def test_a_slot_shows_how_its_job_ended(steps: Steps) -> None:
     job_id = await fired(steps, schedule, slot_at)
     steps.clock.advance(2)
     lease = await running(steps)
-    steps.clock.advance(1.5)
+    steps.clock.advance(1.5007)
     await steps.complete(lease)
 
     found = await only(steps, schedule)
@@ -51,7 +51,7 @@ async def test_a_slot_shows_how_its_job_ended(steps: Steps) -> None:
     assert (slot_at, slot_at, 1, Decision.FIRED) == (found.slot_at, found.first_at, found.slot_count, found.decision)
     assert (schedule.id, NOON, job_id) == (found.schedule_id, found.decided_at, found.job_id)
     assert (State.SUCCEEDED, 1, "ann", None) == (found.state, found.attempt, found.worker, found.error)
-    assert (NOON + timedelta(seconds=2), NOON + timedelta(seconds=3.5)) == (found.started_at, found.finished_at)
+    assert (NOON + timedelta(seconds=2), NOON + timedelta(seconds=3.5007)) == (found.started_at, found.finished_at)
     assert (1500, 62_000) == (found.run_ms, found.late_ms)
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 import msgspec
 
 from windlass.db.base import Database, Statements
-from windlass.db.sqlfile import load
+from windlass.db.sqlfile import in_ms, load
 from windlass.errors import SchemaMismatch
 
 SQL = load(__file__)
@@ -24,13 +24,11 @@ _DIALECT = re.compile(r"^-- (both|postgres|sqlite)$", re.MULTILINE)
 # How a text under `-- both` reads on each; it is written as PostgreSQL has it.
 _READ_AS = {
     "postgres": (
-        (r"\bms\(([\w.]+ - [\w.]+)\)", r"CAST(floor(extract(epoch FROM \1) * 1000) AS bigint)"),
         (r"\bdays\((\d+)\)", r"interval '\1 days'"),
         (r"\bmin_id\(([\w.]+)\)", r"CAST(min(CAST(\1 AS text)) AS uuid)"),  # its own comes with PostgreSQL 18
         (r"\) WITHOUT ROWID", ")"),
     ),
     "sqlite": (
-        (r"\bms\(([\w.]+ - [\w.]+)\)", r"(\1) / 1000"),
         (r"\bdays\((\d+)\)", r"\1 * 86400000000"),
         (r"\bmin_id\(", "min("),
         (r"(?m)^\)(?! WITHOUT ROWID)[^;]*;", ") STRICT;"),
@@ -102,10 +100,13 @@ def read_migration(number: int, name: str, text: str) -> Migration:
             scripts[dialect] += _read_as(dialect, part) if mark == "both" else part
     if not all(script.strip() for script in scripts.values()):
         raise SchemaMismatch(f"Migration {number:04d}_{name} needs `-- both`, or `-- postgres` and `-- sqlite`.")
-    return Migration(number, name, hashlib.sha256(text.encode()).hexdigest(), scripts)
+    # Of the scripts as well as the file: what is run changes also with how a text for both is read.
+    checksum = hashlib.sha256("\0".join((text, *scripts.values())).encode()).hexdigest()
+    return Migration(number, name, checksum, scripts)
 
 
 def _read_as(dialect: str, text: str) -> str:
+    text = in_ms(text, dialect)
     for written, read in _READ_AS[dialect]:
         text = re.sub(written, read, text)
     return text

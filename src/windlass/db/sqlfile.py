@@ -8,7 +8,8 @@
     …; …
 
 Where both say the same, the text stands once, under `-- both`, in the words of PostgreSQL (SQLite: `_SQLITE_READS`).
-A join by `= ANY(ARRAY[…])` keeps its order on both.
+A join by `= ANY(ARRAY[…])` keeps its order on both; it comes first after ON. Nothing given to `greatest` or
+`least` may be NULL: SQLite then answers NULL.
 A `-- sqlite` text may hold several statements; they run in order in one transaction, and the rows come from the
 last one that returns any.
 Queries that differ in a few words stand once, under all their names: of `{queue|timer}` the first query has `queue`.
@@ -16,6 +17,7 @@ A line `-- hot: why` in the description makes a query that only reads run where 
 `:name` is a parameter, `:now` the database's clock, `rows(:items, id uuid, fence int) AS i` a list of rows;
 where the same list stands again in the query its columns need not be repeated: `rows(:items) AS i`.
 `octets(a, b)` stands for the bytes of these texts together, which PostgreSQL tells without reading them.
+`ms(a - b)` stands for the whole milliseconds between two instants.
 `transaction()` in a list of columns returns the transaction's name, so that its fate can be asked for (postgres.py).
 On PostgreSQL the loader puts table names into the schema `windlass`, so that no `search_path` is needed.
 """
@@ -48,7 +50,10 @@ _TABLE = re.compile(r"\b(FROM|JOIN|INTO|UPDATE|USING)(\s+)([a-z_]+)\b(?!\.)")
 _WRITES = re.compile(r"\b(INSERT\s+INTO|UPDATE\s+\w+(\s+AS)?(\s+\w+)?\s+SET|DELETE\s+FROM|LOCK\s+TABLE)\b")
 _FOR_UPDATE = re.compile(r"\bFOR\s+(UPDATE|NO KEY UPDATE|SHARE|KEY SHARE)\b")
 _COMMENT = re.compile(r"--[^\n]*")
+_MS = re.compile(r"\bms\(([\w.]+ - [\w.]+)\)")
+_MS_OF = {"postgres": r"CAST(date_part('epoch', \1) * 1000000 AS bigint) / 1000", "sqlite": r"(\1) / 1000"}
 _OCTETS = re.compile(r"\boctets\(([\w., ]+)\)")
+_LATE_KEY = re.compile(r"(?<!LEFT )\bJOIN \w+ (?:AS )?\w+ ON (?![\w.]+ = ANY\()(?:(?!JOIN|WHERE)[^()])*= ANY\(ARRAY\[")
 _OCTETS_OF = {"postgres": "octet_length({})", "sqlite": "length(CAST({} AS BLOB))"}
 # What a server has between one recovery from a crash and the next: its timeline and its last checkpoint.
 # A checkpoint in the midst of an era begins another, which costs an answer only where a COMMIT broke meanwhile.
@@ -70,7 +75,7 @@ _SQLITE_READS = tuple(
         (r"\binterval '1 minute'", "60000000"),
         (r"\binterval '1 day'", "86400000000"),
         (r' COLLATE "C"', ""),
-        (r" \+ 0\b", ""),
+        (r" \+ 0(?![\w.])", ""),
         (r"\bgreatest\(", "max("),
         (r"\bleast\(", "min("),
     )
@@ -219,6 +224,8 @@ def _query(name: str, body: str, origin: str) -> Query:
     if found not in (["both"], ["postgres", "sqlite"]):
         raise SqlFileError(f"{origin}: {name} needs `-- postgres` and `-- sqlite`, or `-- both`; it has {found}")
     if "both" in texts:
+        if _LATE_KEY.search(texts["both"]):
+            raise SqlFileError(f"{origin}: {name}: in a join, the `= ANY(ARRAY[…])` comes first")
         texts = {"postgres": texts["both"], "sqlite": _for_sqlite(texts["both"])}
     postgres, sqlite = (_expanded(texts[dialect], dialect) for dialect in _OCTETS_OF)
     declared = {m[1]: m[2] for m in _ROWS.finditer(postgres)}
@@ -241,12 +248,18 @@ def _for_sqlite(text: str) -> str:
     return text
 
 
+def in_ms(text: str, dialect: str) -> str:
+    """Return the text with `ms(a - b)` as the dialect has it."""
+    return _MS.sub(_MS_OF[dialect], text)
+
+
 def _expanded(text: str, dialect: str) -> str:
     def total(match: re.Match[str]) -> str:
         lengths = (_OCTETS_OF[dialect].format(name) for name in match[1].split(", "))
         return "(" + " + ".join(f"coalesce({length}, 0)" for length in lengths) + ")"
 
-    return _OCTETS.sub(total, text).replace("transaction()", f"{_TRANSACTION_OF[dialect]} AS transaction_name")
+    text = _OCTETS.sub(total, in_ms(text, dialect))
+    return text.replace("transaction()", f"{_TRANSACTION_OF[dialect]} AS transaction_name")
 
 
 def _parameters(text: str) -> frozenset[str]:

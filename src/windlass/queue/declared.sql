@@ -12,4 +12,4 @@ SELECT s.*, p.reason AS pause_reason FROM schedule AS s LEFT JOIN pause AS p ON 
 -- name: owners_of_names
 -- Who has declared the schedules of these names.
 -- both
-SELECT s.name, s.owner FROM rows(:names, name text) AS i JOIN schedule s ON s.tenant = :tenant AND s.name = ANY(ARRAY[i.name]) ORDER BY s.name
+SELECT s.name, s.owner FROM rows(:names, name text) AS i JOIN schedule s ON s.name = ANY(ARRAY[i.name]) AND s.tenant = :tenant ORDER BY s.name

@@ -29,10 +29,10 @@ d AS (
     SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 0, q.result, q.metrics, q.worker, q.session, q.queued_at, q.claimed_at,
            q.began_at, q.ended_at FROM q
 )
-SELECT q.id, q.fence, q.lane, q.attempt, q.flags, CAST(date_part('epoch', q.ended_at - q.began_at) * 1000 AS bigint) AS run_ms,
-       CAST(date_part('epoch', q.began_at - q.queued_at) * 1000 AS bigint) AS waited_ms,
+SELECT q.id, q.fence, q.lane, q.attempt, q.flags, ms(q.ended_at - q.began_at) AS run_ms,
+       ms(q.began_at - q.queued_at) AS waited_ms,
        CASE WHEN q.attempt = 1 AND q.started_at IS NULL
-            THEN CAST(date_part('epoch', q.began_at - q.queued_at) * 1000 AS bigint) + q.late_ms END AS late_ms
+            THEN ms(q.began_at - q.queued_at) + q.late_ms END AS late_ms
   FROM q
 -- sqlite
 CREATE TEMP TABLE IF NOT EXISTS complete_pick (id, fence, lane, attempt, flags, worker, result, metrics, began_at, untold, queued_at, late_ms);
@@ -50,8 +50,8 @@ SELECT q.id, q.lane, q.attempt, q.fence, q.lost, q.releases, 0, p.result, p.metr
   FROM temp.complete_pick AS p CROSS JOIN queue AS q ON q.id = p.id;
 DELETE FROM dedup WHERE expires_at IS NULL AND job_id IN (SELECT id FROM temp.complete_pick WHERE flags & 4 = 4);
 DELETE FROM queue WHERE id IN (SELECT id FROM temp.complete_pick);
-SELECT id, fence, lane, attempt, flags, (:now - began_at) / 1000 AS run_ms, (began_at - queued_at) / 1000 AS waited_ms,
-       CASE WHEN attempt = 1 AND untold THEN (began_at - queued_at) / 1000 + late_ms END AS late_ms
+SELECT id, fence, lane, attempt, flags, (:now - began_at) / 1000 AS run_ms, ms(began_at - queued_at) AS waited_ms,
+       CASE WHEN attempt = 1 AND untold THEN ms(began_at - queued_at) + late_ms END AS late_ms
   FROM temp.complete_pick
 
 -- name: ended_leases

@@ -77,7 +77,7 @@ UPDATE queue q SET started_at = l.began_at,
        deadline_at = CASE WHEN q.flags & 2 = 2 THEN q.deadline_at
                           ELSE l.began_at + (j.timeout_s * 1000 + CAST(:grace_ms AS bigint)) * interval '1 millisecond' END
   FROM l JOIN job j ON j.id = ANY(ARRAY[l.id]) WHERE q.id = ANY(ARRAY[l.id])
-RETURNING q.session, q.attempt, CAST(extract(epoch FROM greatest(q.started_at - j.run_at, interval '0')) * 1000 AS bigint) AS late_ms
+RETURNING q.session, q.attempt, greatest(ms(q.started_at - j.run_at), 0) AS late_ms
 -- sqlite
 UPDATE queue SET started_at = max(:now - i.ran_ms * 1000, queue.claimed_at),
        deadline_at = CASE WHEN queue.flags & 2 = 2 THEN queue.deadline_at
