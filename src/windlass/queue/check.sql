@@ -173,9 +173,9 @@ WITH spans AS (
 SELECT * FROM (
     SELECT w.history AS subject,
            'no partition for ' || string_agg(to_char(w.day, 'YYYY-MM-DD'), ', ' ORDER BY w.day)
-           || ', so no job can end then. Run `windlass migrate` or start a server: either makes the days ahead.' AS detail
+           || ', so nothing can be written to it then. Run `windlass migrate` or start a server: either makes the days ahead.' AS detail
       FROM (SELECT h.history, CAST(:now AT TIME ZONE 'UTC' AS date) + n.ahead AS day
-              FROM unnest(ARRAY['done', 'attempt', 'event']) AS h(history) CROSS JOIN generate_series(0, 2) AS n(ahead)) AS w
+              FROM unnest(ARRAY['done', 'attempt', 'event', 'log', 'schedule_runs']) AS h(history) CROSS JOIN generate_series(0, 2) AS n(ahead)) AS w
      WHERE NOT EXISTS (
         SELECT 1 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
          WHERE i.inhparent = to_regclass('windlass.' || w.history) AND NOT i.inhdetachpending
