@@ -24,8 +24,7 @@ POOL = {
     "workers_threads": "1",
     "scaling_cooldown_seconds": "5",
 }
-KIND = "report"
-"""Of the shipped catalogue: half a second."""
+APP = "windlass.sample.tasks:app"
 GONE = ("stopped", "dead", "draining")
 PATIENCE_S = 180.0
 LOOK_S = 0.5
@@ -37,9 +36,9 @@ async def prove(database_url: str) -> list[Line]:
         async with installed(Path(folder)) as world:
             world.database_url = database_url
             await world.start_server(**POOL)
-            pool = await world.start_workers("--scale", "--name", "pool", **POOL)
+            pool = await world.start_workers("--scale", "--name", "pool", app=APP, **POOL)
             watching = asyncio.create_task(_watch(world))
-            jobs = [await world.submit(KIND) for _ in range(JOBS)]
+            jobs = [await world.submit("summarise", rows=25, pause_s=0.02) for _ in range(JOBS)]
             counts = await watching
             outcomes = Counter([a["outcome"] for job_id in jobs for a in await world.attempts(job_id)])
             await pool.close()
