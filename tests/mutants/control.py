@@ -15,12 +15,7 @@ FOREIGN_ACTS = {
     "resume_timed": ("resume", "paused_timer"),
     "find_waiting": ("change", "ready"),
 }
-FOREIGN_LISTS = {
-    "list_queued": ("ready", ""),
-    "list_timed": ("timed", ""),
-    "list_done": ("cancelled", "v."),
-    "list_dead": ("dead", "v."),
-}
+FOREIGN_LISTS = {"list_queued": "ready", "list_timed": "timed", "list_done": "cancelled", "list_dead": "dead"}
 
 MUTANTS = (
     Mutant(
@@ -95,11 +90,11 @@ MUTANTS = (
     *(
         Mutant(
             f"{query.replace('_', '-')}-of-another-tenant",
-            both("history", query, f"WHERE {of}tenant = :tenant", f"WHERE {ANYBODY}"),
+            both("history", query, "WHERE v.tenant = :tenant", f"WHERE {ANYBODY}"),
             races(f"strangers::lists_of_another_tenant[*-{place}-all]"),
             FOREIGN,
         )
-        for query, (place, of) in FOREIGN_LISTS.items()
+        for query, place in FOREIGN_LISTS.items()
     ),
     Mutant(
         "get-of-another-tenant",

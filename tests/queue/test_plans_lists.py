@@ -55,7 +55,7 @@ CASES: list[Case] = [
     (history.SQL.floor_dead, {"cursor": NEWEST, "examined": MOST}, MOST),
     (history.SQL.floor_queued, {"cursor": NEWEST, "examined": MOST}, MOST + 1),
     (history.SQL.floor_timed, {"cursor": NEWEST, "examined": MOST}, MOST + 1),
-    (history.SQL.own_queued, {**OWN, "states": ["queued", "running"], "stale": 0}, 3 * MOST),
+    (history.SQL.own_queued, {**OWN, "states": ["queued", "running"], "stale": 0}, 2 * MOST),
     (history.SQL.own_timed, {**OWN, "states": ["scheduled"], "stale": 0}, 2 * MOST),
     (history.SQL.own_done, {**OWN, "states": DONE}, MOST),
     (history.SQL.own_dead, {**OWN, "states": ["dead"]}, MOST),

@@ -78,51 +78,63 @@ SELECT id FROM {queue|timer|done|dead} WHERE id < :cursor ORDER BY id DESC LIMIT
 
 -- name: list_queued list_timed
 -- A page of jobs in {queue|timer}, newest first, from :floor up: where they lie. Stale: the last attempt was lost, and no other has begun.
+-- Their rows in job are read only for what somebody filters by.
 -- both
-SELECT id, finished_at FROM {jobs_queued|jobs_timed} AS v WHERE tenant = :tenant AND state = ANY(CAST(:states AS text[])) AND id < :cursor AND id >= :floor
+SELECT v.id, CAST(NULL AS timestamptz) AS finished_at
+  FROM (SELECT q.id, l.tenant, l.queue, l.task, q.lost, q.fence, {q.claimed_at, q.started_at, s.worker|CAST(NULL AS timestamptz) AS claimed_at, CAST(NULL AS timestamptz) AS started_at, CAST(NULL AS text) AS worker},
+               {CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling' WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
+                    WHEN q.session IS NOT NULL THEN 'assigned' WHEN q.place = 2 OR q.pending > 0 THEN 'blocked' ELSE 'queued' END|CASE WHEN q.reason = 2 THEN 'sleeping' ELSE 'scheduled' END} AS state
+          FROM {queue|timer} q JOIN lane l ON l.id = q.lane + 0 {LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])|}) AS v
+ WHERE v.tenant = :tenant AND v.state = ANY(CAST(:states AS text[])) AND v.id < :cursor AND v.id >= :floor
    AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters} ORDER BY id DESC LIMIT :limit
+   AND {filters} ORDER BY v.id DESC LIMIT :limit
 
 -- name: own_queued
 -- The newest jobs in queue of a tenant below :floor that match, by the tenant's lanes; how many match, and how many were examined: if :examined, not all.
 -- index: queue_ready, queue_waiting; queue_leased for what runs, of all tenants.
 -- postgres
-WITH leased AS MATERIALIZED (SELECT q.id, q.lane FROM queue q WHERE q.place = 1 AND q.id < :floor ORDER BY q.session LIMIT :examined),
+WITH leased AS MATERIALIZED (SELECT q.* FROM queue q WHERE q.place = 1 AND q.id < :floor ORDER BY q.session LIMIT :examined),
 own AS MATERIALIZED (
-    SELECT p.id FROM lane l CROSS JOIN LATERAL (
-       (SELECT q.id FROM queue q WHERE q.place = 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.rank, q.id LIMIT :examined)
+    SELECT p.*, l.queue, l.task FROM lane l CROSS JOIN LATERAL (
+       (SELECT q.* FROM queue q WHERE q.place = 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.rank, q.id LIMIT :examined)
         UNION ALL
-       (SELECT q.id FROM queue q WHERE q.place >= 2 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
+       (SELECT q.* FROM queue q WHERE q.place >= 2 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
      WHERE l.tenant = :tenant
      UNION ALL
-    SELECT q.id FROM leased q JOIN lane l ON l.id = q.lane + 0 WHERE l.tenant = :tenant LIMIT :examined
+    SELECT q.*, l.queue, l.task FROM leased q JOIN lane l ON l.id = q.lane + 0 WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (
-    SELECT id, finished_at FROM (SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_queued j WHERE j.id = o.id LIMIT 1) x) v
-     WHERE state = ANY(CAST(:states AS text[]))
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+    SELECT v.id, CAST(NULL AS timestamptz) AS finished_at
+      FROM (SELECT q.*, s.worker,
+               CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling' WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
+                    WHEN q.session IS NOT NULL THEN 'assigned' WHEN q.place = 2 OR q.pending > 0 THEN 'blocked' ELSE 'queued' END AS state
+              FROM own q LEFT JOIN session s ON s.id = ANY(ARRAY[q.session])) v
+     WHERE v.state = ANY(CAST(:states AS text[])) AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}
+       AND {filters}
 )
 SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT greatest((SELECT count(*) FROM own), (SELECT count(*) FROM leased)) AS examined, (SELECT count(*) FROM matched) AS jobs) c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
-WITH leased AS MATERIALIZED (SELECT id, lane FROM queue INDEXED BY queue_leased WHERE place = 1 AND id < :floor ORDER BY session LIMIT :examined),
+WITH leased AS MATERIALIZED (SELECT * FROM queue INDEXED BY queue_leased WHERE place = 1 AND id < :floor ORDER BY session LIMIT :examined),
 own AS MATERIALIZED (
-    SELECT id FROM (
-    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    SELECT * FROM (
+    SELECT q.*, l.queue, l.task FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_ready ON q.place = 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
     UNION ALL
-    SELECT q.id FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
+    SELECT q.*, l.queue, l.task FROM lane AS l CROSS JOIN queue AS q INDEXED BY queue_waiting ON q.place >= 2 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant
     UNION ALL
-    SELECT q.id FROM leased AS q CROSS JOIN lane AS l ON l.id = q.lane WHERE l.tenant = :tenant) LIMIT :examined
+    SELECT q.*, l.queue, l.task FROM leased AS q CROSS JOIN lane AS l ON l.id = q.lane WHERE l.tenant = :tenant) LIMIT :examined
 ),
 matched AS MATERIALIZED (
-    SELECT id, finished_at FROM (SELECT x.* FROM own AS o CROSS JOIN jobs_queued AS x ON x.id = o.id) AS v
-     WHERE state IN (SELECT value FROM json_each(:states))
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+    SELECT v.id, NULL AS finished_at
+      FROM (SELECT q.*, s.worker,
+               CASE WHEN q.place = 1 AND q.flags & 2 = 2 THEN 'cancelling' WHEN q.session IS NOT NULL AND q.started_at IS NOT NULL THEN 'running'
+                    WHEN q.session IS NOT NULL THEN 'assigned' WHEN q.place = 2 OR q.pending > 0 THEN 'blocked' ELSE 'queued' END AS state
+              FROM own AS q LEFT JOIN session AS s ON s.id = q.session) AS v
+     WHERE v.state IN (SELECT value FROM json_each(:states)) AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}
+       AND {filters}
 )
 SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT max((SELECT count(*) FROM own), (SELECT count(*) FROM leased)) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
@@ -132,30 +144,31 @@ SELECT 'queue' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT ma
 -- index: timer_lane.
 -- postgres
 WITH own AS MATERIALIZED (
-    SELECT p.id FROM lane l CROSS JOIN LATERAL (
-       (SELECT q.id FROM timer q WHERE q.lane > 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined)) p
+    SELECT p.*, l.queue, l.task FROM lane l CROSS JOIN LATERAL (
+           SELECT q.id, q.lost, q.fence, q.reason FROM timer q WHERE q.lane > 0 AND q.lane = l.id AND q.id < :floor ORDER BY q.id DESC LIMIT :examined) p
      WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (
-    SELECT id, finished_at FROM (SELECT x.* FROM own o CROSS JOIN LATERAL (SELECT * FROM jobs_timed j WHERE j.id = o.id LIMIT 1) x) v
-     WHERE state = ANY(CAST(:states AS text[]))
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+    SELECT v.id, CAST(NULL AS timestamptz) AS finished_at
+      FROM (SELECT q.*, CASE WHEN q.reason = 2 THEN 'sleeping' ELSE 'scheduled' END AS state, CAST(NULL AS text) AS worker,
+                   CAST(NULL AS timestamptz) AS claimed_at, CAST(NULL AS timestamptz) AS started_at FROM own q) v
+     WHERE v.state = ANY(CAST(:states AS text[])) AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}
+       AND {filters}
 )
 SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) m ON true
 -- sqlite
 WITH own AS MATERIALIZED (
-    SELECT id FROM (
-    SELECT q.id FROM lane AS l CROSS JOIN timer AS q INDEXED BY timer_lane ON q.lane > 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant) LIMIT :examined
+    SELECT q.id, q.lost, q.fence, q.reason, l.queue, l.task
+      FROM lane AS l CROSS JOIN timer AS q INDEXED BY timer_lane ON q.lane > 0 AND q.lane = l.id AND q.id < :floor WHERE l.tenant = :tenant LIMIT :examined
 ),
 matched AS MATERIALIZED (
-    SELECT id, finished_at FROM (SELECT x.* FROM own AS o CROSS JOIN jobs_timed AS x ON x.id = o.id) AS v
-     WHERE state IN (SELECT value FROM json_each(:states))
-   AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
+    SELECT v.id, NULL AS finished_at
+      FROM (SELECT q.*, CASE WHEN q.reason = 2 THEN 'sleeping' ELSE 'scheduled' END AS state, NULL AS worker, NULL AS claimed_at, NULL AS started_at FROM own AS q) AS v
+     WHERE v.state IN (SELECT value FROM json_each(:states)) AND (CAST(:stale AS int) = 0 OR (v.lost > 0 AND v.started_at IS NULL AND EXISTS (SELECT 1 FROM attempt a
         WHERE a.job_id = v.id AND a.outcome = 3 AND a.fence = v.fence - CASE WHEN v.claimed_at IS NULL THEN 0 ELSE 1 END)))
-   AND {filters}
+       AND {filters}
 )
 SELECT 'timer' AS place, c.examined, c.jobs, m.id, m.finished_at FROM (SELECT (SELECT count(*) FROM own) AS examined, (SELECT count(*) FROM matched) AS jobs) AS c
   LEFT JOIN (SELECT id, finished_at FROM matched ORDER BY id DESC LIMIT :limit) AS m ON true
