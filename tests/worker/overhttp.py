@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -41,3 +42,10 @@ async def attempts_of(url: str, job: UUID) -> list[dict[str, Any]]:
     async with httpx2.AsyncClient(verify=False, base_url=url, timeout=PATIENCE_S) as client:
         attempts: list[dict[str, Any]] = (await client.get(f"/api/v1/jobs/{job}/attempts")).json()["attempts"]
         return attempts
+
+
+async def nobody_waits(url: str) -> None:
+    """Return when no claim waits at the server: what is submitted then goes to none that was given up before."""
+    async with asyncio.timeout(PATIENCE_S), httpx2.AsyncClient(verify=False, base_url=url) as client:
+        while "windlass_long_polls 0.0\n" not in (await client.get("/metrics")).text:
+            pass

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from tests.proofs.processes import environment, server_arguments, started
-from tests.worker.overhttp import attempts_of, ended, submit, to
+from tests.worker.overhttp import attempts_of, ended, nobody_waits, submit, to
 from windlass.config import Settings
 from windlass.config.workkinds import WorkKind
 from windlass.wire import work as wire
@@ -210,6 +210,7 @@ async def test_rel_b1_a_lease_not_renewed_stops_an_exclusive_body(sqlite_url: st
 
         assert [(job, 1)] == over.jobs
         assert [] == await attempts_of(url, job)
+        await nobody_waits(url)
         renewing = asyncio.create_task(keeper.renew_on())
         again = await submit(url, "add", {"x": 1, "y": 1})
         held = await keeper.hears(Hold)
